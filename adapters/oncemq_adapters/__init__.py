@@ -1,0 +1,1 @@
+"""The broker adapters shipped with OnceMQ, found through the entry-point group oncemq.adapters."""

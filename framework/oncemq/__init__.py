@@ -1,0 +1,1 @@
+"""OnceMQ: consume from message brokers so that every business message takes effect once."""

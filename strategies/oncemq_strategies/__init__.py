@@ -1,0 +1,1 @@
+"""The idempotency strategies shipped with OnceMQ, found through the entry-point group oncemq.strategies."""
