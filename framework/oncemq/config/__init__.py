@@ -1,0 +1,1 @@
+"""From YAML to a running app: the model, where each line stands, and how it is put together."""

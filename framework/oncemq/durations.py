@@ -1,0 +1,42 @@
+"""Durations as people write them: `500ms`, `30s`, `10m`, `4h`, `7d`."""
+
+import re
+from datetime import timedelta
+
+_UNITS = {
+    "ms": timedelta(milliseconds=1),
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
+_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
+
+
+def parse_duration(text: str) -> timedelta:
+    """Return the duration that `text` says; zero is refused because it never means what was wanted.
+
+    Raises:
+        ValueError: `text` is not one positive number and one unit.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{text!r} is not a duration: write a number and a unit, like 500ms, 30s, 10m, 4h or 7d"
+        )
+    try:
+        duration = float(match[1]) * _UNITS[match[2]]
+    except OverflowError as error:
+        raise ValueError(f"{text!r} is too long for a duration") from error
+    if duration <= timedelta(0):
+        raise ValueError(f"{text!r} is no time at all: a duration must be longer than zero")
+    return duration
+
+
+def format_duration(duration: timedelta) -> str:
+    """Return `duration` as `parse_duration` reads it, in its largest fitting unit, to three digits."""
+    seconds = duration.total_seconds()
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0)):
+        if seconds >= size:
+            return f"{seconds / size:.3g}{unit}"
+    return f"{seconds * 1000:.3g}ms"

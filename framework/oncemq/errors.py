@@ -1,0 +1,151 @@
+"""Every error that OnceMQ raises, as one tree with one root.
+
+OnceMQError
+├── ConfigError              the app as declared cannot work; carries every problem found
+├── UnknownName              a strategy, adapter or option that does not exist, with a suggestion
+├── MissingExtra             an optional dependency is not installed; says the install line
+├── MessageRefused           this message can never be applied; ends as a dead letter
+│   ├── Undecodable          its bytes are not what the topic's format says
+│   ├── InvalidPayload       it decodes, but is not what the handler's type says
+│   ├── MissingKey           the key expression found nothing
+│   └── InvalidKey           key, version or identity is not usable (empty, NUL, too long …)
+├── Signal                   raised by handlers to say what shall happen to this message
+│   ├── Reject               dead-letter it now
+│   └── Retry                deliver it again later
+├── HandlerFault             a handler did what only the framework may do
+│   ├── SessionOwned         it ended the transaction or the session it was lent
+│   └── TimeLimitExceeded    it took longer than its soft time limit
+├── BrokerError
+│   ├── BrokerUnavailable    cannot be reached now; trying again may help
+│   └── BrokerRefused        it said no; trying again will not help
+├── SettleError
+│   ├── AlreadySettled       a delivery was settled twice
+│   └── DeliveryVoid         the connection or lease of the delivery is gone; the broker delivers it again
+├── InfrastructureError      the database is away or busy; nobody's message is at fault
+├── LedgerError              the framework's own tables are missing or of another version
+└── StrategyBug              a strategy failed where it may not; the consumer pauses
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+
+class OnceMQError(Exception):
+    """The root of every error of this framework."""
+
+
+class Located(Protocol):
+    """Anything that can say what is wrong in one line, e.g. a `Problem`."""
+
+    def __str__(self) -> str: ...
+
+
+class ConfigError(OnceMQError):
+    """The declared app cannot work; `problems` holds one line for each reason."""
+
+    def __init__(self, problems: Sequence[Located | str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class UnknownName(OnceMQError):
+    """A name that nothing is registered under."""
+
+
+class MissingExtra(OnceMQError):
+    """An optional dependency is not installed."""
+
+
+class MessageRefused(OnceMQError):
+    """This message can never be applied; `reason` becomes the dead letter's reason."""
+
+    reason = "refused"
+
+
+class Undecodable(MessageRefused):
+    """The body is not what the topic's format says."""
+
+    reason = "undecodable"
+
+
+class InvalidPayload(MessageRefused):
+    """The body decodes, but is not what the handler's type says."""
+
+    reason = "invalid"
+
+
+class MissingKey(MessageRefused):
+    """The key expression found nothing in the message; a key is never invented."""
+
+    reason = "no-key"
+
+
+class InvalidKey(MessageRefused):
+    """The key, version or identity cannot be used as one."""
+
+    reason = "invalid-key"
+
+
+class Signal(OnceMQError):
+    """What a handler raises to decide about its message; ordinary control flow."""
+
+
+class Reject(Signal):
+    """Dead-letter this message now: `raise Reject("why")`."""
+
+
+class Retry(Signal):
+    """Deliver this message again; after `after`, or when the retry policy says so."""
+
+    def __init__(self, why: str = "", *, after: timedelta | None = None) -> None:
+        super().__init__(why)
+        self.after = after
+
+
+class HandlerFault(OnceMQError):
+    """A handler did what only the framework may do."""
+
+
+class SessionOwned(HandlerFault):
+    """A handler tried to end the transaction or session that it was lent."""
+
+
+class TimeLimitExceeded(HandlerFault):
+    """A handler took longer than its soft time limit; its unit was rolled back."""
+
+
+class BrokerError(OnceMQError):
+    """Something went wrong between us and a message broker."""
+
+
+class BrokerUnavailable(BrokerError):
+    """The broker cannot be reached now; trying again may help."""
+
+
+class BrokerRefused(BrokerError):
+    """The broker said no; trying the same again will not help."""
+
+
+class SettleError(OnceMQError):
+    """A delivery could not be settled as asked."""
+
+
+class AlreadySettled(SettleError):
+    """The delivery had been settled before."""
+
+
+class DeliveryVoid(SettleError):
+    """The delivery's connection or lease is gone; the broker will deliver the message again."""
+
+
+class InfrastructureError(OnceMQError):
+    """The database is away or busy; no message is at fault."""
+
+
+class LedgerError(OnceMQError):
+    """The framework's own tables are missing or of another version."""
+
+
+class StrategyBug(OnceMQError):
+    """A strategy failed in a hook that may not fail; no message is charged."""

@@ -1,0 +1,97 @@
+"""What `check` is told about a consumer, and how it answers: facts in, problems out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+
+class Effects(StrEnum):
+    """Where a handler's effects live, which decides the kind of unit."""
+
+    DATABASE = "database"
+    EXTERNAL = "external"
+
+
+class UnitKind(StrEnum):
+    """Transactional units are all or nothing; in direct ones every item stands alone."""
+
+    TRANSACTIONAL = "transactional"
+    DIRECT = "direct"
+
+
+class Severity(StrEnum):
+    """An error keeps the app from starting; a warning is said at every start."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that cannot be safe, in words that say what to change.
+
+    Args:
+        text: what is wrong.
+        advice: what to write instead.
+        where: the dotted path in the configuration, relative to the consumer, such as `strategies[0].keep`.
+        severity: whether the app may start.
+    """
+
+    text: str
+    advice: str = ""
+    where: str = ""
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        return f"{self.where + ': ' if self.where else ''}{self.text}{' – ' + self.advice if self.advice else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerFacts:
+    """What is known about a consumer before it starts.
+
+    Args:
+        app: the app's name.
+        name: the consumer's name.
+        topic: the topic's name.
+        group: the consumer group.
+        effects: where the handler's effects live.
+        broker: the broker's name in the app.
+        strategies: the chain's registry names, in order.
+        identity: the declared identity expressions; empty means the default.
+        has_version: the topic declares a version.
+        keep: how long dedup records are kept.
+        retry_horizon: the longest time from the first delivery to the last retry.
+        attempts: tries in all before a message is dead-lettered.
+        is_async: the handler is a coroutine function.
+        dialect: the database's SQLAlchemy dialect name; empty without a database.
+        workers: threads or tasks.
+        in_flight: how many deliveries may be unsettled at once.
+        unit_time: how long a unit should last.
+        soft_limit: after which a unit is given up; None = never.
+        hard_limit: after which the process is; None = never.
+        options: the topic's broker options as declared.
+    """
+
+    app: str
+    name: str
+    topic: str
+    group: str
+    effects: Effects
+    broker: str
+    strategies: tuple[str, ...]
+    identity: tuple[str, ...]
+    has_version: bool
+    keep: timedelta
+    retry_horizon: timedelta
+    attempts: int
+    is_async: bool
+    dialect: str
+    workers: int
+    in_flight: int
+    unit_time: timedelta
+    soft_limit: timedelta | None
+    hard_limit: timedelta | None
+    options: Mapping[str, Any] = field(default_factory=dict)

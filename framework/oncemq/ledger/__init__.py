@@ -1,0 +1,1 @@
+"""The framework's own tables and what differs between databases."""

@@ -1,0 +1,130 @@
+"""The values a message is at each stage: `Message` as read, `Envelope` as understood, `Delivery` to be settled."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message as an adapter read it from its broker; nothing in it has been interpreted.
+
+    Args:
+        topic: the topic's name in the app.
+        body: the original bytes.
+        message_id: the broker's or the producer's id, where there is one.
+        headers: text to text; values of other types are rendered by the adapter. `content-type` and
+            `content-encoding` are here under these names.
+        keys: the broker's own business keys (RocketMQ's Keys, Kafka's key), in order.
+        attempt: 1 for the first delivery; counts what the message itself caused.
+        redelivered: the broker says that it has delivered this before.
+        published_at: when it was first published, aware; kept through retries.
+        first_failed_at: when it failed for the first time, aware.
+    """
+
+    topic: str
+    body: bytes
+    message_id: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    attempt: int = 1
+    redelivered: bool = False
+    published_at: datetime | None = None
+    first_failed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """One received message as a value: what it is about (`key`), which one it is (`identity`), what it says.
+
+    Args:
+        broker: the broker's name in the app.
+        topic: the topic's name in the app.
+        group: the consumer group that received it.
+        key: the business entity; decides order, locks and which worker.
+        version: the entity's version or sequence number, where the message carries one.
+        identity: canonical text of what makes two messages the same one.
+        message_id: the broker's or the producer's id, where there is one.
+        attempt: 1 for the first try; counts what the message itself caused.
+        headers: text to text.
+        body: the original bytes.
+        published_at: when it was first published, aware.
+    """
+
+    broker: str
+    topic: str
+    group: str
+    key: str
+    version: int | None
+    identity: str
+    message_id: str | None
+    attempt: int
+    headers: Mapping[str, str]
+    body: bytes
+    published_at: datetime | None
+
+
+class Delivery:
+    """A message in our hands: settled exactly once, or void when its connection or lease is lost.
+
+    Attributes:
+        message: what the adapter read.
+        token: the adapter's own handle; nobody else reads it.
+        generation: which connection or assignment it came by; the adapter compares it when settling.
+        expires_at: monotonic seconds after which the broker gives it to somebody else; None = never.
+        envelope: what the message means; None until understood, and for ever if it was refused.
+        key: the envelope's key, here because the scheduler asks for it all the time.
+        payload: the decoded body, handed out once by `take_payload`; a later run decodes again.
+        failures: infrastructure failures of this very delivery so far, for rule 7's "third counts".
+        crashes: how often a process died while this message was running.
+    """
+
+    __slots__ = (
+        "crashes",
+        "envelope",
+        "expires_at",
+        "failures",
+        "generation",
+        "key",
+        "message",
+        "payload",
+        "settled",
+        "token",
+    )
+
+    def __init__(
+        self, message: Message, token: Any = None, generation: int = 0, expires_at: float | None = None
+    ) -> None:
+        self.message = message
+        self.token = token
+        self.generation = generation
+        self.expires_at = expires_at
+        self.envelope: Envelope | None = None
+        self.key = ""
+        self.payload: Any = None
+        self.failures = 0
+        self.crashes = 0
+        self.settled = False
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.message.topic} key={self.key!r} attempt={self.message.attempt}>"
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """A message to be published.
+
+    Args:
+        body: the bytes to send.
+        headers: text to text.
+        key: the business key, for brokers that carry one.
+        message_id: the producer's id; the same on every try to publish this message.
+        delay: deliver it not before this long from now, where the broker can.
+    """
+
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    message_id: str | None = None
+    delay: timedelta | None = None

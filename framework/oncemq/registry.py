@@ -1,0 +1,62 @@
+"""Names to implementations through entry points; an unknown name is an error with a suggestion."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+from oncemq.errors import MissingExtra, UnknownName
+
+T = TypeVar("T")
+
+ADAPTERS = "oncemq.adapters"
+STRATEGIES = "oncemq.strategies"
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """Return the end of an error message about an unknown `name`: a suggestion and what is known."""
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    return f"{hint} (known: {', '.join(sorted(known)) or 'none'})"
+
+
+class Registry(Generic[T]):
+    """The implementations of one kind, by name; entry points are looked up once, loaded when asked for."""
+
+    def __init__(self, group: str, kind: str, extra: Mapping[str, type[T]] | None = None) -> None:
+        self._kind = kind
+        self._extra = dict(extra or {})
+        self._points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=group)}
+
+    def names(self) -> list[str]:
+        """Return every name that `get` answers, sorted."""
+        return sorted({*self._points, *self._extra})
+
+    def get(self, name: str) -> type[T]:
+        """Return the implementation registered under `name`.
+
+        Raises:
+            UnknownName: nothing is registered under it.
+            MissingExtra: it exists, but a package that it needs is not installed.
+        """
+        if name in self._extra:
+            return self._extra[name]
+        if name not in self._points:
+            raise UnknownName(f"unknown {self._kind} {name!r}{did_you_mean(name, self.names())}")
+        return self._load(self._points[name])
+
+    def _load(self, point: EntryPoint) -> type[T]:
+        try:
+            loaded: Any = point.load()
+        except ModuleNotFoundError as error:
+            raise MissingExtra(
+                f"{self._kind} {point.name!r} needs the package {error.name!r}, which is not installed: "
+                f"pip install 'oncemq[{extra_for(error.name or '')}]'"
+            ) from error
+        return loaded  # type: ignore[no-any-return]
+
+
+def extra_for(module: str) -> str:
+    """Return the extra of this distribution that brings `module`."""
+    extras = {"pika": "rabbitmq", "psycopg": "postgres", "pymysql": "mysql", "prometheus_client": "metrics"}
+    return extras.get(module.partition(".")[0], module)

@@ -1,0 +1,1 @@
+"""The engine: from a delivery to its settlement, through one transaction."""

@@ -1,0 +1,78 @@
+"""What the engine is given to run: everything decided, nothing left to look up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from oncemq.adapter import Adapter, Subscription
+from oncemq.clock import Clock
+from oncemq.facts import Effects
+from oncemq.handler import BoundHandler
+from oncemq.message.reader import Reader
+from oncemq.retry.backoff import RetryPolicy
+from oncemq.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPlan:
+    """One consumer, ready to run.
+
+    Args:
+        name: the consumer's name in the app.
+        scope: `app.consumer`; the scope of its ledger rows.
+        broker: the broker's name in the app.
+        subscription: what it wants from the broker.
+        reader: message → envelope and payload.
+        handler: the user's function with its arguments resolved.
+        effects: where the handler's effects live.
+        strategies: the chain, in order.
+        retry: attempts and pauses.
+        workers: threads, or tasks for an async handler.
+        unit_time: how long a unit should last.
+        batch_limit: the most messages in one unit.
+        soft_limit: after which a unit is given up; None = never.
+        hard_limit: after which the process is; None = never.
+    """
+
+    name: str
+    scope: str
+    broker: str
+    subscription: Subscription
+    reader: Reader
+    handler: BoundHandler
+    effects: Effects
+    strategies: tuple[Strategy, ...]
+    retry: RetryPolicy
+    workers: int = 1
+    unit_time: timedelta = timedelta(milliseconds=50)
+    batch_limit: int = 500
+    soft_limit: timedelta | None = None
+    hard_limit: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppPlan:
+    """A whole app, ready to run in this process.
+
+    Args:
+        name: the app's name.
+        adapters: by the broker's name; built, not yet open.
+        engine: the app's database, from `oncemq.ledger.engine.make_engine`; None without one.
+        consumers: by declaration order.
+        clock: where time comes from.
+        keep: how long dedup records are kept, by ledger scope.
+        state: folder for flight recorders; None = none are kept.
+        grace: how long a drain may take.
+    """
+
+    name: str
+    adapters: Mapping[str, Adapter]
+    engine: Engine | None
+    consumers: tuple[ConsumerPlan, ...]
+    clock: Clock
+    keep: Mapping[str, timedelta] = field(default_factory=dict)
+    state: Path | None = None
+    grace: timedelta = timedelta(seconds=30)

@@ -1,0 +1,158 @@
+"""The contract of a strategy: one way of making a handler idempotent, in hooks around one transaction.
+
+    reserve(unit)      no transaction yet: Redis, committed claims
+      load(run, items)   transaction open, Session empty: O(1) statements, keys sorted, locks
+      decide(run, item)  arrival order; pure; the first that does not say PROCEED wins
+      … the handler …    when every strategy says PROCEED
+      record(run, item)  every final item, on every strategy, also those that were not asked
+      save(run)          after one flush: own tables and columns; remove every trace of non-final items
+      confirm(run)       last before the commit: locks still held, fences compare
+    committed(run)     caches and metrics; nothing here can change the settlement
+    release(unit)      own token only, after the settlement is fixed
+
+What each hook may do and what its errors mean:
+
+| hook      | may                                              | an error means                                 |
+|-----------|--------------------------------------------------|------------------------------------------------|
+| reserve   | committed claims, Redis; `unit.verdicts[…] = …`  | infrastructure: released, tried again          |
+| load      | Core statements on `run.connection`, locks       | infrastructure: same run again; else a bug     |
+| decide    | compute only                                     | a bug: the consumer pauses                     |
+| record    | notes in memory                                  | a bug: the consumer pauses                     |
+| save      | own rows; compare-and-set; raise `Culprits`      | Culprits: those get the verdict, rest run again|
+| confirm   | read; compare; raise `Culprits`                  | as save                                        |
+| committed | caches, metrics                                  | logged only                                    |
+| release   | its own token only                               | logged only                                    |
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, Self
+
+from sqlalchemy import Engine, MetaData, Table
+
+from oncemq.clock import Clock
+from oncemq.facts import ConsumerFacts, Problem, UnitKind
+from oncemq.message.expressions import Expression
+from oncemq.unit import Item, Run, Unit
+from oncemq.verdict import PROCEED, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the engine and `check` must know about a strategy.
+
+    Args:
+        decides: it may alone say "already applied"; a chain of guards alone is refused.
+        kinds: the kinds of unit it can be part of.
+        max_batch: the most items it can handle in one unit; None = any number.
+        one_per_key: a unit may hold at most one item of a key.
+        promises_order: it keeps a key's messages in order across processes.
+    """
+
+    decides: bool
+    kinds: frozenset[UnitKind] = frozenset({UnitKind.TRANSACTIONAL})
+    max_batch: int | None = None
+    one_per_key: bool = False
+    promises_order: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a strategy is built with, besides its own options.
+
+    Args:
+        app: the app's name.
+        consumer: the scope of ledger rows, `app.consumer`.
+        dialect: the database's SQLAlchemy dialect name (`postgresql`, `mysql`, `mariadb`, `sqlite`), or empty.
+        engine: the app's database; None without one. For table look-up at start and transactions of one's own.
+        metadata: shared by all strategies of the app, so that a user's table is reflected once.
+        clock: where time comes from.
+        keep: how long records are kept.
+        expression: compiles an expression such as `body.status`.
+        import_object: resolves `module:name` to an object of the user's code.
+    """
+
+    app: str
+    consumer: str
+    dialect: str
+    engine: Engine | None
+    metadata: MetaData
+    clock: Clock
+    keep: timedelta
+    expression: Callable[[str], Expression]
+    import_object: Callable[[str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepTask:
+    """Work in the background, by one process at a time.
+
+    Args:
+        name: unique in the app; the lease's name.
+        every: pause between two runs.
+        run: does one bounded step in transactions of its own; True = there is more, run again at once.
+    """
+
+    name: str
+    every: timedelta
+    run: Callable[[Engine], bool]
+
+
+class Strategy:
+    """The base of every strategy: hooks that do nothing, of which each strategy overrides what it needs.
+
+    The engine calls only the hooks that a class overrides, so an empty hook costs nothing.
+    """
+
+    traits: ClassVar[Traits]
+
+    @classmethod
+    def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
+        """Make one from its YAML options.
+
+        Raises:
+            ConfigError: the options cannot work; says which and what to write.
+        """
+        raise NotImplementedError
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:  # noqa: ARG002
+        """Return what cannot be safe about this strategy on this consumer."""
+        return ()
+
+    def tables(self, metadata: MetaData) -> Sequence[Table]:  # noqa: ARG002
+        """Return the ledger tables that this strategy needs, defined in `metadata`."""
+        return ()
+
+    def provides(self) -> Mapping[type, Callable[[Run, Item], Any]]:
+        """Return what this strategy can hand to handlers, by the annotation that asks for it."""
+        return {}
+
+    def upkeep(self) -> Sequence[UpkeepTask]:
+        """Return what must be done in the background."""
+        return ()
+
+    def reserve(self, unit: Unit) -> None:
+        """Take locks and claims outside any transaction; may set `unit.verdicts` of a delivery."""
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Read and lock what deciding needs, in O(1) statements."""
+
+    def decide(self, run: Run, item: Item) -> Verdict:  # noqa: ARG002
+        """Return PROCEED, or why this item's handler must not run now."""
+        return PROCEED
+
+    def record(self, run: Run, item: Item) -> None:
+        """Remember in memory what the key's next item must see; `item.verdict` is final."""
+
+    def save(self, run: Run) -> None:
+        """Write results, states, versions in bulk; remove every trace of items that are not final."""
+
+    def confirm(self, run: Run) -> None:
+        """Check, last before the commit, that everything the run relied on still holds."""
+
+    def committed(self, run: Run) -> None:
+        """Fill caches and count; the transaction is durable."""
+
+    def release(self, unit: Unit) -> None:
+        """Give back what `reserve` took."""

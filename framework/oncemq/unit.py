@@ -1,0 +1,107 @@
+"""The values strategies and engine exchange: a `Unit` of deliveries, each `Run` that tries it, each `Item` in a run."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
+
+from oncemq.message.envelope import Delivery, Envelope
+from oncemq.verdict import Verdict
+
+
+class Unit:
+    """One take of deliveries by a worker; lives through every run that the rescue needs.
+
+    Attributes:
+        consumer: the scope of all ledger rows, `app.consumer`.
+        deliveries: in arrival order.
+        owner: a token nobody else has; for locks and claims.
+        deadline: monotonic seconds; items not started by then go back to their queue.
+        verdicts: what `reserve` decided before any transaction; those deliveries do not run.
+        notes: what a strategy wants to remember for the whole unit, by strategy.
+    """
+
+    __slots__ = ("consumer", "deadline", "deliveries", "notes", "owner", "verdicts")
+
+    def __init__(self, consumer: str, deliveries: Sequence[Delivery], deadline: float) -> None:
+        self.consumer = consumer
+        self.deliveries = deliveries
+        self.deadline = deadline
+        self.owner = uuid4().hex
+        self.verdicts: dict[Delivery, Verdict] = {}
+        self.notes: dict[Any, Any] = {}
+
+
+class Item:
+    """One message inside one run; a re-run makes new items, so nothing leaks from a failed try.
+
+    Attributes:
+        payload: the decoded body; of this run alone.
+        verdict: None until decided.
+        result: what the handler returned, or the stored result that a duplicate is given.
+    """
+
+    __slots__ = ("delivery", "envelope", "key", "payload", "result", "verdict")
+
+    def __init__(self, delivery: Delivery, envelope: Envelope, payload: Any) -> None:
+        self.delivery = delivery
+        self.envelope = envelope
+        self.key = envelope.key
+        self.payload = payload
+        self.verdict: Verdict | None = None
+        self.result: Any = None
+
+    def __repr__(self) -> str:
+        return f"<Item {self.envelope.identity!r} {self.verdict!r}>"
+
+
+class Run:
+    """One try of a unit: one transaction, or for direct units one item without any.
+
+    Attributes:
+        unit: what is being tried.
+        items: in arrival order.
+        notes: what a strategy wants to remember in this run, by strategy.
+        follow: deliveries that shall run after this one committed (parked rows whose turn has come).
+    """
+
+    __slots__ = ("_connection", "_session", "consumer", "follow", "items", "notes", "unit")
+
+    def __init__(
+        self,
+        unit: Unit,
+        items: Sequence[Item],
+        connection: Connection | None = None,
+        session: Session | None = None,
+    ) -> None:
+        self.unit = unit
+        self.consumer = unit.consumer
+        self.items = items
+        self.notes: dict[Any, Any] = {}
+        self.follow: list[Delivery] = []
+        self._connection = connection
+        self._session = session
+
+    @property
+    def connection(self) -> Connection:
+        """The transaction's connection.
+
+        Raises:
+            LookupError: this is a direct run, which has no transaction.
+        """
+        if self._connection is None:
+            raise LookupError("a direct run has no transaction: open one of your own")
+        return self._connection
+
+    @property
+    def session(self) -> Session:
+        """The session that handlers are given.
+
+        Raises:
+            LookupError: this is a direct run, which has no transaction.
+        """
+        if self._session is None:
+            raise LookupError("a direct run has no session: open one of your own")
+        return self._session
