@@ -1,0 +1,94 @@
+"""The commands start, stop and status, for all servers of a checkout."""
+
+import argparse
+import fcntl
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from services import catalog
+from services.container import Container
+from services.errors import ServiceError
+from services.install import ensure_installed
+from services.server import Server
+
+
+def main() -> int:
+    """Run the command named on the command line and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m services", description=__doc__)
+    parser.add_argument("command", choices=("start", "stop", "status"))
+    parser.add_argument(
+        "--folder", type=Path, default=catalog.FOLDER, help="where data, ports and logs are kept"
+    )
+    arguments = parser.parse_args()
+    command = {"start": start, "stop": stop, "status": status}[arguments.command]
+    try:
+        with _one_at_a_time(arguments.folder):
+            command(arguments.folder)
+    except ServiceError as error:
+        print(f"services: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def start(folder: Path) -> None:
+    """Install what is missing, start what does not run, write the URLs."""
+    ensure_installed(catalog.KINDS)
+    own = catalog.OwnServers(folder)
+    for server in own.abandoned():
+        own.remove(server)
+        print(f"{server.folder.name}: left by a test run that died, removed")
+    servers = catalog.shared(folder)
+    with ThreadPoolExecutor(len(servers)) as pool:
+        for line in pool.map(_start, servers):
+            print(line, flush=True)
+    write_environment(folder, servers)
+
+
+def stop(folder: Path) -> None:
+    """Stop everything that a start or a dead test run left, and remove its data."""
+    (folder / "env").unlink(missing_ok=True)
+    own = catalog.OwnServers(folder)
+    for server in own.abandoned():
+        own.remove(server)
+        print(f"{server.folder.name}: removed")
+    for kind in catalog.KINDS:
+        if (folder / kind.kind).exists():
+            catalog.make(kind, folder / kind.kind).remove()
+            print(f"{kind.kind}: stopped, data removed")
+
+
+def status(folder: Path) -> None:
+    """Say what runs."""
+    for kind in catalog.KINDS:
+        running = (folder / kind.kind).exists() and catalog.make(kind, folder / kind.kind).running
+        print(f"{kind.kind}: {'running' if running else 'not running'}")
+
+
+def write_environment(folder: Path, servers: list[Server | Container]) -> None:
+    """Write KEY=VALUE lines with the URLs; they carry passwords, so only we may read them."""
+    file = folder / "env"
+    file.touch(mode=0o600)
+    file.write_text("".join(f"{server.variable}={server.url}\n" for server in servers))
+    print(f"URLs are in {file}")
+
+
+def _start(server: Server | Container) -> str:
+    server.choose_other_ports_if_taken()
+    ran = server.running
+    server.start()
+    return f"{server.kind}: {'already running' if ran else 'started'} on port {server.port}"
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    sys.exit(main())

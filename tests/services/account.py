@@ -1,0 +1,71 @@
+"""Under which user a server runs, and where its data can stand so that this user reaches it."""
+
+import os
+import pwd
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user to run as; servers refuse to run as root, or should."""
+
+    name: str
+    uid: int
+    gid: int
+    switches: bool
+
+    @classmethod
+    def choose(cls, *preferred: str) -> Self:
+        """Return ourselves, or when we are root the first preferred user that exists."""
+        if os.geteuid() != 0:
+            return cls(str(os.geteuid()), os.geteuid(), os.getegid(), switches=False)
+        known = {entry.pw_name: entry for entry in pwd.getpwall()}
+        entry = next(known[name] for name in (*preferred, "nobody") if name in known)
+        return cls(entry.pw_name, entry.pw_uid, entry.pw_gid, switches=True)
+
+    def popen_arguments(self) -> dict[str, Any]:
+        """Return what subprocess needs to run as this user."""
+        if not self.switches:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+    def make_folder(self, path: Path) -> Path:
+        """Make a private folder of this user and return its real place.
+
+        Where the user cannot traverse the parents (a checkout below /root), the path becomes a link to a
+        folder under the system's temporary one.
+        """
+        if path.is_symlink() and not path.exists():
+            path.unlink()
+        if not path.exists() and self.switches and not _open_to_all(path.parent):
+            path.symlink_to(tempfile.mkdtemp(prefix=f"oncemq-{path.parent.name}-"))
+        path.mkdir(mode=0o700, exist_ok=True)
+        real = path.resolve()
+        if self.switches:
+            os.chown(real, self.uid, self.gid)
+        return real
+
+    def write(self, file: Path, text: str) -> Path:
+        """Write a file that only this user can read."""
+        file.unlink(missing_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(text)
+        if self.switches:
+            os.chown(file, self.uid, self.gid)
+        return file
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder made by `make_folder`, wherever it really stands."""
+    if path.is_symlink():
+        shutil.rmtree(path.resolve(), ignore_errors=True)
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _open_to_all(folder: Path) -> bool:
+    return all(parent.stat().st_mode & 0o001 for parent in (folder, *folder.parents))

@@ -1,0 +1,5 @@
+"""The one error of the services: what went wrong and what a person can do about it."""
+
+
+class ServiceError(Exception):
+    """A server could not be installed, started, reached or stopped."""

@@ -1,0 +1,102 @@
+"""RabbitMQ: where its programs are, how it is set up and asked. It brings an epmd of its own."""
+
+import hashlib
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from services import amqp
+from services.errors import ServiceError
+from services.ports import LOOPBACK
+from services.process import Launch
+from services.server import Server
+
+USER = PASSWORD = "guest"
+# Two shared cores: idle schedulers must sleep at once instead of spinning.
+ERLANG_ARGUMENTS = "-noinput -start_epmd false -kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none"
+
+
+class RabbitMQ(Server):
+    """One RabbitMQ node, named after its folder, with the user `guest`."""
+
+    kind: ClassVar[str] = "rabbitmq"
+    variable: ClassVar[str] = "ONCEMQ_TEST_RABBITMQ"
+    packages: ClassVar[Sequence[str]] = ("rabbitmq-server",)
+    port_names: ClassVar[Sequence[str]] = ("amqp", "epmd", "distribution")
+    users: ClassVar[Sequence[str]] = ("rabbitmq",)
+
+    @classmethod
+    def installed(cls) -> bool:
+        """Return whether the server's own script and epmd are found."""
+        return _script() is not None and shutil.which("epmd") is not None
+
+    @property
+    def url(self) -> str:
+        """The URL of the virtual host `/`."""
+        return f"amqp://{USER}:{PASSWORD}@{LOOPBACK}:{self.port}/"
+
+    def answers(self) -> bool:
+        """Return whether a connection to the virtual host is opened."""
+        return amqp.answers(self.port, user=USER, password=PASSWORD)
+
+    def prepare(self) -> None:
+        """Write the configuration; the node makes its data itself."""
+        lines = [
+            f"listeners.tcp.1 = {LOOPBACK}:{self.port}",
+            # Alarms would block publishers on a full developer's machine; tests that want one raise it themselves.
+            "disk_free_limit.absolute = 1MB",
+            "vm_memory_high_watermark.relative = 0.8",
+            "log.console = true",
+            "log.file = false",
+        ]
+        self.account.write(self.data / "rabbitmq.conf", "\n".join(lines) + "\n")
+        self.account.write(self.data / "plugins", "[].\n")
+        self.account.write(self.data / "environment.conf", "")
+
+    def launches(self) -> Sequence[Launch]:
+        """Return epmd, then the node."""
+        script = _script()
+        epmd = shutil.which("epmd")
+        if script is None or epmd is None:
+            raise ServiceError("RabbitMQ is not installed. Run `make services`.")
+        epmd_port = self.settings.ports["epmd"]
+        mapper = [epmd, "-address", LOOPBACK, "-port", str(epmd_port)]
+        return [
+            Launch("epmd", mapper, listens_on=epmd_port),
+            Launch("rabbitmq", [str(script)], self.environment),
+        ]
+
+    @property
+    def node(self) -> str:
+        """The node's name, different for every folder on this machine."""
+        return f"oncemq-{hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:10]}@localhost"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment of the node; rabbitmqctl needs the same."""
+        data = self.data
+        return {
+            "HOME": str(data),
+            "ERL_EPMD_PORT": str(self.settings.ports["epmd"]),
+            "ERL_EPMD_ADDRESS": LOOPBACK,
+            "RABBITMQ_NODENAME": self.node,
+            "RABBITMQ_DIST_PORT": str(self.settings.ports["distribution"]),
+            "RABBITMQ_CONF_ENV_FILE": str(data / "environment.conf"),
+            "RABBITMQ_CONFIG_FILE": str(data / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(data / "plugins"),
+            "RABBITMQ_MNESIA_BASE": str(data / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(data / "log"),
+            "RABBITMQ_PID_FILE": str(data / "rabbitmq.pid"),
+            # Lets the script replace itself by the node, so that its pid is the node's.
+            "RABBITMQ_ALLOW_INPUT": "1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ERLANG_ARGUMENTS,
+        }
+
+
+def _script() -> Path | None:
+    """Return RabbitMQ's own script; the one in Debian's PATH insists on Debian's user and folders."""
+    places = [*Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server")]
+    if found := shutil.which("rabbitmq-server"):
+        places.append(Path(found))
+    return next((place for place in places if place.exists()), None)

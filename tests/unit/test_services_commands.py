@@ -1,0 +1,109 @@
+"""The commands behind `make services` and `make services-stop`."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services import ports
+from services.process import Launch, Process
+from services.settings import Settings
+from support.servers import url_from
+
+TESTS = Path(__file__).parents[1]
+
+
+def services(command: str, folder: Path) -> str:
+    """Run one command of the services on a folder and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "services", command, "--folder", str(folder)],
+        cwd=TESTS,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The services' folder of a checkout that nobody else uses."""
+    folder = tmp_path / ".services"
+    yield folder
+    services("stop", folder)
+
+
+def pids(folder: Path) -> dict[str, str]:
+    """Return what every pid file says."""
+    return {file.name: file.read_text() for file in folder.glob("*/*.pid")}
+
+
+@pytest.mark.server
+def test_a_second_start_finds_everything_running(folder: Path) -> None:
+    """It starts nothing, changes no URL and takes less than three seconds."""
+    services("start", folder)
+    before = pids(folder), (folder / "env").read_text()
+    began = time.monotonic()
+    printed = services("start", folder)
+    assert time.monotonic() - began < 3
+    assert printed.count("already running") == 3
+    assert (pids(folder), (folder / "env").read_text()) == before
+
+
+@pytest.mark.server
+def test_stop_leaves_no_process_and_no_port(folder: Path) -> None:
+    """Nothing listens on any of the chosen ports, epmd's included, and the URLs are withdrawn."""
+    services("start", folder)
+    chosen = [port for file in folder.glob("*/settings.json") for port in _ports(file)]
+    services("stop", folder)
+    assert len(chosen) == 5
+    assert not [port for port in chosen if not ports.is_free(port)]
+    assert not pids(folder)
+    assert not (folder / "env").exists()
+
+
+def _ports(settings: Path) -> list[int]:
+    return list(Settings.of(settings.parent, ()).ports.values())
+
+
+def test_settings_are_chosen_once(tmp_path: Path) -> None:
+    """The second reading returns the ports and the password of the first."""
+    assert Settings.of(tmp_path, ["sql"]) == Settings.of(tmp_path, ["sql"])
+
+
+def test_chosen_ports_are_different() -> None:
+    """One server never gets the same port twice."""
+    chosen = ports.choose(20)
+    assert len(set(chosen)) == 20
+
+
+def test_a_port_in_use_is_not_free() -> None:
+    """A listener on loopback takes its port."""
+    with socket.create_server((ports.LOOPBACK, 0)) as listener:
+        assert not ports.is_free(listener.getsockname()[1])
+
+
+def test_a_reused_pid_is_not_taken_for_the_server(tmp_path: Path) -> None:
+    """A pid file whose start time is another's names nobody."""
+    launch = Launch("server", ())
+    (tmp_path / "server.pid").write_text(f"{os.getpid()} 1\n")
+    assert Process.load(launch, folder=tmp_path) is None
+
+
+def test_the_environment_comes_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL in the environment is used although `make services` wrote another."""
+    (tmp_path / "env").write_text("ONCEMQ_TEST_RABBITMQ=amqp://file/\n")
+    monkeypatch.setenv("ONCEMQ_TEST_RABBITMQ", "amqp://environment/")
+    assert url_from("ONCEMQ_TEST_RABBITMQ", tmp_path) == "amqp://environment/"
+
+
+def test_a_missing_server_fails_and_says_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without environment and file the test fails with `make services` in its message."""
+    monkeypatch.delenv("ONCEMQ_TEST_RABBITMQ", raising=False)
+    with pytest.raises(pytest.fail.Exception, match="make services"):
+        url_from("ONCEMQ_TEST_RABBITMQ", tmp_path)

@@ -1,0 +1,116 @@
+"""The servers of the tests themselves: what a kill and a restart leave as it was."""
+
+from pathlib import Path
+
+import pika
+import pytest
+from sqlalchemy import create_engine, text
+
+from services import ports
+from services.account import remove_folder
+from services.catalog import OwnServers
+from services.postgresql import PostgreSQL
+from support.servers import OwnServer
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def own_database(request: pytest.FixtureRequest) -> OwnServer:
+    """A factory of database servers of each kind."""
+    return request.getfixturevalue(f"own_{request.param}")
+
+
+def run(url: str, *statements: str) -> list[object]:
+    """Run the statements in one transaction and return the last one's first column."""
+    engine = create_engine(url)
+    try:
+        with engine.begin() as connection:
+            results = [connection.execute(text(statement)) for statement in statements]
+            return list(results[-1].scalars()) if results[-1].returns_rows else []
+    finally:
+        engine.dispose()
+
+
+@pytest.mark.server
+def test_a_killed_database_keeps_its_committed_rows_and_its_url(own_database: OwnServer) -> None:
+    """After SIGKILL and a start, the row is there under the same URL."""
+    server = own_database()
+    url = server.url
+    run(url, "CREATE TABLE kept (number INTEGER)", "INSERT INTO kept VALUES (7)")
+    server.kill()
+    server.start()
+    assert (run(url, "SELECT number FROM kept"), server.url) == ([7], url)
+
+
+def test_a_killed_rabbitmq_keeps_its_durable_messages_and_its_url(own_rabbitmq: OwnServer) -> None:
+    """After SIGKILL and a start, a confirmed persistent message is there under the same URL."""
+    server = own_rabbitmq()
+    url = server.url
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("kept", durable=True)
+        channel.basic_publish("", "kept", b"7", pika.BasicProperties(delivery_mode=2), mandatory=True)
+        server.kill()
+        assert not server.running
+        with pytest.raises(pika.exceptions.AMQPError):
+            connection.process_data_events(time_limit=5)
+    server.start()
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        _, _, body = connection.channel().basic_get("kept", auto_ack=True)
+    assert (body, server.url) == (b"7", url)
+
+
+def test_a_killed_server_is_gone_with_all_of_its_processes(own_postgresql: OwnServer) -> None:
+    """kill() returns when nothing listens any more and no process is left."""
+    server = own_postgresql()
+    server.kill()
+    assert not server.running
+    assert ports.is_free(server.port)
+
+
+def test_a_paused_server_does_not_answer_until_it_is_resumed(own_postgresql: OwnServer) -> None:
+    """pause() freezes the sessions too; resume() lets them go on."""
+    server = own_postgresql()
+    server.pause()
+    assert server.running
+    assert not server.answers()
+    server.resume()
+    server.wait_ready()
+
+
+def test_two_servers_of_one_kind_do_not_meet(own_postgresql: OwnServer) -> None:
+    """Each has a port and tables of its own."""
+    first, second = own_postgresql(), own_postgresql()
+    run(first.url, "CREATE TABLE only_here (number INTEGER)")
+    assert run(second.url, "SELECT count(*) FROM pg_tables WHERE tablename = 'only_here'") == [0]
+
+
+def test_starting_twice_starts_one_server(own_postgresql: OwnServer) -> None:
+    """A start of what runs leaves the running process alone."""
+    server = own_postgresql()
+    before = run(server.url, "SELECT pg_postmaster_start_time()")
+    server.start()
+    assert run(server.url, "SELECT pg_postmaster_start_time()") == before
+
+
+@pytest.mark.server
+def test_a_server_is_reached_where_its_user_could_not_traverse(tmp_path: Path) -> None:
+    """Below a folder of ours alone the data stand elsewhere, and are removed from there too."""
+    tmp_path.chmod(0o700)
+    servers = OwnServers(tmp_path)
+    server = servers.make(PostgreSQL)
+    server.start()
+    data = server.data
+    servers.remove(server)
+    assert not data.exists()
+
+
+def test_a_folder_of_data_is_removed_through_its_link(tmp_path: Path) -> None:
+    """Neither the link nor what it points to is left."""
+    real = tmp_path / "real"
+    (real / "tables").mkdir(parents=True)
+    link = tmp_path / "data"
+    link.symlink_to(real)
+    remove_folder(link)
+    assert not real.exists()
+    assert not link.is_symlink()
