@@ -1,0 +1,68 @@
+"""What an app tells about itself at any moment: its phase and one row for each expected consumer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where an app is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class PauseReason(StrEnum):
+    """Why a consumer does not run units although it could."""
+
+    DATABASE = "database"
+    BROKER = "broker"
+    STRATEGY_BUG = "strategy-bug"
+    SETUP = "setup"
+    ASKED = "asked"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """One consumer at this moment.
+
+    Args:
+        consumer: the consumer's name.
+        subscribed: the broker is sending it messages, or would if there were any.
+        paused: why it runs no units; None while it does.
+        waiting: messages in this process that could run now or are running; not those asleep until later.
+        in_flight: deliveries that are not settled yet.
+        last_progress: monotonic seconds when it last settled something, or when it had nothing to do.
+        depth: messages that wait at the broker; None where nobody knows.
+        detail: what is wrong, for people.
+        exclusive: it runs one unit at a time because units deadlocked with each other.
+    """
+
+    consumer: str
+    subscribed: bool
+    paused: PauseReason | None = None
+    waiting: int = 0
+    in_flight: int = 0
+    last_progress: float = 0.0
+    depth: int | None = None
+    detail: str = ""
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppState:
+    """A whole app in this process, at this moment.
+
+    Args:
+        phase: where it is in its life.
+        consumers: every consumer that is expected to run, also those that do not.
+    """
+
+    phase: Phase
+    consumers: tuple[ConsumerState, ...] = ()
+
+
+StateSource = Callable[[], AppState]
+"""Called for every scrape and health check, from threads of its own: it must be cheap and never block."""
