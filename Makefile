@@ -19,3 +19,58 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@
+
+SERVICES := PYTHONPATH=tests $(PYTHON) -m services
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: services
+services: ## start RabbitMQ, PostgreSQL and MariaDB for the tests; URLs in .services/env
+	@$(SERVICES) start
+
+.PHONY: services-stop
+services-stop: ## stop them and remove their data
+	@$(SERVICES) stop
+
+.PHONY: demo
+demo: setup ## see real order events counted once, in under a minute and without any server
+	@$(BIN)/oncemq demo
+
+.PHONY: test
+test: setup services ## all tests, against the real servers
+	@$(PYTEST)
+
+.PHONY: test-embedded
+test-embedded: setup ## the tests that need no server
+	@$(PYTEST) --embedded-only
+
+.PHONY: lint
+lint: setup ## ruff, mypy and the rules about imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: bench
+bench: setup services ## throughput against other frameworks, side by side
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
+	@$(BIN)/python benchmarks/run.py
+
+# A pyenv shim exists also for versions that are not chosen: whether it runs is the question.
+define find_python
+for candidate in python$(1) "$$HOME"/.pyenv/versions/$(1).*/bin/python$(1); do \
+	if "$$candidate" -c '' 2>/dev/null; then echo "$$candidate"; break; fi; \
+done
+endef
+
+.PHONY: test-pythons
+test-pythons: test-python-3.12 test-python-3.13 ## the tests that need no server on the newer Pythons that are present
+
+test-python-%:
+	@python=$$($(call find_python,$*)); \
+	if [ -z "$$python" ]; then echo "Python $* is not here: nothing tested on it"; exit 0; fi; \
+	$(MAKE) --no-print-directory setup test-embedded PYTHON="$$python" VENV=.venv-$*
+
+.PHONY: clean
+clean: services-stop ## remove what setup, services and tests made
+	rm -rf $(VENV) .venv-* .services dist htmlcov .coverage .*_cache .hypothesis .oncemq
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
