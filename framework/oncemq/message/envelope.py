@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from oncemq.errors import MessageRefused
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -75,13 +77,18 @@ class Delivery:
         expires_at: monotonic seconds after which the broker gives it to somebody else; None = never.
         envelope: what the message means; None until understood, and for ever if it was refused.
         key: the envelope's key, here because the scheduler asks for it all the time.
-        payload: the decoded body, handed out once by `take_payload`; a later run decodes again.
-        failures: infrastructure failures of this very delivery so far, for rule 7's "third counts".
+        payload: the decoded body, used by the first run; later ones decode again.
+        refusal: why the message can never be applied; None for one that was understood.
+        failures: how often the database failed while this message ran alone; the third may count.
+        commits_at_failure: how many units had been committed at the first such failure.
+        deferred_since: monotonic seconds of its first Defer; 0.0 while there was none.
         crashes: how often a process died while this message was running.
     """
 
     __slots__ = (
+        "commits_at_failure",
         "crashes",
+        "deferred_since",
         "envelope",
         "expires_at",
         "failures",
@@ -89,6 +96,7 @@ class Delivery:
         "key",
         "message",
         "payload",
+        "refusal",
         "settled",
         "token",
     )
@@ -103,7 +111,10 @@ class Delivery:
         self.envelope: Envelope | None = None
         self.key = ""
         self.payload: Any = None
+        self.refusal: MessageRefused | None = None
         self.failures = 0
+        self.commits_at_failure = 0
+        self.deferred_since = 0.0
         self.crashes = 0
         self.settled = False
 

@@ -1,0 +1,185 @@
+"""One transaction: load, the items, flush, save, confirm, commit – or a roll-back that says why."""
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from sqlalchemy import Connection, Engine
+
+from oncemq.clock import Clock
+from oncemq.errors import InfrastructureError, StrategyBug
+from oncemq.ledger import history, lanes, suspects
+from oncemq.message.envelope import Delivery
+from oncemq.message.reader import Reader
+from oncemq.run.cancel import canceller
+from oncemq.run.chain import Chain
+from oncemq.run.items import Frame, ItemLoop, flush
+from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure
+from oncemq.run.limits import Slot
+from oncemq.run.outcomes import history_rows
+from oncemq.run.recorder import FLUSHING, IDLE, AnyRecorder
+from oncemq.run.session import UnitSession, Watch, watch_connection
+from oncemq.run.transaction import obstacle
+from oncemq.retry.classify import Fault, classify
+from oncemq.unit import Item, Run, Unit
+from oncemq.verdict import Culprits
+
+Point = Callable[[str], None]
+"""Told by name how far a run has come; tests kill the process there."""
+
+
+class Attempt:
+    """Tries deliveries of a unit in one transaction.
+
+    Args:
+        engine: the app's database.
+        chain: the strategies' hooks.
+        reader: decodes payloads anew for a second run.
+        loop: decides and handles the items.
+        recorder: the worker's flight recorder.
+        slot: where the watchdog finds the way to cancel a statement.
+        clock: where time comes from.
+        failed: told of errors in `committed`, which change nothing.
+        point: told how far a run has come.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        chain: Chain,
+        reader: Reader,
+        loop: ItemLoop,
+        recorder: AnyRecorder,
+        slot: Slot,
+        clock: Clock,
+        failed: Callable[[str, BaseException], None],
+        point: Point,
+    ) -> None:
+        self._engine = engine
+        self._chain = chain
+        self._reader = reader
+        self._loop = loop
+        self._recorder = recorder
+        self._slot = slot
+        self._clock = clock
+        self._failed = failed
+        self._point = point
+
+    def run(self, unit: Unit, deliveries: Sequence[Delivery], *, careful: bool, exclusive: bool) -> Run:
+        """Return the committed run; every item has its verdict.
+
+        Raises:
+            Culprits: rolled back; these items get these verdicts, the others may run again.
+            UnknownCulprit: rolled back; nobody knows whose fault it was.
+            InfrastructureError: rolled back, or the commit's answer was lost; nobody's fault.
+            StrategyBug: rolled back; a strategy's hook failed.
+        """
+        items = make_items(deliveries, self._reader)
+        self._recorder.begin([item.envelope for item in items])
+        try:
+            with self._engine.connect() as connection:
+                run = self._in_transaction(connection, unit, items, careful=careful, exclusive=exclusive)
+        except (Culprits, UnknownCulprit, InfrastructureError, StrategyBug):
+            raise
+        except Exception as error:
+            self._raise_for(error, "the transaction")
+        finally:
+            self._recorder.index[0] = IDLE
+        self._after_commit(run)
+        return run
+
+    def _in_transaction(
+        self, connection: Connection, unit: Unit, items: list[Item], *, careful: bool, exclusive: bool
+    ) -> Run:
+        watch = Watch()
+        transaction = connection.begin()
+        session = UnitSession.over(connection, watch)
+        watch_connection(connection, watch)
+        self._slot.cancel = canceller(self._engine, connection)
+        committed = False
+        try:
+            if exclusive:
+                lanes.enter_exclusive(connection, unit.consumer)
+            run = Run(unit, items, connection, session)
+            self._work(run, Frame(session, watch, careful))
+            reason = obstacle(connection, transaction, session, watch)
+            if reason is not None:
+                raise UnknownCulprit(str(reason))
+            self._point("before-commit")
+            transaction.commit()
+            committed = True
+            return run
+        finally:
+            self._slot.cancel = None
+            watch_connection(connection, None)
+            _leave(connection, session, committed=committed, roll_back=transaction.rollback)
+
+    def _work(self, run: Run, frame: Frame) -> None:
+        for load in self._chain.loads:
+            self._guard(lambda load=load: load(run, run.items), "load")  # type: ignore[misc]
+        self._point("loaded")
+        self._guard(lambda: self._loop.run(run, frame), "decide or record")
+        self._recorder.index[0] = FLUSHING
+        flush(frame)
+        self._point("handled")
+        for save in self._chain.saves:
+            self._guard(lambda save=save: save(run), "save")  # type: ignore[misc]
+        self._guard(lambda: self._note(run), "the ledger's history")
+        for confirm in self._chain.confirms:
+            self._guard(lambda confirm=confirm: confirm(run), "confirm")  # type: ignore[misc]
+        self._point("saved")
+
+    def _note(self, run: Run) -> None:
+        rows = history_rows(run, self._clock.now())
+        if rows:
+            history.add(run.connection, rows)
+        survivors = [item.envelope.identity for item in run.items if item.delivery.crashes and item.verdict is not None and item.verdict.final]
+        if survivors:
+            suspects.clear(run.connection, run.consumer, survivors)
+
+    def _guard(self, hook: Callable[[], None], doing: str) -> None:
+        try:
+            hook()
+        except (Culprits, UnknownCulprit, InfrastructureError, StrategyBug):
+            raise
+        except Exception as error:
+            self._raise_for(error, doing)
+
+    def _raise_for(self, error: Exception, doing: str) -> NoReturn:
+        if is_infrastructure(error):
+            raise InfrastructureError(describe(error)) from error
+        if classify(error) is Fault.DATA:
+            raise UnknownCulprit(describe(error)) from error
+        raise StrategyBug(f"{doing} failed: {describe(error)}") from error
+
+    def _after_commit(self, run: Run) -> None:
+        self._point("committed")
+        for committed in self._chain.committeds:
+            try:
+                committed(run)
+            except Exception as error:
+                self._failed("a strategy's committed hook", error)
+
+
+def make_items(deliveries: Sequence[Delivery], reader: Reader) -> list[Item]:
+    """Return fresh items; the payload decoded at intake serves the first run, later ones decode anew."""
+    items = []
+    for delivery in deliveries:
+        envelope, payload = delivery.envelope, delivery.payload
+        if envelope is None:
+            raise StrategyBug(f"{delivery!r} was never understood")
+        if payload is None:
+            payload = reader.decode(delivery.message)
+        delivery.payload = None
+        items.append(Item(delivery, envelope, payload))
+    return items
+
+
+def _leave(connection: Connection, session: UnitSession, *, committed: bool, roll_back: Callable[[], None]) -> None:
+    """End session and transaction; after a commit nothing may raise any more."""
+    try:
+        session.watch.handling = False
+        session.close()
+        if not committed:
+            roll_back()
+    except Exception:
+        connection.invalidate()

@@ -1,0 +1,61 @@
+"""A consumer's strategies as bound hooks: only those a strategy really overrides are ever called."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from oncemq.strategy import Strategy
+from oncemq.unit import Item, Run, Unit
+from oncemq.verdict import PROCEED, Verdict
+
+
+class Chain:
+    """The hooks of a chain, in order; `releases` in reverse.
+
+    Attributes:
+        one_per_key: a unit may hold at most one item of a key.
+        max_batch: the most items of a unit; None = any number.
+    """
+
+    __slots__ = (
+        "committeds",
+        "confirms",
+        "decides",
+        "loads",
+        "max_batch",
+        "one_per_key",
+        "records",
+        "releases",
+        "reserves",
+        "saves",
+    )
+
+    def __init__(self, strategies: Sequence[Strategy]) -> None:
+        self.reserves: list[Callable[[Unit], None]] = _overridden(strategies, "reserve")
+        self.loads: list[Callable[[Run, Sequence[Item]], None]] = _overridden(strategies, "load")
+        self.decides: list[Callable[[Run, Item], Verdict]] = _overridden(strategies, "decide")
+        self.records: list[Callable[[Run, Item], None]] = _overridden(strategies, "record")
+        self.saves: list[Callable[[Run], None]] = _overridden(strategies, "save")
+        self.confirms: list[Callable[[Run], None]] = _overridden(strategies, "confirm")
+        self.committeds: list[Callable[[Run], None]] = _overridden(strategies, "committed")
+        self.releases: list[Callable[[Unit], None]] = _overridden(strategies, "release")[::-1]
+        self.one_per_key = any(strategy.traits.one_per_key for strategy in strategies)
+        limits = [strategy.traits.max_batch for strategy in strategies if strategy.traits.max_batch is not None]
+        self.max_batch = min(limits, default=None)
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Ask each strategy in order; the first that does not say PROCEED wins."""
+        for decide in self.decides:
+            verdict = decide(run, item)
+            if verdict is not PROCEED:
+                return verdict
+        return PROCEED
+
+    def record(self, run: Run, item: Item) -> None:
+        """Tell every strategy of a final item, also those that were not asked."""
+        for record in self.records:
+            record(run, item)
+
+
+def _overridden(strategies: Sequence[Strategy], name: str) -> list[Any]:
+    plain = getattr(Strategy, name)
+    return [getattr(strategy, name) for strategy in strategies if getattr(type(strategy), name) is not plain]

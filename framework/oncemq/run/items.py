@@ -1,0 +1,153 @@
+"""The loop of one run: decide, handle, record, item by item in arrival order; and who is to blame when one fails."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from oncemq.errors import HandlerFault, InfrastructureError, TimeLimitExceeded
+from oncemq.handler import BoundHandler
+from oncemq.run.chain import Chain
+from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure, judge
+from oncemq.run.limits import Slot
+from oncemq.run.recorder import AnyRecorder
+from oncemq.run.session import UnitSession, Watch
+from oncemq.unit import Item, Run
+from oncemq.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
+
+
+@dataclass(slots=True)
+class Frame:
+    """What surrounds the loop of one run.
+
+    Args:
+        session: the session that handlers share.
+        watch: what is seen on its connection.
+        careful: flush after every item, so that a failing flush has one culprit.
+        unflushed: items whose handler ran since the last flush; one of them is to blame when it fails.
+    """
+
+    session: UnitSession
+    watch: Watch
+    careful: bool
+    unflushed: list[Item] = field(default_factory=list)
+
+
+class ItemLoop:
+    """Runs the items of transactional runs.
+
+    Attributes:
+        eager: a handler has been seen to read, which flushes anyway; so items are flushed one by one.
+        dropped: items that were left out while their run went on, since the last look.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        handler: BoundHandler,
+        monotonic: Callable[[], float],
+        recorder: AnyRecorder,
+        slot: Slot,
+    ) -> None:
+        self._chain = chain
+        self._call = handler.call
+        self._monotonic = monotonic
+        self._recorder = recorder
+        self._slot = slot
+        self.eager = False
+        self.dropped = 0
+
+    def run(self, run: Run, frame: Frame) -> None:
+        """Give every item of `run` a verdict.
+
+        Raises:
+            Culprits: roll back; these items get these verdicts.
+            UnknownCulprit: roll back; nobody can say whose fault it is.
+            InfrastructureError: roll back; nobody's fault.
+        """
+        decide, record, index, clock = self._chain.decide, self._chain.record, self._recorder.index, self._monotonic
+        deadline, held, started = run.unit.deadline, set[str](), False
+        for position, item in enumerate(run.items, 1):
+            now = clock()
+            if item.key in held or (started and now > deadline):
+                item.verdict = RETURNED
+                held.add(item.key)
+                continue
+            verdict = decide(run, item)
+            if verdict is PROCEED:
+                index[0] = position
+                started = True
+                verdict = self._handle(run, item, frame, now)
+            item.verdict = verdict
+            if verdict.final:
+                record(run, item)
+            elif verdict.holds_key:
+                held.add(item.key)
+
+    def _handle(self, run: Run, item: Item, frame: Frame, now: float) -> Verdict:
+        session, watch, slot = frame.session, frame.watch, self._slot
+        if (frame.careful or self.eager) and session.pending():
+            flush(frame)
+        alone = not session.pending()
+        new, deleted = session.counts()
+        statements, reads = watch.statements, watch.reads
+        watch.handling = True
+        slot.started = now
+        try:
+            item.result = self._call(run, item)
+        except BaseException as error:
+            watch.handling = False
+            if self._can_drop(error, frame, statements) and session.untouched(new, deleted):
+                self.dropped += 1
+                return judge(error)
+            self._blame(item, frame, error, alone=alone)
+        finally:
+            watch.handling = False
+            slot.started = 0.0
+            if watch.reads > reads:
+                self.eager = True
+        if watch.doomed is not None:
+            self._blame(item, frame, watch.doomed, alone=alone)
+        if slot.overdue == now:
+            raise Culprits({item: _overdue()})
+        frame.unflushed.append(item)
+        return PROCEED
+
+    def _can_drop(self, error: BaseException, frame: Frame, statements: int) -> bool:
+        watch = frame.watch
+        return watch.doomed is None and watch.statements == statements and not is_infrastructure(error)
+
+    def _blame(self, item: Item, frame: Frame, error: BaseException, *, alone: bool) -> NoReturn:
+        doomed = frame.watch.doomed
+        if self._slot.overdue == self._slot.started and self._slot.started:
+            raise Culprits({item: _overdue()}) from error
+        if is_infrastructure(doomed or error):
+            raise InfrastructureError(describe(doomed or error)) from (doomed or error)
+        if doomed is not None and not alone and not isinstance(doomed, HandlerFault):
+            # A flush inside this handler may have failed on a neighbour's objects.
+            raise UnknownCulprit(describe(doomed)) from doomed
+        verdict = judge(doomed) if isinstance(doomed, HandlerFault) else judge(error)
+        raise Culprits({item: verdict}) from error
+
+
+def flush(frame: Frame) -> None:
+    """Flush what handlers left pending.
+
+    Raises:
+        Culprits: it failed, and only one item can be to blame.
+        UnknownCulprit: it failed, and several can.
+        InfrastructureError: the database failed.
+    """
+    try:
+        frame.session.flush()
+    except Exception as error:
+        if is_infrastructure(error):
+            raise InfrastructureError(describe(error)) from error
+        if len(frame.unflushed) == 1:
+            raise Culprits({frame.unflushed[0]: judge(error)}) from error
+        raise UnknownCulprit(describe(error)) from error
+    frame.unflushed.clear()
+
+
+def _overdue() -> Verdict:
+    error = TimeLimitExceeded("the handler took longer than its soft time limit")
+    return retry(str(error), error=error)

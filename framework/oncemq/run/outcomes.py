@@ -1,0 +1,33 @@
+"""Which outcomes are worth a row in the history: those that were not applied, with what, when and why."""
+
+from datetime import datetime
+
+from oncemq.ledger.history import HistoryRow
+from oncemq.unit import Item, Run
+from oncemq.verdict import PROCEED, Outcome
+
+_NOTED = frozenset({Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
+
+
+def history_rows(run: Run, now: datetime) -> list[HistoryRow]:
+    """Return a row for every item of `run` that is acknowledged without its effect."""
+    return [
+        history_row(run.consumer, item, item.verdict.outcome.value, item.verdict.reason, now)
+        for item in run.items
+        if item.verdict is not None and item.verdict is not PROCEED and item.verdict.outcome in _NOTED
+    ]
+
+
+def history_row(consumer: str, item: Item, outcome: str, reason: str, now: datetime) -> HistoryRow:
+    """Return the row that says what became of `item`."""
+    envelope = item.envelope
+    return HistoryRow(
+        consumer=consumer,
+        topic=envelope.topic,
+        key=envelope.key,
+        identity=envelope.identity,
+        outcome=outcome,
+        reason=reason,
+        attempt=envelope.attempt,
+        at=now,
+    )

@@ -1,0 +1,143 @@
+"""The flight recorder: which message was running when a process died, readable after SIGKILL.
+
+A small memory-mapped file per worker, never fsynced: it must survive the process, not the machine.
+
+    u32 index | u32 length | u32 crc32 | u32 unit | identities, each u16 length + UTF-8
+
+The identities are written once per run, then one aligned 4-byte index per item, so a kill tears nothing:
+0 = nothing runs; i + 1 = item i's handler; FLUSHING = saving and committing, culprit unknown.
+"""
+
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oncemq.message.envelope import Envelope
+
+_HEAD = struct.Struct("<IIII")
+_LENGTH = struct.Struct("<H")
+_FIRST_SIZE = 64 * 1024
+
+IDLE = 0
+FLUSHING = 0xFFFFFFFE
+
+
+class Recorder:
+    """Writes one worker's record.
+
+    Attributes:
+        index: `index[0] = i + 1` says that item i runs; an attribute so that it costs no call per item.
+    """
+
+    __slots__ = ("_file", "_map", "_path", "_size", "_unit", "index")
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._unit = 0
+        self._size = 0
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._map: mmap.mmap
+        self.index: memoryview
+        self._resize(_FIRST_SIZE)
+
+    def _resize(self, size: int) -> None:
+        if self._size:
+            self.index.release()
+            self._map.close()
+        os.ftruncate(self._file, size)
+        self._map = mmap.mmap(self._file, size)
+        self._size = size
+        self.index = memoryview(self._map)[:8].cast("I")
+
+    def begin(self, envelopes: Sequence[Envelope]) -> None:
+        """Write down what the coming run consists of; nothing is running yet."""
+        text = b"".join(_entry(envelope) for envelope in envelopes)
+        if _HEAD.size + len(text) > self._size:
+            self._resize(2 * (_HEAD.size + len(text)))
+        self.index[0] = IDLE
+        self._unit = (self._unit + 1) & 0xFFFFFFFF
+        self._map[_HEAD.size : _HEAD.size + len(text)] = text
+        self._map[4 : _HEAD.size] = struct.pack("<III", len(text), zlib.crc32(text), self._unit)
+
+    def close(self) -> None:
+        """Remove the file: the worker ended in order."""
+        if self._size:
+            self.index.release()
+            self._map.close()
+            os.close(self._file)
+            self._size = 0
+        self._path.unlink(missing_ok=True)
+
+
+class NoRecorder:
+    """Where no crash can be read afterwards, nothing is written."""
+
+    __slots__ = ("index",)
+
+    def __init__(self) -> None:
+        self.index = [IDLE]
+
+    def begin(self, envelopes: Sequence[Envelope]) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+AnyRecorder = Recorder | NoRecorder
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """What a dead worker left behind.
+
+    Args:
+        consumer: the ledger scope, from the file's name.
+        suspects: (key, identity) of what was running: one, or the whole unit while it was committing.
+        known: the one suspect is surely the culprit; otherwise nobody is charged, all run alone.
+    """
+
+    consumer: str
+    suspects: tuple[tuple[str, str], ...]
+    known: bool
+
+
+def read_crash(path: Path, consumer: str) -> Crash | None:
+    """Return what the record at `path` says; None when nothing was running or it is unreadable."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if len(data) < _HEAD.size:
+        return None
+    index, length, crc, _ = _HEAD.unpack_from(data)
+    text = data[_HEAD.size : _HEAD.size + length]
+    if index == IDLE or zlib.crc32(text) != crc:
+        return None
+    entries = _entries(text)
+    if index == FLUSHING:
+        return Crash(consumer, tuple(entries), known=False)
+    if not 1 <= index <= len(entries):
+        return None
+    return Crash(consumer, (entries[index - 1],), known=True)
+
+
+def _entry(envelope: Envelope) -> bytes:
+    key, identity = envelope.key.encode(), envelope.identity.encode()
+    return b"".join((_LENGTH.pack(len(key)), key, _LENGTH.pack(len(identity)), identity))
+
+
+def _entries(text: bytes) -> list[tuple[str, str]]:
+    words: list[str] = []
+    position = 0
+    while position < len(text):
+        (length,) = _LENGTH.unpack_from(text, position)
+        position += _LENGTH.size
+        words.append(text[position : position + length].decode())
+        position += length
+    return list(zip(words[::2], words[1::2], strict=True))

@@ -1,0 +1,161 @@
+"""Which delivery may run next: arrival order for each key, and a key has one owner at a time.
+
+Everything waits in one queue; only a key that is owned by a worker or asleep gets a queue of its own.
+"""
+
+import heapq
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from oncemq.clock import Clock
+from oncemq.message.envelope import Delivery
+
+_NEVER = -1
+
+
+class Scheduler:
+    """Deliveries in, takes out; safe for any number of putting and taking threads.
+
+    Args:
+        clock: where time comes from.
+        one_per_key: a take holds at most one delivery of a key.
+    """
+
+    def __init__(self, clock: Clock, *, one_per_key: bool = False) -> None:
+        self._clock = clock
+        self._one_per_key = one_per_key
+        self._ready: deque[Delivery] = deque()
+        self._waiting: dict[str, deque[Delivery]] = {}
+        self._asleep: list[tuple[float, str]] = []
+        self._changed = threading.Condition()
+        self._idle_takers = 0
+        self._void_until = _NEVER
+        self._closed = False
+        self._last_put = clock.monotonic()
+
+    def put(self, delivery: Delivery) -> None:
+        """Queue a delivery behind everything of its key."""
+        with self._changed:
+            self._last_put = self._clock.monotonic()
+            own = self._waiting.get(delivery.key)
+            (self._ready if own is None else own).append(delivery)
+            if self._idle_takers:
+                self._changed.notify()
+
+    def take(self, limit: int, timeout: float, share: int = 1) -> list[Delivery]:
+        """Return up to `limit` deliveries, whose keys the caller owns until `done`; empty after `timeout`.
+
+        Args:
+            limit: the most deliveries.
+            timeout: seconds to wait for the first one; it never waits for more.
+            share: take no more than this part (1/share) of what is ready, so that other workers get some.
+        """
+        with self._changed:
+            self._wake_sleepers()
+            if not self._ready and not self._closed:
+                self._wait_for_some(timeout)
+            if self._closed:
+                return []
+            if share > 1:
+                limit = max(1, min(limit, -(-len(self._ready) // share)))
+            return self._take_ready(limit)
+
+    def _wait_for_some(self, timeout: float) -> None:
+        until_wake = self._asleep[0][0] - self._clock.monotonic() if self._asleep else timeout
+        self._idle_takers += 1
+        try:
+            self._changed.wait(max(0.0, min(timeout, until_wake)))
+        finally:
+            self._idle_takers -= 1
+        self._wake_sleepers()
+
+    def _take_ready(self, limit: int) -> list[Delivery]:
+        taken: list[Delivery] = []
+        mine: set[str] = set()
+        ready, waiting, void, one_per_key = self._ready, self._waiting, self._void_until, self._one_per_key
+        while ready and len(taken) < limit:
+            delivery = ready.popleft()
+            if delivery.generation <= void or _expired(delivery, self._clock):
+                continue
+            key = delivery.key
+            if key in mine:
+                if one_per_key:
+                    waiting[key].append(delivery)
+                    continue
+            elif key in waiting:
+                waiting[key].append(delivery)
+                continue
+            else:
+                waiting[key] = deque()
+                mine.add(key)
+            taken.append(delivery)
+        return taken
+
+    def done(
+        self, taken: Iterable[Delivery], back: Sequence[Delivery] = (), sleep: Mapping[str, float] | None = None
+    ) -> None:
+        """Give up the keys of `taken`.
+
+        Args:
+            taken: what `take` returned.
+            back: those that go back to the head of their key's queue, in order.
+            sleep: keys that must not run again for so many seconds.
+        """
+        with self._changed:
+            now = self._clock.monotonic()
+            for delivery in reversed(back):
+                self._waiting[delivery.key].appendleft(delivery)
+            for key in {delivery.key for delivery in taken}:
+                if sleep and key in sleep:
+                    heapq.heappush(self._asleep, (now + sleep[key], key))
+                else:
+                    self._free(key)
+            if self._idle_takers:
+                self._changed.notify_all()
+
+    def _free(self, key: str) -> None:
+        own = self._waiting.pop(key, None)
+        if own:
+            self._ready.extendleft(reversed(own))
+
+    def _wake_sleepers(self) -> None:
+        now = self._clock.monotonic()
+        while self._asleep and self._asleep[0][0] <= now:
+            self._free(heapq.heappop(self._asleep)[1])
+
+    def void(self, generation: int) -> None:
+        """Forget every waiting delivery of this and earlier generations: the broker delivers them again."""
+        with self._changed:
+            self._void_until = max(self._void_until, generation)
+
+    def is_void(self, delivery: Delivery) -> bool:
+        """Return whether the delivery's generation has been lost."""
+        return delivery.generation <= self._void_until
+
+    def close(self) -> list[Delivery]:
+        """Hand out nothing more; returns what was waiting and is not void."""
+        with self._changed:
+            self._closed = True
+            left = [*self._ready, *(delivery for own in self._waiting.values() for delivery in own)]
+            self._ready.clear()
+            for own in self._waiting.values():
+                own.clear()
+            self._changed.notify_all()
+            return [delivery for delivery in left if not self.is_void(delivery)]
+
+    def waiting(self) -> int:
+        """Return how many deliveries wait, sleeping ones included."""
+        with self._changed:
+            return len(self._ready) + sum(map(len, self._waiting.values()))
+
+    def idle_for(self) -> float:
+        """Return the seconds since the last delivery came; 0 while any waits or runs."""
+        with self._changed:
+            if self._ready or self._waiting:
+                return 0.0
+            return self._clock.monotonic() - self._last_put
+
+
+def _expired(delivery: Delivery, clock: Clock) -> bool:
+    return delivery.expires_at is not None and delivery.expires_at <= clock.monotonic()

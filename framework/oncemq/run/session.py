@@ -1,0 +1,199 @@
+"""What a handler may do with the session and transaction it is lent (rule 13), and how we see that it did more.
+
+The session is a subclass whose transaction belongs to the framework. Engine events watch the connection:
+every statement is counted, every database error outside a handler's own savepoint dooms the run, and
+ending the transaction behind the session's back is refused.
+"""
+
+from typing import Any
+
+from sqlalchemy import Connection, Engine, ExceptionContext, NestedTransaction, event
+from sqlalchemy.orm import Session
+
+from oncemq.errors import SessionOwned
+from oncemq.retry.classify import Fault, classify
+
+_WATCH = "oncemq_watch"
+_READS = frozenset({"SELECT", "WITH"})
+_ENDS_TRANSACTION = frozenset({"COMMIT", "ROLLBACK", "BEGIN", "START", "END", "ABORT"})
+_ENDS_IT_ON_MYSQL = frozenset({"CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "LOCK", "UNLOCK", "GRANT", "REVOKE"})
+
+
+class Watch:
+    """What has been seen on a run's connection.
+
+    Attributes:
+        doomed: why the run must not commit; None while it may.
+        handling: a handler is running, so what happens is the handler's doing.
+        statements: how many statements handlers have sent.
+        reads: how many of them were queries, which may have flushed a neighbour's objects.
+    """
+
+    __slots__ = ("doomed", "handling", "reads", "statements")
+
+    def __init__(self) -> None:
+        self.doomed: BaseException | None = None
+        self.handling = False
+        self.statements = 0
+        self.reads = 0
+
+    def doom(self, error: BaseException) -> None:
+        """Keep the first reason."""
+        if self.doomed is None:
+            self.doomed = error
+
+
+class UnitSession(Session):
+    """A session for many handlers in one transaction: flush, query and savepoints are the handler's, the rest is not."""
+
+    watch: Watch
+
+    @classmethod
+    def over(cls, connection: Connection, watch: Watch) -> "UnitSession":
+        """Return a session inside the connection's transaction."""
+        session = cls(connection, join_transaction_mode="rollback_only", expire_on_commit=False)
+        session.watch = watch
+        return session
+
+    def commit(self) -> None:
+        """Flush; the framework commits, for all messages of the unit together."""
+        self.flush()
+
+    def rollback(self) -> None:
+        """Doom the run: the transaction holds other messages' work, which cannot be undone alone.
+
+        A failed flush calls this too, from inside SQLAlchemy; then the error itself has doomed the run.
+        """
+        if self.watch.handling:
+            self.watch.doom(SessionOwned("the handler called session.rollback(): raise Retry or Reject instead"))
+        else:
+            super().rollback()
+
+    def __enter__(self) -> "UnitSession":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the session open: the next message's handler uses it."""
+
+    def close(self) -> None:
+        """Refused in a handler."""
+        self._refuse("close")
+        super().close()
+
+    def begin(self, nested: bool = False) -> Any:
+        """Refused in a handler, unless for a savepoint."""
+        if not nested:
+            self._refuse("begin", "; for a savepoint use session.begin_nested()")
+        return super().begin(nested)
+
+    def reset(self) -> None:
+        """Refused in a handler."""
+        self._refuse("reset")
+        super().reset()
+
+    def invalidate(self) -> None:
+        """Refused in a handler."""
+        self._refuse("invalidate")
+        super().invalidate()
+
+    def expunge_all(self) -> None:
+        """Refused in a handler: it would drop other messages' pending objects."""
+        self._refuse("expunge_all")
+        super().expunge_all()
+
+    def prepare(self) -> None:
+        """Refused in a handler."""
+        self._refuse("prepare")
+        super().prepare()
+
+    def _refuse(self, name: str, advice: str = "") -> None:
+        if self.watch.handling:
+            error = SessionOwned(f"the framework owns this session: no {name}() in a handler{advice}")
+            self.watch.doom(error)
+            raise error
+
+    def untouched(self, new: int, deleted: int) -> bool:
+        """Return whether nothing has been added or deleted beyond these counts, and nothing at all is modified.
+
+        A second change to an object that was modified before cannot be seen, so modified must be empty.
+        """
+        return len(self._new) == new and len(self._deleted) == deleted and not self.identity_map._modified
+
+    def pending(self) -> bool:
+        """Return whether a flush would send anything."""
+        return bool(self._new or self._deleted or self.identity_map._modified)
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many objects are new and deleted, for `untouched`."""
+        return len(self._new), len(self._deleted)
+
+
+def watch_connection(connection: Connection, watch: Watch | None) -> None:
+    """Let `watch` see what happens on `connection`; None ends it."""
+    connection.info[_WATCH] = watch
+
+
+def install(engine: Engine) -> None:
+    """Make every connection of `engine` report to its watch, if it has one; harmless when called again."""
+    for name, listener in (
+        ("before_cursor_execute", _statement),
+        ("handle_error", _error),
+        ("commit", _commit),
+        ("rollback", _rollback),
+    ):
+        if not event.contains(engine, name, listener):
+            event.listen(engine, name, listener)
+
+
+def _watch_of(connection: Connection | None) -> Watch | None:
+    if connection is None or connection.closed or connection.invalidated:
+        return None
+    found: Watch | None = connection.info.get(_WATCH)
+    return found
+
+
+def _statement(connection: Connection, _cursor: Any, statement: str, *_: Any) -> None:
+    watch: Watch | None = connection.info.get(_WATCH)
+    if watch is None or not watch.handling:
+        return
+    watch.statements += 1
+    words = statement[:40].upper().split(None, 2)
+    word = words[0].rstrip(";") if words else ""
+    if word in _READS:
+        watch.reads += 1
+        return
+    ends = word in _ENDS_TRANSACTION and words[1:2] != ["TO"]
+    if ends or (word in _ENDS_IT_ON_MYSQL and connection.dialect.name in {"mysql", "mariadb"}):
+        error = SessionOwned(f"the framework owns this transaction: a handler may not send {word}")
+        watch.doom(error)
+        raise error
+
+
+def _error(context: ExceptionContext) -> None:
+    watch = _watch_of(context.connection)
+    if watch is None or not watch.handling:
+        return
+    original = context.sqlalchemy_exception or context.original_exception
+    in_savepoint = _in_savepoint(context.connection)
+    if not in_savepoint or classify(original) is not Fault.DATA:
+        watch.doom(original)
+
+
+def _in_savepoint(connection: Connection | None) -> bool:
+    nested: NestedTransaction | None = connection.get_nested_transaction() if connection is not None else None
+    return nested is not None
+
+
+def _commit(connection: Connection) -> None:
+    watch = _watch_of(connection)
+    if watch is not None and watch.handling:
+        error = SessionOwned("the framework owns this transaction: a handler may not commit its connection")
+        watch.doom(error)
+        raise error
+
+
+def _rollback(connection: Connection) -> None:
+    # No raise: SQLAlchemy itself comes here after a failed flush.
+    watch = _watch_of(connection)
+    if watch is not None and watch.handling:
+        watch.doom(SessionOwned("a handler rolled back the transaction that it shares with other messages"))
