@@ -73,8 +73,8 @@ class Process:
     @property
     def alive(self) -> bool:
         """Whether it runs; a dead child of ours is reaped on the way."""
-        if self.child is not None and self.child.poll() is not None:
-            return False
+        if self.child is not None:
+            return self.child.poll() is None
         return _start_time(self.pid) == self.started
 
     def send(self, what: signal.Signals) -> None:

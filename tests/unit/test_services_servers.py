@@ -1,10 +1,12 @@
 """The servers of the tests themselves: what a kill and a restart leave as it was."""
 
+import select
 from pathlib import Path
 
 import pika
+import psycopg
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from services import ports
 from services.account import remove_folder
@@ -68,13 +70,21 @@ def test_a_killed_server_is_gone_with_all_of_its_processes(own_postgresql: OwnSe
     assert ports.is_free(server.port)
 
 
-def test_a_paused_server_does_not_answer_until_it_is_resumed(own_postgresql: OwnServer) -> None:
-    """pause() freezes the sessions too; resume() lets them go on."""
+def test_a_paused_server_lets_open_sessions_wait_until_it_is_resumed(own_postgresql: OwnServer) -> None:
+    """pause() freezes sessions too, without closing them; resume() lets them go on."""
     server = own_postgresql()
-    server.pause()
-    assert server.running
-    assert not server.answers()
-    server.resume()
+    with psycopg.connect(
+        make_url(server.url).set(drivername="postgresql").render_as_string(hide_password=False)
+    ) as session:
+        server.pause()
+        session.pgconn.send_query(b"SELECT 1")
+        session.pgconn.flush()
+        assert not select.select([session.pgconn.socket], [], [], 0.3)[0]
+        assert server.running
+        server.resume()
+        assert select.select([session.pgconn.socket], [], [], 30)[0]
+        while session.pgconn.get_result() is not None:
+            pass
     server.wait_ready()
 
 
