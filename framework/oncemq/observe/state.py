@@ -50,6 +50,11 @@ class ConsumerState:
     detail: str = ""
     exclusive: bool = False
 
+    @property
+    def live(self) -> bool:
+        """Whether it is subscribed and runs units."""
+        return self.subscribed and self.paused is None
+
 
 @dataclass(frozen=True, slots=True)
 class AppState:

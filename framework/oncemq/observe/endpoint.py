@@ -1,0 +1,168 @@
+"""The HTTP endpoint for machines: `/metrics`, `/healthz`, `/readyz`, on one address for each process."""
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+from oncemq.errors import ConfigError
+from oncemq.facts import Problem
+
+JSON = "application/json"
+REQUEST_TIMEOUT = 5.0
+"""Seconds after which a client that says nothing is dropped."""
+
+_ADDRESS = re.compile(r"(?:(?:(\[[0-9A-Fa-f:.]+\])|([^\s:\[\]/]*)):)?(\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where an endpoint listens.
+
+    Args:
+        host: a name or an IP address; without one only this machine is served.
+        port: 0 lets the system choose one.
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Return the address that `9464`, `127.0.0.1:9464`, `0.0.0.0:9464` or `[::1]:9464` says.
+
+        Raises:
+            ValueError: it is none.
+        """
+        match = _ADDRESS.fullmatch(text)
+        if match is None or int(match[3]) > 65535:
+            raise ValueError(f"{text!r} is not an address: write host:port, like 127.0.0.1:9464")
+        return cls(match[1][1:-1] if match[1] else match[2] or "127.0.0.1", int(match[3]))
+
+    def of_process(self, index: int) -> "Address":
+        """Return the address of worker process number `index`, counted from 0: the port plus the index."""
+        return Address(self.host, self.port + index if self.port else 0)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one path answers."""
+
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+def json_answer(content: Mapping[str, Any], *, ok: bool = True) -> Answer:
+    """Return an answer with a JSON body; 503 where not `ok`, so that a probe need not read it."""
+    status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
+    return Answer(status, JSON, json.dumps(content, indent=2).encode() + b"\n")
+
+
+Route = Callable[[], Answer]
+
+
+class Endpoint:
+    """A small HTTP server in a daemon thread.
+
+    Args:
+        address: where to listen.
+        routes: by path; called in a thread of each request.
+
+    Raises:
+        ConfigError: nobody can listen there.
+    """
+
+    def __init__(self, address: Address, routes: Mapping[str, Route]) -> None:
+        try:
+            self._server = _Server(address, routes)
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise ConfigError(
+                [
+                    Problem(
+                        f"metrics and health cannot listen on {address}: {why}",
+                        "choose another address or free this one",
+                    )
+                ]
+            ) from error
+        self._thread = threading.Thread(target=self._serve, name="oncemq-endpoint", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        self._server.serve_forever(poll_interval=0.2)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens; with the port that the system chose, if it was asked to."""
+        host, port = self._server.server_address[:2]
+        return Address(str(host), int(port))
+
+    def close(self) -> None:
+        """Stop listening; may be called twice."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(timeout=REQUEST_TIMEOUT)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: Address, routes: Mapping[str, Route]) -> None:
+        self.routes = dict(routes)
+        if ":" in address.host:
+            self.address_family = socket.AF_INET6
+        super().__init__((address.host, address.port), _Handler)
+
+    def server_bind(self) -> None:
+        # Not HTTPServer's own: it looks up the host's name, which may take seconds.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is nobody's problem."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = REQUEST_TIMEOUT
+    server_version = "oncemq"
+    sys_version = ""
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        answer = self._answer()
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
+
+    def _answer(self) -> Answer:
+        routes: dict[str, Route] = self.server.routes  # type: ignore[attr-defined]
+        route = routes.get(urlsplit(self.path).path)
+        if route is None:
+            return Answer(HTTPStatus.NOT_FOUND, JSON, json.dumps({"paths": sorted(routes)}).encode() + b"\n")
+        try:
+            return route()
+        except Exception as error:
+            # The text of an error may hold anything; its class says enough to whoever reads the log.
+            body = json.dumps({"ok": False, "error": type(error).__qualname__}).encode() + b"\n"
+            return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, JSON, body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """Say nothing: a probe every second is no news."""

@@ -1,0 +1,148 @@
+"""How messages, errors and other values stand in a log line: short, without bodies, whatever they hold."""
+
+import math
+import traceback
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from oncemq.durations import format_duration
+from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
+from oncemq.observe.redaction import MASK, Redactor, is_secret_name
+
+MAX_TEXT = 2_000
+"""Characters of one value in a log line."""
+MAX_READ = 20_000
+"""Characters that are searched for credentials; more than are shown, lest the cut hides how one ends."""
+MAX_ELEMENTS = 50
+MAX_DEPTH = 4
+
+
+def message_fields(consumer: str, envelope: Envelope) -> dict[str, Any]:
+    """Return what a line about this message says about it."""
+    return {
+        "consumer": consumer,
+        "topic": envelope.topic,
+        "key": envelope.key,
+        "identity": envelope.identity,
+        "attempt": envelope.attempt,
+    }
+
+
+def delivery_fields(consumer: str, delivery: Delivery) -> dict[str, Any]:
+    """Return the same for a delivery; one that was refused has neither key nor identity."""
+    if delivery.envelope is not None:
+        return message_fields(consumer, delivery.envelope)
+    message = delivery.message
+    return {
+        "consumer": consumer,
+        "topic": message.topic,
+        "message_id": message.message_id,
+        "attempt": message.attempt,
+    }
+
+
+def error_text(error: BaseException) -> str:
+    """Return class and text of an error; never raises."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "<its text cannot be made>"
+    return f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__
+
+
+def error_place(error: BaseException) -> str | None:
+    """Return `file:line in function` where it was raised, rather in the user's code than in a library."""
+    return _place(error.__traceback__)
+
+
+def _place(trace: TracebackType | None) -> str | None:
+    frames = traceback.extract_tb(trace, limit=-50)
+    own = [frame for frame in frames if not _is_library(frame.filename)]
+    chosen = (own or frames)[-1:]
+    return next((f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in chosen), None)
+
+
+def _is_library(filename: str) -> bool:
+    return "site-packages" in filename or "/lib/python3" in filename
+
+
+class Cleaner:
+    """Turns any value into one that is safe to show: text, numbers, and lists and mappings of these."""
+
+    def __init__(self, redact: Redactor) -> None:
+        self._redact = redact
+
+    def text(self, text: str) -> str:
+        """Return it redacted and cut."""
+        text = self._redact(text[:MAX_READ])
+        return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text)} characters)"
+
+    def field(self, name: str, value: Any, depth: int = 0) -> Any:
+        """Return what is shown for the field `name`."""
+        return MASK if is_secret_name(name) and value is not None else self.value(value, depth)
+
+    def value(self, value: Any, depth: int = 0) -> Any:
+        """Return what is shown for `value`; bytes and messages show no content."""
+        if value is None or isinstance(value, bool | int | float):
+            return _number(value)
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        if isinstance(value, list | tuple | set | frozenset):
+            return self._elements(value, depth)
+        if isinstance(value, Envelope):
+            return self._mapping(message_fields("", value), depth)
+        return self.text(_text(value))
+
+    def trace(self, text: str) -> str:
+        """Return a traceback, redacted; its end if it is very long, because that says what happened."""
+        return self._redact(text[-MAX_READ:])
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> Any:
+        if depth >= MAX_DEPTH:
+            return "…"
+        shown = list(value.items())[:MAX_ELEMENTS]
+        return {
+            self.text(str(name)): self.field(str(name), element, depth + 1)
+            for name, element in shown
+            if element != ""
+        }
+
+    def _elements(self, value: Iterable[Any], depth: int) -> Any:
+        if depth >= MAX_DEPTH:
+            return "…"
+        return [self.value(element, depth + 1) for element in list(value)[:MAX_ELEMENTS]]
+
+
+def _number(value: float | None) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, bool):
+        return value
+    return int(value) if value.bit_length() < 256 else f"<integer of {value.bit_length()} bits>"
+
+
+def _text(value: object) -> str:
+    match value:
+        case str():
+            return str(value)
+        case bytes() | bytearray() | memoryview():
+            return f"<{len(value)} bytes>"
+        case timedelta():
+            return format_duration(value)
+        case datetime():
+            return value.isoformat()
+        case BaseException():
+            return error_text(value)
+    return _represent(value)
+
+
+def _represent(value: object) -> str:
+    if isinstance(value, Delivery | Message | OutgoingMessage):
+        return f"<{type(value).__name__}>"
+    try:
+        return repr(value)
+    except Exception:
+        return f"<{type(value).__qualname__} whose repr fails>"

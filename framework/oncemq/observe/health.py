@@ -1,0 +1,117 @@
+"""When an app is healthy, and when it is ready: its expected consumers are subscribed and moving.
+
+Healthy asks whether restarting this process would help; ready, whether it does its work now. A database that is
+away makes an app not ready but leaves it healthy; a consumer that has messages and settles none makes it unhealthy.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from oncemq.observe.redaction import Redactor, escape
+from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase
+
+STUCK_AFTER = timedelta(minutes=1)
+"""How long a consumer may have messages and settle none."""
+
+_NOT_MENDED_BY_WAITING = frozenset({PauseReason.STRATEGY_BUG, PauseReason.SETUP})
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An answer to "is it healthy" or "is it ready".
+
+    Args:
+        ok: the answer.
+        phase: where the app is in its life.
+        problems: one line for each reason why not.
+        consumers: each consumer's row, ready for JSON.
+    """
+
+    ok: bool
+    phase: Phase
+    problems: tuple[str, ...]
+    consumers: tuple[dict[str, Any], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `/healthz` and `/readyz` show."""
+        return {
+            "ok": self.ok,
+            "phase": self.phase.value,
+            "problems": list(self.problems),
+            "consumers": list(self.consumers),
+        }
+
+
+def health(state: AppState, now: float, stuck_after: timedelta = STUCK_AFTER) -> Report:
+    """Return whether every expected consumer is subscribed and moving; an app that starts or drains is healthy.
+
+    Args:
+        state: the app at this moment.
+        now: monotonic seconds, of the clock that `last_progress` is from.
+        stuck_after: how long a consumer may have messages and settle none.
+    """
+    problems: list[str] = []
+    if state.phase is Phase.STOPPED:
+        problems.append("the app has stopped")
+    if state.phase is Phase.RUNNING:
+        problems += _none_expected(state)
+        for row in state.consumers:
+            problems += _ill(row, now, stuck_after)
+    return _report(state, now, problems)
+
+
+def readiness(state: AppState, now: float) -> Report:
+    """Return whether every expected consumer does its work now."""
+    problems = [] if state.phase is Phase.RUNNING else [f"the app is {state.phase.value}"]
+    problems += _none_expected(state)
+    for row in state.consumers:
+        if row.paused is not None:
+            problems.append(f"consumer {row.consumer} is paused ({row.paused.value}){_detail(row)}")
+        elif not row.subscribed:
+            problems.append(f"consumer {row.consumer} is not subscribed{_detail(row)}")
+    return _report(state, now, problems)
+
+
+def _none_expected(state: AppState) -> list[str]:
+    return [] if state.consumers else ["no consumer is expected to run"]
+
+
+def _ill(row: ConsumerState, now: float, stuck_after: timedelta) -> list[str]:
+    if row.paused in _NOT_MENDED_BY_WAITING:
+        return [f"consumer {row.consumer} is paused until somebody mends it ({row.paused}){_detail(row)}"]
+    if row.paused is not None:
+        return []
+    if not row.subscribed:
+        return [f"consumer {row.consumer} is not subscribed{_detail(row)}"]
+    still = now - row.last_progress
+    if row.waiting and still > stuck_after.total_seconds():
+        return [f"consumer {row.consumer} has {row.waiting} messages and settled none for {still:.0f} s"]
+    return []
+
+
+def _detail(row: ConsumerState) -> str:
+    return f": {_safe(row.detail)}" if row.detail else ""
+
+
+def _safe(text: str) -> str:
+    return escape(Redactor()(text))
+
+
+def _report(state: AppState, now: float, problems: list[str]) -> Report:
+    rows = tuple(_row(row, now) for row in state.consumers)
+    return Report(not problems, state.phase, tuple(problems), rows)
+
+
+def _row(row: ConsumerState, now: float) -> dict[str, Any]:
+    return {
+        "consumer": row.consumer,
+        "subscribed": row.subscribed,
+        "paused": None if row.paused is None else row.paused.value,
+        "waiting": row.waiting,
+        "in_flight": row.in_flight,
+        "depth": row.depth,
+        "seconds_since_progress": round(max(0.0, now - row.last_progress), 1),
+        "exclusive": row.exclusive,
+        "detail": _safe(row.detail),
+    }

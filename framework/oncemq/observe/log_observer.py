@@ -1,0 +1,195 @@
+"""One log line for each thing worth one; never one for a message that was applied."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from oncemq.durations import format_duration
+from oncemq.errors import OnceMQError
+from oncemq.message.envelope import Delivery
+from oncemq.observe.events import Observer, TimeLimit
+from oncemq.observe.fields import delivery_fields, error_place, error_text
+from oncemq.observe.state import PauseReason
+
+_PAUSED: Mapping[PauseReason, str] = {
+    PauseReason.DATABASE: "consumer paused: the database does not answer",
+    PauseReason.BROKER: "consumer paused: the broker does not answer",
+    PauseReason.STRATEGY_BUG: "consumer paused: a strategy failed where it may not",
+    PauseReason.SETUP: "consumer paused: a table, column or permission is missing",
+    PauseReason.ASKED: "consumer paused",
+}
+
+
+def _in(duration: timedelta) -> str:
+    return f"next in {spaced(duration)}"
+
+
+def spaced(duration: timedelta) -> str:
+    """Return a duration for people: `8.1 s`."""
+    text = format_duration(duration)
+    number = text.rstrip("smhd")
+    return f"{number} {text[len(number) :]}"
+
+
+def _cause(error: BaseException | None) -> dict[str, Any]:
+    if error is None:
+        return {}
+    place = error_place(error)
+    return {"error": error_text(error)} | ({"at": place} if place else {})
+
+
+class LogObserver(Observer):
+    """Writes to structlog.
+
+    Args:
+        logger: anything that logs as structlog does; its logger `oncemq` if None.
+    """
+
+    def __init__(self, logger: Any = None) -> None:
+        self._log = structlog.get_logger("oncemq") if logger is None else logger
+
+    def consumer_started(self, consumer: str, topic: str, *, workers: int) -> None:
+        """One line."""
+        self._log.info("consumer started", consumer=consumer, topic=topic, workers=workers)
+
+    def consumer_paused(
+        self,
+        consumer: str,
+        reason: PauseReason,
+        *,
+        retry_in: timedelta | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        """One line; with the traceback where somebody has to mend code."""
+        fields = {"consumer": consumer, "next": "when it is restarted" if retry_in is None else _in(retry_in)}
+        if reason is PauseReason.STRATEGY_BUG:
+            self._log.error(_PAUSED[reason], **fields, **_cause(error), exc_info=error)
+        else:
+            self._log.warning(_PAUSED[reason], **fields, **_cause(error))
+
+    def consumer_resumed(self, consumer: str, *, after: timedelta) -> None:
+        """One line."""
+        self._log.info("consumer resumed", consumer=consumer, after=spaced(after))
+
+    def infrastructure_failed(
+        self, consumer: str, *, tries: int, next_in: timedelta, error: BaseException
+    ) -> None:
+        """One line, from the second failure in a row: the first is everyday life."""
+        if tries > 1:
+            self._log.warning(
+                "database failed, no message is charged",
+                consumer=consumer,
+                tries=tries,
+                next=_in(next_in),
+                **_cause(error),
+            )
+
+    def stale(self, consumer: str, delivery: Delivery, *, reason: str) -> None:
+        """One line."""
+        self._log.info("message is stale", **delivery_fields(consumer, delivery), reason=reason)
+
+    def retried(
+        self,
+        consumer: str,
+        delivery: Delivery,
+        *,
+        next_in: timedelta,
+        reason: str = "",
+        error: BaseException | None = None,
+    ) -> None:
+        """One line, without traceback: it says where."""
+        self._log.warning(
+            "message failed, will be retried",
+            **delivery_fields(consumer, delivery),
+            next=_in(next_in),
+            **_reason(reason),
+            **_cause(error),
+        )
+
+    def dead_lettered(
+        self,
+        consumer: str,
+        delivery: Delivery,
+        *,
+        code: str,
+        reason: str = "",
+        error: BaseException | None = None,
+    ) -> None:
+        """One line, with the traceback when it was the handler's own error."""
+        surprise = None if error is None or isinstance(error, OnceMQError) else error
+        self._log.error(
+            "message dead-lettered",
+            **delivery_fields(consumer, delivery),
+            code=code,
+            **_reason(reason),
+            **_cause(error),
+            **({} if surprise is None else {"exc_info": surprise}),
+        )
+
+    def settle_failed(self, consumer: str, count: int, error: BaseException) -> None:
+        """One line."""
+        self._log.warning(
+            "settlements failed, the broker will deliver again",
+            consumer=consumer,
+            count=count,
+            **_cause(error),
+        )
+
+    def exclusive_units(self, consumer: str, *, on: bool, error: BaseException | None = None) -> None:
+        """One line."""
+        text = "units deadlocked, run one at a time" if on else "units run side by side again"
+        self._log.log(30 if on else 20, text, consumer=consumer, **_cause(error))
+
+    def crash_suspect(self, consumer: str, *, key: str, identity: str, crashes: int) -> None:
+        """One line."""
+        self._log.warning(
+            "a process died while this message ran, it runs alone from now on",
+            consumer=consumer,
+            key=key,
+            identity=identity,
+            crashes=crashes,
+        )
+
+    def time_limit(
+        self, consumer: str, delivery: Delivery | None, which: TimeLimit, limit: timedelta
+    ) -> None:
+        """One line."""
+        about = {"consumer": consumer} if delivery is None else delivery_fields(consumer, delivery)
+        text = "handler over its soft time limit, rolled back"
+        if which is TimeLimit.HARD:
+            text = "handler over its hard time limit, the process ends"
+        self._log.error(text, **about, limit=spaced(limit))
+
+    def connection_lost(self, broker: str, consumer: str) -> None:
+        """One line."""
+        self._log.warning("broker connection lost, reconnecting", broker=broker, consumer=consumer)
+
+    def connection_resumed(self, broker: str, consumer: str, *, after: timedelta) -> None:
+        """One line."""
+        self._log.info("broker connection resumed", broker=broker, consumer=consumer, after=spaced(after))
+
+    def warned(self, text: str) -> None:
+        """One line."""
+        self._log.warning(text)
+
+    def failed(self, doing: str, error: BaseException) -> None:
+        """One line with the traceback: nobody else will hear of it."""
+        self._log.error(f"{doing} failed, nothing is lost", **_cause(error), exc_info=error)
+
+    def draining(self, grace: timedelta) -> None:
+        """One line."""
+        self._log.info("draining, no new messages are taken", grace=spaced(grace))
+
+    def drained(self, *, seconds: float, returned: int) -> None:
+        """One line."""
+        self._log.info("drained", after=spaced(timedelta(seconds=seconds)), returned=returned)
+
+    def stopped(self, *, clean: bool) -> None:
+        """One line."""
+        self._log.log(20 if clean else 30, "stopped" if clean else "stopped, something was cut off")
+
+
+def _reason(reason: str) -> dict[str, str]:
+    return {"reason": reason} if reason else {}

@@ -1,0 +1,127 @@
+"""Where log lines go and what they look like: one pipeline for OnceMQ, the user's handlers and the libraries."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterable, MutableMapping
+from contextvars import ContextVar
+from typing import Any, Literal, TextIO
+
+import structlog
+from structlog.types import Processor
+
+from oncemq.message.envelope import Envelope
+from oncemq.observe.fields import Cleaner, message_fields
+from oncemq.observe.redaction import Redactor
+from oncemq.observe.render import ConsoleLine, json_line
+
+Style = Literal["auto", "console", "json"]
+
+QUIET = ("pika", "sqlalchemy", "asyncio", "urllib3")
+"""Libraries that say too much, or show statements, below WARNING."""
+
+# A context variable lives in a module by its nature; it holds a message while its handler runs, nothing else.
+_handling: ContextVar[tuple[str, Envelope] | None] = ContextVar("oncemq_handling", default=None)
+
+
+def now_handling(consumer: str, envelope: Envelope | None) -> None:
+    """Have every line that this thread or task logs from now on say which message it is about; None ends that.
+
+    Costs one assignment: the fields are made only when something is logged.
+    """
+    _handling.set(None if envelope is None else (consumer, envelope))
+
+
+class LogHandler(logging.StreamHandler[TextIO]):
+    """The one handler that `configure` installs; a type of its own, so that it can be replaced."""
+
+
+def configure(
+    level: str = "info", style: Style = "auto", stream: TextIO | None = None, secrets: Iterable[str] = ()
+) -> None:
+    """Send all log lines of this process to `stream`, replacing what an earlier call set up.
+
+    Args:
+        level: the least level shown, as logging names it, in any case.
+        style: "console" for people, "json" for machines, "auto" decides by whether `stream` is a terminal.
+        stream: where to write; the process's stderr if None.
+        secrets: values that are masked wherever they appear, such as the passwords of the configuration.
+
+    Raises:
+        ValueError: there is no such level or style.
+    """
+    stream = sys.stderr if stream is None else stream
+    number = _level(level)
+    handler = LogHandler(stream)
+    handler.setFormatter(_formatter(_renderer(style, stream), Cleaner(Redactor(secrets))))
+    root = logging.getLogger()
+    for old in [old for old in root.handlers if isinstance(old, LogHandler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(number)
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+    _configure_structlog()
+
+
+def _level(level: str) -> int:
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ValueError(f"unknown log level {level!r}: write debug, info, warning, error or critical")
+    return number
+
+
+def _renderer(style: Style, stream: TextIO) -> Processor:
+    terminal = stream.isatty()
+    if style == "json" or (style == "auto" and not terminal):
+        return json_line
+    if style in {"auto", "console"}:
+        return ConsoleLine(colours=terminal and "NO_COLOR" not in os.environ)
+    raise ValueError(f"unknown log style {style!r}: write auto, console or json")
+
+
+def _common() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        _add_message,
+    ]
+
+
+def _configure_structlog() -> None:
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            *_common(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _formatter(render: Processor, clean: Cleaner) -> logging.Formatter:
+    def safe(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        trace = event.pop("exception", None)
+        fields = {clean.text(name): clean.field(name, value) for name, value in event.items()}
+        return fields if trace is None else {**fields, "exception": clean.trace(str(trace))}
+
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*_common(), structlog.stdlib.ExtraAdder()],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+            safe,
+            render,
+        ],
+    )
+
+
+def _add_message(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    handling = _handling.get()
+    return event if handling is None else {**message_fields(*handling), **event}

@@ -1,0 +1,209 @@
+"""What is counted and measured, for Prometheus; needs the extra `metrics`, and keeps a registry of its own.
+
+Labels come from the configuration and from our own vocabularies, never from a message: a hostile message
+cannot make a new time series.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from oncemq.message.envelope import Delivery
+from oncemq.observe.events import Observer, RescueStep, TimeLimit
+from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase, StateSource
+from oncemq.verdict import Outcome
+
+MAX_CODES = 50
+"""Different dead-letter codes with a time series of their own; a strategy's later inventions count as `other`."""
+
+_CODE = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class MetricsObserver(Observer):
+    """Counts what it is told, and asks for the app's state when it is scraped.
+
+    Attributes:
+        content_type: of what `exposition` returns.
+    """
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._states = _States()
+        self._registry.register(self._states)
+        self._codes: set[str] = set()
+        self._messages = self._counter("messages", "Messages by what they came to in a unit.", "outcome")
+        self._rescues = self._counter("rescue_steps", "Steps to save the healthy part of a unit.", "step")
+        self._retries = self._counter("retries", "Messages that failed and were sent to come again.")
+        self._dead = self._counter("dead_letters", "Messages that were dead-lettered, by reason.", "code")
+        self._infrastructure = self._counter("infrastructure_failures", "Runs that the database failed.")
+        self._settle_failures = self._counter("settle_failures", "Settlements that the broker did not take.")
+        self._losses = self._counter("connection_losses", "Lost broker connections.", "broker")
+        self._pauses = self._counter("pauses", "Pauses of a consumer, by reason.", "reason")
+        self._suspects = self._counter("crash_suspects", "Messages during which a process died.")
+        self._limits = self._counter("time_limits", "Handlers over their time limit.", "limit")
+        self._sizes = self._histogram("unit_messages", "Messages in a unit.", _SIZES)
+        self._seconds = self._histogram(
+            "unit_seconds", "Time from a unit's start to its settlement.", _SECONDS
+        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"oncemq_{name}", text, ("consumer", *labels), registry=self._registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"oncemq_{name}", text, ("consumer",), registry=self._registry, buckets=buckets)
+
+    def watch(self, source: StateSource) -> None:
+        """Show the gauges of this app from now on."""
+        self._states.source = source
+
+    def exposition(self) -> bytes:
+        """Return all metrics as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+    def consumer_paused(
+        self,
+        consumer: str,
+        reason: PauseReason,
+        *,
+        retry_in: timedelta | None = None,  # noqa: ARG002 - the log says it
+        error: BaseException | None = None,  # noqa: ARG002
+    ) -> None:
+        """Count it."""
+        self._pauses.labels(consumer, reason.value).inc()
+
+    def unit_done(
+        self,
+        consumer: str,
+        counts: Mapping[Outcome, int],
+        *,
+        size: int,
+        seconds: float,
+        rescue: Mapping[RescueStep, int] | None = None,
+    ) -> None:
+        """Count its messages and rescues, measure its size and time."""
+        for outcome, count in counts.items():
+            self._messages.labels(consumer, outcome.value).inc(count)
+        self._sizes.labels(consumer).observe(size)
+        self._seconds.labels(consumer).observe(seconds)
+        for step, count in (rescue or {}).items():
+            self._rescues.labels(consumer, step.value).inc(count)
+
+    def infrastructure_failed(
+        self,
+        consumer: str,
+        *,
+        tries: int,  # noqa: ARG002
+        next_in: timedelta,  # noqa: ARG002
+        error: BaseException,  # noqa: ARG002
+    ) -> None:
+        """Count it."""
+        self._infrastructure.labels(consumer).inc()
+
+    def retried(
+        self,
+        consumer: str,
+        delivery: Delivery,  # noqa: ARG002
+        *,
+        next_in: timedelta,  # noqa: ARG002
+        reason: str = "",  # noqa: ARG002
+        error: BaseException | None = None,  # noqa: ARG002
+    ) -> None:
+        """Count it."""
+        self._retries.labels(consumer).inc()
+
+    def dead_lettered(
+        self,
+        consumer: str,
+        delivery: Delivery,  # noqa: ARG002
+        *,
+        code: str,
+        reason: str = "",  # noqa: ARG002
+        error: BaseException | None = None,  # noqa: ARG002
+    ) -> None:
+        """Count it by its code."""
+        self._dead.labels(consumer, self._known(code)).inc()
+
+    def _known(self, code: str) -> str:
+        if code not in self._codes:
+            if len(self._codes) >= MAX_CODES or not _CODE.fullmatch(code):
+                return "other"
+            self._codes.add(code)
+        return code
+
+    def settle_failed(self, consumer: str, count: int, error: BaseException) -> None:  # noqa: ARG002
+        """Count them."""
+        self._settle_failures.labels(consumer).inc(count)
+
+    def crash_suspect(self, consumer: str, *, key: str, identity: str, crashes: int) -> None:  # noqa: ARG002
+        """Count it."""
+        self._suspects.labels(consumer).inc()
+
+    def time_limit(
+        self,
+        consumer: str,
+        delivery: Delivery | None,  # noqa: ARG002
+        which: TimeLimit,
+        limit: timedelta,  # noqa: ARG002
+    ) -> None:
+        """Count it."""
+        self._limits.labels(consumer, which.value).inc()
+
+    def connection_lost(self, broker: str, consumer: str) -> None:
+        """Count it."""
+        self._losses.labels(consumer, broker).inc()
+
+
+class _States(Collector):
+    """Gauges that are read when somebody asks, so that they cost nothing otherwise."""
+
+    def __init__(self) -> None:
+        self.source: StateSource | None = None
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, so that registration does not ask for the state."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauges of this moment."""
+        if self.source is None:
+            return
+        state = self.source()
+        yield _phase(state)
+        for name, text, read in _GAUGES:
+            yield _gauge(state, name, text, read)
+
+
+_GAUGES: tuple[tuple[str, str, Callable[[ConsumerState], float | None]], ...] = (
+    ("consumer_live", "1 while the consumer is subscribed and not paused.", lambda s: s.live),
+    ("consumer_subscribed", "1 while the broker sends it messages.", lambda s: s.subscribed),
+    ("consumer_paused", "1 while it is paused.", lambda s: s.paused is not None),
+    ("consumer_exclusive", "1 while it runs one unit at a time after deadlocks.", lambda s: s.exclusive),
+    ("waiting_messages", "Messages in this process that could run or are running.", lambda s: s.waiting),
+    ("in_flight_messages", "Deliveries that are not settled yet.", lambda s: s.in_flight),
+    ("broker_messages", "Messages that wait at the broker.", lambda s: s.depth),
+)
+
+
+def _phase(state: AppState) -> Metric:
+    family = GaugeMetricFamily("oncemq_app_phase", "1 for the phase the app is in.", labels=["phase"])
+    for phase in Phase:
+        family.add_metric([phase.value], float(phase is state.phase))
+    return family
+
+
+def _gauge(state: AppState, name: str, text: str, read: Callable[[ConsumerState], float | None]) -> Metric:
+    family = GaugeMetricFamily(f"oncemq_{name}", text, labels=["consumer"])
+    for row in state.consumers:
+        value = read(row)
+        if value is not None:
+            family.add_metric([row.consumer], float(value))
+    return family

@@ -1,0 +1,103 @@
+"""What one process shows to the outside: its observers, and the endpoint where one was asked for."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from oncemq.clock import Clock
+from oncemq.errors import MissingExtra
+from oncemq.observe.endpoint import Address, Answer, Endpoint, Route, json_answer
+from oncemq.observe.events import Observer
+from oncemq.observe.health import STUCK_AFTER, health, readiness
+from oncemq.observe.log_observer import LogObserver
+from oncemq.observe.observers import Observers
+from oncemq.observe.state import StateSource
+
+if TYPE_CHECKING:
+    from oncemq.observe.metrics import MetricsObserver
+
+
+class Monitor:
+    """Logs always; metrics and health on `address`, if there is one.
+
+    Use: build it, give `observer` to the engine, call `serve` once the app's state can be asked for, before
+    anything is consumed, and `close` at the very end.
+
+    Args:
+        address: where to listen; None = nowhere.
+        clock: the clock of the engine.
+        index: which worker process this is, counted from 0; each listens on the port plus its index.
+        stuck_after: how long a consumer may have messages and settle none before it counts as unhealthy.
+        others: further observers.
+
+    Raises:
+        MissingExtra: an address was given, but the extra `metrics` is not installed.
+    """
+
+    def __init__(
+        self,
+        address: Address | None,
+        clock: Clock,
+        *,
+        index: int = 0,
+        stuck_after: timedelta = STUCK_AFTER,
+        others: Sequence[Observer] = (),
+    ) -> None:
+        self._address = None if address is None else address.of_process(index)
+        self._clock = clock
+        self._stuck_after = stuck_after
+        self._metrics = None if address is None else _metrics()
+        self._endpoint: Endpoint | None = None
+        mine: list[Observer] = [LogObserver()]
+        self.observer = Observers([*mine, *([self._metrics] if self._metrics else []), *others])
+
+    def serve(self, source: StateSource) -> None:
+        """Begin to listen, if an address was given.
+
+        Raises:
+            ConfigError: nobody can listen there.
+        """
+        if self._address is None or self._metrics is None:
+            return
+        self._metrics.watch(source)
+        self._endpoint = Endpoint(self._address, self._routes(source, self._metrics))
+
+    @property
+    def address(self) -> Address | None:
+        """Where it listens now; None while it does not."""
+        return None if self._endpoint is None else self._endpoint.address
+
+    def close(self) -> None:
+        """Stop listening; may be called twice."""
+        if self._endpoint is not None:
+            self._endpoint.close()
+            self._endpoint = None
+
+    def _routes(self, source: StateSource, metrics: "MetricsObserver") -> dict[str, Route]:
+        def healthz() -> Answer:
+            report = health(source(), self._clock.monotonic(), self._stuck_after)
+            return json_answer(report.as_json(), ok=report.ok)
+
+        def readyz() -> Answer:
+            report = readiness(source(), self._clock.monotonic())
+            return json_answer(report.as_json(), ok=report.ok)
+
+        def exposition() -> Answer:
+            return Answer(HTTPStatus.OK, metrics.content_type, metrics.exposition())
+
+        return {"/healthz": healthz, "/readyz": readyz, "/metrics": exposition}
+
+
+def _metrics() -> "MetricsObserver":
+    # Here and not above: the package behind it is optional.
+    try:
+        from oncemq.observe.metrics import MetricsObserver  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "prometheus_client":
+            raise
+        raise MissingExtra(
+            "metrics and health on an address need the package 'prometheus_client', which is not installed: "
+            "pip install 'oncemq[metrics]'"
+        ) from error
+    return MetricsObserver()
