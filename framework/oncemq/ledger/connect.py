@@ -1,0 +1,83 @@
+"""What every connection is told before its first use, database by database."""
+
+import socket
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+
+from oncemq.ledger.text import MYSQL_NAMES
+
+LOCK_TIMEOUT_SECONDS = 10
+"""How long a statement waits for a lock before the unit is run again."""
+READ_ONLY = "oncemq_read_only"
+"""Execution option: this connection only looks, so SQLite's write lock is not taken."""
+SILENCE_SECONDS = 15
+"""After which a connection whose other end has vanished is given up."""
+
+
+def set_up(engine: Engine) -> None:
+    """Give every connection of `engine` the settings of its database."""
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    elif engine.dialect.name == "postgresql":
+        event.listen(engine, "connect", _set_up_postgresql)
+    elif engine.dialect.name in MYSQL_NAMES:
+        event.listen(engine, "connect", _set_up_mysql)
+
+
+def _set_up_sqlite(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature
+    connection.isolation_level = None  # the driver begins nothing by itself: `_begin_sqlite` does
+    for setting in (
+        f"busy_timeout = {LOCK_TIMEOUT_SECONDS * 1000}",
+        "journal_mode = WAL",
+        "synchronous = FULL",  # WAL with NORMAL loses acknowledged commits when the power fails
+        "foreign_keys = ON",
+    ):
+        connection.execute(f"PRAGMA {setting}").fetchall()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Take the write lock at once: a transaction that reads and then writes fails with BUSY, however long it may wait."""
+    read_only = connection.get_execution_options().get(READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+def _set_up_postgresql(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature
+    before = connection.autocommit
+    connection.autocommit = True  # a SET inside a transaction is undone by its rollback
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
+    connection.autocommit = before
+
+
+def _set_up_mysql(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}")
+        cursor.execute(
+            "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION')"
+        )
+    _notice_silence(getattr(connection, "_sock", None))
+
+
+def _notice_silence(sock: Any) -> None:
+    """Let the kernel end a connection whose other end has vanished; PyMySQL has no option for it."""
+    if not isinstance(sock, socket.socket):
+        return
+    for name, value in (
+        ("TCP_KEEPIDLE", 5),
+        ("TCP_KEEPINTVL", 5),
+        ("TCP_KEEPCNT", 2),
+        ("TCP_USER_TIMEOUT", SILENCE_SECONDS * 1000),
+    ):
+        if hasattr(socket, name):
+            with suppress(OSError):  # a Unix socket has no such options and needs none
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def place(engine: Engine) -> str:
+    """Return which database this is, in words, without any secret."""
+    url = engine.url
+    host = f" at {url.host}:{url.port}" if url.host and url.port else f" at {url.host}" if url.host else ""
+    return f"the {url.get_backend_name()} database {url.database or ':memory:'!r}{host}"

@@ -1,0 +1,119 @@
+"""How a database is talked to: one engine for each app, with the settings that the rules depend on."""
+
+from typing import Any
+
+from sqlalchemy import URL, Engine, QueuePool, create_engine, exc, make_url
+
+from oncemq.errors import ConfigError, MissingExtra
+from oncemq.facts import Problem
+from oncemq.ledger.connect import SILENCE_SECONDS, set_up
+from oncemq.ledger.probe import prove, startup_warnings
+
+__all__ = ["make_engine", "prove", "startup_warnings"]
+
+_CONNECT_SECONDS = 5
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
+_EXTRAS = {"psycopg": "postgres", "pymysql": "mysql"}
+
+
+def make_engine(
+    url: str, *, username: str | None = None, password: str | None = None, pool_size: int = 5
+) -> Engine:
+    """Return an engine that works as the rules ask; nothing is connected yet.
+
+    Args:
+        url: `postgresql://…`, `mysql://…`, `mariadb://…` or `sqlite:///file`, with or without a driver's name.
+        username: used instead of the URL's.
+        password: used instead of the URL's.
+        pool_size: connections that are kept; twice as many may be open.
+
+    Raises:
+        ConfigError: the URL cannot be understood or names a database that is not supported.
+        MissingExtra: the driver is not installed.
+    """
+    parsed = _with_driver(_parsed(url))
+    if username is not None:
+        parsed = parsed.set(username=username)
+    if password is not None:
+        parsed = parsed.set(password=password)
+    try:
+        engine = create_engine(parsed, hide_parameters=True, **_arguments(parsed, pool_size))
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(parsed.get_driver_name())
+        advice = (
+            f"pip install 'oncemq[{extra}]'"
+            if extra
+            else f"install that, or write {parsed.get_backend_name()}://… for the driver that OnceMQ brings"
+        )
+        raise MissingExtra(
+            f"the database {parsed.render_as_string()} needs the package {error.name!r}, which is not installed: "
+            f"{advice}"
+        ) from None
+    except exc.ArgumentError as error:
+        raise ConfigError(
+            [Problem(f"{parsed.render_as_string()} cannot be used: {error}", where="database.url")]
+        ) from None
+    set_up(engine)
+    return engine
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except (exc.ArgumentError, ValueError):
+        # The text is not repeated: what cannot be parsed may hold a password anywhere.
+        problem = Problem(
+            "the URL cannot be understood",
+            "write it like postgresql://localhost/shop or sqlite:///shop.db",
+            "database.url",
+        )
+        raise ConfigError([problem]) from None
+    if parsed.get_backend_name() not in _DRIVERS:
+        raise ConfigError(
+            [
+                Problem(
+                    f"{parsed.get_backend_name()!r} is not a supported database",
+                    "use postgresql://, mysql://, mariadb:// or sqlite:///",
+                    "database.url",
+                )
+            ]
+        )
+    return parsed
+
+
+def _with_driver(url: URL) -> URL:
+    if "+" in url.drivername:
+        return url
+    return url.set(drivername=f"{url.drivername}+{_DRIVERS[url.drivername]}")
+
+
+def _is_memory(url: URL) -> bool:
+    return url.database in {None, "", ":memory:"}
+
+
+def _arguments(url: URL, pool_size: int) -> dict[str, Any]:
+    backend = url.get_backend_name()
+    if backend == "sqlite":
+        # One connection is the whole in-memory database: a second one would see another, empty one.
+        size = {"pool_size": 1, "max_overflow": 0} if _is_memory(url) else _sizes(pool_size)
+        return {"poolclass": QueuePool, "connect_args": {"check_same_thread": False}, **size}
+    arguments = {"isolation_level": "READ COMMITTED", "pool_recycle": 1800, **_sizes(pool_size)}
+    connect: dict[str, Any] = {}
+    if url.get_driver_name() == "psycopg":
+        connect = {
+            "connect_timeout": _CONNECT_SECONDS,
+            "keepalives_idle": 5,
+            "keepalives_interval": 5,
+            "keepalives_count": 2,
+            "tcp_user_timeout": SILENCE_SECONDS * 1000,
+        }
+    elif url.get_driver_name() == "pymysql":
+        connect = {"connect_timeout": _CONNECT_SECONDS, "charset": "utf8mb4"}
+    return {
+        **arguments,
+        "connect_args": {name: value for name, value in connect.items() if name not in url.query},
+    }
+
+
+def _sizes(pool_size: int) -> dict[str, int]:
+    return {"pool_size": pool_size, "max_overflow": pool_size}

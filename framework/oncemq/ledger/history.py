@@ -1,0 +1,85 @@
+"""What was not simply applied: which message, what became of it, when and why."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from sqlalchemy import BigInteger, Column, Connection, Index, Integer, String, insert, select
+
+from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
+from oncemq.ledger.text import ExactText, LongText, Moment
+
+TABLE = ledger_table(
+    "history",
+    # SQLite counts by itself only in a column that is called INTEGER.
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
+    Column("topic", ExactText(CONSUMER_SIZE), nullable=False),
+    Column("key", ExactText(KEY_SIZE), nullable=False),
+    Column("identity", ExactText(KEY_SIZE), nullable=False),
+    Column("outcome", String(32), nullable=False),
+    Column("reason", LongText, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("at", Moment, nullable=False),
+    Index("oncemq_history_key", "key"),
+    Index("oncemq_history_age", "consumer", "at"),
+)
+
+MAX_REASON = 2000
+"""Characters of a reason that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One outcome that is worth remembering.
+
+    Args:
+        consumer: the ledger scope, `app.consumer`.
+        topic: the topic's name in the app.
+        key: the business key; empty where the message had none.
+        identity: the canonical identity; empty where the message had none.
+        outcome: a verdict's outcome, such as `stale`, or a dead letter's reason, such as `undecodable`.
+        reason: words for people.
+        attempt: which try it was.
+        at: when, aware.
+    """
+
+    consumer: str
+    topic: str
+    key: str
+    identity: str
+    outcome: str
+    reason: str
+    attempt: int
+    at: datetime
+
+
+def add(connection: Connection, rows: Sequence[HistoryRow]) -> None:
+    """Store `rows`; characters that no database keeps are replaced, since history must never fail a unit."""
+    if rows:
+        connection.execute(insert(TABLE), [_storable(row) for row in rows])
+
+
+def of_key(connection: Connection, key: str) -> list[HistoryRow]:
+    """Return what is known about a key, of every consumer, oldest first."""
+    columns = [column for column in TABLE.c if column.name != "id"]
+    found = select(*columns).where(TABLE.c.key == key).order_by(TABLE.c.at, TABLE.c.id)
+    return [HistoryRow(*row) for row in connection.execute(found)]
+
+
+def _storable(row: HistoryRow) -> dict[str, object]:
+    values = asdict(row)
+    for name, most in (
+        ("reason", MAX_REASON),
+        ("key", KEY_SIZE),
+        ("identity", KEY_SIZE),
+        ("topic", CONSUMER_SIZE),
+    ):
+        values[name] = _clean(values[name], most)
+    return values
+
+
+def _clean(text: str, most: int) -> str:
+    """Return `text` without NUL and lone surrogates, at most so many bytes of UTF-8."""
+    raw = text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace")
+    return raw[:most].decode(errors="ignore")

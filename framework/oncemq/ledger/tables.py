@@ -1,0 +1,29 @@
+"""How a table of the ledger is declared: its prefix, its engine, the sizes of what is indexed."""
+
+from sqlalchemy import MetaData, Table
+from sqlalchemy.schema import SchemaItem
+
+PREFIX = "oncemq_"
+
+CONSUMER_SIZE = 255
+"""Bytes of a ledger scope, `app.consumer`."""
+KEY_SIZE = 1024
+"""Bytes of a key or an identity; consumer and identity together stay below the limit of every index."""
+
+
+def ledger_table(name: str, *parts: SchemaItem) -> Table:
+    """Return the table `oncemq_<name>`, in a MetaData of its own: the ledger's tables refer to nothing."""
+    return Table(
+        f"{PREFIX}{name}",
+        MetaData(),
+        *parts,
+        mysql_engine="InnoDB",
+        mysql_charset="utf8mb4",
+        mariadb_engine="InnoDB",
+        mariadb_charset="utf8mb4",
+    )
+
+
+def attach(table: Table, metadata: MetaData) -> Table:
+    """Return the copy of `table` in `metadata`, made when it is asked for the first time."""
+    return metadata.tables[table.name] if table.name in metadata.tables else table.to_metadata(metadata)

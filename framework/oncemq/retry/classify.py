@@ -1,0 +1,241 @@
+"""Whose fault a database error is: one table for each database, and one function that reads them."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from sqlalchemy import exc
+from sqlalchemy.orm.exc import StaleDataError
+
+from oncemq.errors import InfrastructureError
+
+
+class Fault(StrEnum):
+    """What an error says about whom to blame, and so what to do next."""
+
+    TRANSIENT = "transient"
+    """Deadlock, serialization failure, lock time-out: the same run may work in a moment."""
+    OFFLINE = "offline"
+    """Connection lost, server away, full or read-only: wait until it is back."""
+    DATA = "data"
+    """The item's own values do not fit: constraint or data error."""
+    CANCELLED = "cancelled"
+    """The statement was cancelled by a time limit."""
+    SETUP = "setup"
+    """A table, column or permission is missing: a person must act."""
+    UNKNOWN = "unknown"
+    """Not a database error, or one that no table knows."""
+
+
+POSTGRESQL: Mapping[str, Fault] = {
+    "40001": Fault.TRANSIENT,  # serialization failure
+    "40P01": Fault.TRANSIENT,  # deadlock detected
+    "40003": Fault.TRANSIENT,  # statement completion unknown
+    "55P03": Fault.TRANSIENT,  # lock not available
+    "55006": Fault.TRANSIENT,  # object in use
+    "53200": Fault.TRANSIENT,  # out of memory, which includes the table of locks
+    "57014": Fault.CANCELLED,  # query cancelled
+    "25P04": Fault.CANCELLED,  # transaction time-out
+    "25006": Fault.OFFLINE,  # read-only: we are talking to a replica
+    "25P03": Fault.OFFLINE,  # idle in transaction for too long; the connection is gone
+    "57P01": Fault.OFFLINE,  # admin shutdown
+    "57P02": Fault.OFFLINE,  # crash shutdown
+    "57P03": Fault.OFFLINE,  # cannot connect now
+    "57P05": Fault.OFFLINE,  # idle session time-out
+    "08": Fault.OFFLINE,  # connection exception
+    "53": Fault.OFFLINE,  # too many connections, disk full
+    "58": Fault.OFFLINE,  # system error, such as input and output
+    "22": Fault.DATA,  # data exception
+    "23": Fault.DATA,  # unique, foreign key, check, not null
+    "44": Fault.DATA,  # check option of a view
+    "54": Fault.DATA,  # program limit exceeded, such as an index row that is too long
+    "P0001": Fault.DATA,  # raised by a trigger
+    "0A": Fault.SETUP,  # feature not supported
+    "28": Fault.SETUP,  # wrong user or password
+    "3D": Fault.SETUP,  # database does not exist
+    "3F": Fault.SETUP,  # schema does not exist
+    "42": Fault.SETUP,  # undefined table or column, permission, syntax
+}
+"""By SQLSTATE; two characters stand for the whole class."""
+
+MYSQL: Mapping[int, Fault] = {
+    1213: Fault.TRANSIENT,  # deadlock; the normal path when the first of several duplicates rolls back
+    1205: Fault.TRANSIENT,  # lock wait time-out
+    1020: Fault.TRANSIENT,  # record has changed since last read
+    3572: Fault.TRANSIENT,  # NOWAIT found a lock
+    1206: Fault.TRANSIENT,  # lock table is full
+    1317: Fault.CANCELLED,  # query interrupted
+    1969: Fault.CANCELLED,  # MariaDB max_statement_time
+    3024: Fault.CANCELLED,  # MySQL max_execution_time
+    0: Fault.OFFLINE,  # PyMySQL on a closed connection
+    1040: Fault.OFFLINE,  # too many connections
+    1042: Fault.OFFLINE,
+    1043: Fault.OFFLINE,
+    1053: Fault.OFFLINE,  # server shutdown
+    1129: Fault.OFFLINE,  # host is blocked
+    1158: Fault.OFFLINE,
+    1159: Fault.OFFLINE,
+    1160: Fault.OFFLINE,
+    1161: Fault.OFFLINE,
+    1203: Fault.OFFLINE,  # too many connections of this user
+    1226: Fault.OFFLINE,  # a resource limit of this user
+    1927: Fault.OFFLINE,  # connection was killed
+    2002: Fault.OFFLINE,
+    2003: Fault.OFFLINE,
+    2005: Fault.OFFLINE,
+    2006: Fault.OFFLINE,  # server has gone away
+    2013: Fault.OFFLINE,  # lost connection during query
+    2014: Fault.OFFLINE,  # the connection is out of step
+    2055: Fault.OFFLINE,
+    4031: Fault.OFFLINE,  # disconnected for inactivity
+    3: Fault.OFFLINE,  # error writing a file
+    1021: Fault.OFFLINE,  # disk full
+    1026: Fault.OFFLINE,
+    1030: Fault.OFFLINE,  # the storage engine failed
+    1114: Fault.OFFLINE,  # table is full
+    1290: Fault.OFFLINE,  # started read-only
+    1792: Fault.OFFLINE,  # read-only transaction
+    1836: Fault.OFFLINE,  # running read-only
+    1022: Fault.DATA,
+    1048: Fault.DATA,  # not null
+    1062: Fault.DATA,  # duplicate key
+    1153: Fault.DATA,  # packet too large
+    1169: Fault.DATA,
+    1216: Fault.DATA,
+    1217: Fault.DATA,
+    1264: Fault.DATA,  # out of range
+    1265: Fault.DATA,  # truncated
+    1292: Fault.DATA,  # incorrect value
+    1364: Fault.DATA,  # no default value
+    1365: Fault.DATA,  # division by zero
+    1366: Fault.DATA,  # incorrect string value
+    1406: Fault.DATA,  # data too long
+    1411: Fault.DATA,
+    1451: Fault.DATA,  # foreign key, parent
+    1452: Fault.DATA,  # foreign key, child
+    1586: Fault.DATA,
+    1644: Fault.DATA,  # SIGNAL by a trigger
+    1690: Fault.DATA,
+    3819: Fault.DATA,  # MySQL check constraint
+    4025: Fault.DATA,  # MariaDB check constraint
+    1044: Fault.SETUP,  # no access to the database
+    1045: Fault.SETUP,  # wrong user or password
+    1049: Fault.SETUP,  # unknown database
+    1054: Fault.SETUP,  # unknown column
+    1064: Fault.SETUP,  # syntax
+    1142: Fault.SETUP,  # command denied
+    1143: Fault.SETUP,
+    1146: Fault.SETUP,  # no such table
+    1227: Fault.SETUP,
+    1305: Fault.SETUP,
+    1370: Fault.SETUP,
+    1698: Fault.SETUP,  # access denied without a password
+}
+"""By error number of MySQL, MariaDB and their client library."""
+
+SQLITE: Mapping[int, Fault] = {
+    5: Fault.TRANSIENT,  # BUSY
+    6: Fault.TRANSIENT,  # LOCKED
+    15: Fault.TRANSIENT,  # PROTOCOL: a race in the locking
+    17: Fault.TRANSIENT,  # SCHEMA changed meanwhile
+    9: Fault.CANCELLED,  # INTERRUPT
+    7: Fault.OFFLINE,  # NOMEM
+    8: Fault.OFFLINE,  # READONLY
+    10: Fault.OFFLINE,  # IOERR
+    11: Fault.OFFLINE,  # CORRUPT
+    13: Fault.OFFLINE,  # FULL
+    14: Fault.OFFLINE,  # CANTOPEN
+    26: Fault.OFFLINE,  # NOTADB
+    18: Fault.DATA,  # TOOBIG
+    19: Fault.DATA,  # CONSTRAINT
+    20: Fault.DATA,  # MISMATCH
+    25: Fault.DATA,  # RANGE
+    1: Fault.SETUP,  # ERROR: no such table or column, syntax
+    3: Fault.SETUP,  # PERM
+    23: Fault.SETUP,  # AUTH
+}
+"""By SQLite's primary result code."""
+
+_BY_CLASS: Mapping[str, Fault] = {
+    "OperationalError": Fault.OFFLINE,
+    "InterfaceError": Fault.OFFLINE,
+    "IntegrityError": Fault.DATA,
+    "DataError": Fault.DATA,
+    "ProgrammingError": Fault.SETUP,
+    "NotSupportedError": Fault.SETUP,
+}
+"""For errors that a driver raises itself, without a code of the server: the names are those of PEP 249."""
+
+
+def classify(error: BaseException) -> Fault:
+    """Return whose fault `error` is; SQLAlchemy's wrappers and plain driver errors are both understood."""
+    if isinstance(error, InfrastructureError | StaleDataError | exc.TimeoutError):
+        return Fault.TRANSIENT  # ours; a rival changed the row meanwhile; no free connection in the pool
+    if isinstance(error, exc.DBAPIError):
+        if error.connection_invalidated:
+            return Fault.OFFLINE
+        return classify(error.orig) if error.orig is not None else Fault.UNKNOWN
+    return _of_driver(error)
+
+
+def is_unique_violation(error: BaseException) -> bool:
+    """Return whether `error` says that a row with these unique values exists."""
+    original = error.orig if isinstance(error, exc.DBAPIError) else error
+    if original is None:
+        return False
+    if _driver(original) == "sqlite3":
+        return getattr(original, "sqlite_errorname", "") in {
+            "SQLITE_CONSTRAINT_UNIQUE",
+            "SQLITE_CONSTRAINT_PRIMARYKEY",
+            "SQLITE_CONSTRAINT_ROWID",
+        }
+    return _sqlstate(original) == "23505" or (_is_mysql(original) and _errno(original) in {1062, 1586, 1022})
+
+
+def _of_driver(error: BaseException) -> Fault:
+    driver = _driver(error)
+    found: Fault | None = None
+    if driver in {"psycopg", "psycopg2"}:
+        state = _sqlstate(error)
+        found = POSTGRESQL.get(state) or POSTGRESQL.get(state[:2])
+        if found is None and state:
+            return Fault.UNKNOWN
+    elif _is_mysql(error):
+        found = MYSQL.get(_errno(error))
+    elif driver == "sqlite3":
+        found = _of_sqlite(error)
+    else:
+        return Fault.UNKNOWN
+    return found or _of_class(error)
+
+
+def _of_sqlite(error: BaseException) -> Fault | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        closed = "closed" in str(error)
+        return Fault.OFFLINE if closed else Fault.DATA
+    return SQLITE.get(code & 0xFF)
+
+
+def _of_class(error: BaseException) -> Fault:
+    for base in type(error).__mro__:
+        if base.__name__ in _BY_CLASS:
+            return _BY_CLASS[base.__name__]
+    return Fault.UNKNOWN
+
+
+def _driver(error: BaseException) -> str:
+    """Return the top package that defines the error's class; drivers are optional, so none is imported."""
+    return type(error).__module__.partition(".")[0]
+
+
+def _is_mysql(error: BaseException) -> bool:
+    return _driver(error) in {"pymysql", "MySQLdb", "mariadb"}
+
+
+def _sqlstate(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
+
+
+def _errno(error: BaseException) -> int:
+    code = getattr(error, "errno", None) or (error.args[0] if error.args else None)
+    return code if isinstance(code, int) else -1
