@@ -1,0 +1,40 @@
+"""What each SQLite error means for the broker: one table, and what to do about it in words."""
+
+import sqlite3
+
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+
+
+class StoreGone(BrokerUnavailable):
+    """The file under an open connection is gone or broken; only a new connection can help."""
+
+
+_MEANING: dict[int, tuple[type[BrokerError], str]] = {
+    sqlite3.SQLITE_BUSY: (
+        BrokerUnavailable,
+        "another process has been writing to it for longer than lock_timeout",
+    ),
+    sqlite3.SQLITE_LOCKED: (
+        BrokerUnavailable,
+        "another connection has been writing to it for longer than lock_timeout",
+    ),
+    sqlite3.SQLITE_FULL: (BrokerUnavailable, "the disk is full; free some space, nothing was changed"),
+    sqlite3.SQLITE_NOMEM: (BrokerUnavailable, "there is not enough memory"),
+    sqlite3.SQLITE_IOERR: (StoreGone, "reading or writing failed; look at the disk"),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreGone,
+        "it cannot be opened; its folder must exist and be writable (four slashes start an absolute path)",
+    ),
+    sqlite3.SQLITE_PERM: (BrokerRefused, "this user may not write to it"),
+    sqlite3.SQLITE_READONLY: (BrokerRefused, "this user may not write to it or to its folder"),
+    sqlite3.SQLITE_NOTADB: (BrokerRefused, "the file is not a SQLite database; name another file"),
+    sqlite3.SQLITE_CORRUPT: (BrokerRefused, "the file is damaged; restore it from a copy or name a new file"),
+    sqlite3.SQLITE_TOOBIG: (BrokerRefused, "the message is larger than SQLite can store"),
+}
+
+
+def broker_error(error: sqlite3.Error, place: str) -> BrokerError:
+    """Return `error` as one of ours, naming the broker's place."""
+    code = getattr(error, "sqlite_errorcode", None)
+    kind, meaning = _MEANING.get((code or 0) & 0xFF, (StoreGone, "SQLite reports an error"))
+    return kind(f"embedded broker {place}: {meaning} ({error})")

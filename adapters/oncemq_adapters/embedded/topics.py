@@ -1,0 +1,80 @@
+"""Publishing: a message and one delivery for each group of its topic, in one transaction."""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oncemq_adapters.embedded.schema import DELAYED, READY
+
+NOBODY = ""
+"""The name of the group that keeps messages of a topic until the first real group comes and takes its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message ready to be written; times in microseconds.
+
+    Args:
+        properties: packed headers, keys and id.
+        body: original bytes.
+        published_at: when it was first published.
+        due_at: not to be delivered before; 0 = at once.
+    """
+
+    properties: str
+    body: bytes
+    published_at: int
+    due_at: int = 0
+
+
+def register(connection: sqlite3.Connection, topic: str, group: str) -> int:
+    """Return the group's number; a topic's first group takes over what was published before it came."""
+    number = find(connection, topic, group)
+    if number is not None:
+        return number
+    adopted = connection.execute(
+        "UPDATE oncemq_broker_groups SET name = ? WHERE topic = ? AND name = ? RETURNING id",
+        (group, topic, NOBODY),
+    ).fetchone()
+    if adopted is not None:
+        return int(adopted[0])
+    cursor = connection.execute(
+        "INSERT INTO oncemq_broker_groups (topic, name) VALUES (?, ?)", (topic, group)
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def find(connection: sqlite3.Connection, topic: str, group: str) -> int | None:
+    """Return the group's number; None if it was never registered."""
+    row = connection.execute(
+        "SELECT id FROM oncemq_broker_groups WHERE topic = ? AND name = ?", (topic, group)
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def publish(connection: sqlite3.Connection, topic: str, messages: Sequence[Stored]) -> None:
+    """Write messages for every group of the topic, in order."""
+    rows = connection.execute("SELECT id FROM oncemq_broker_groups WHERE topic = ?", (topic,)).fetchall()
+    groups = [row[0] for row in rows] or [register(connection, topic, NOBODY)]
+    write(connection, topic, groups, messages)
+
+
+def write(
+    connection: sqlite3.Connection, topic: str, groups: Sequence[int], messages: Sequence[Stored]
+) -> None:
+    """Write messages for these groups, in order."""
+    connection.executemany(
+        "INSERT INTO oncemq_broker_messages (topic, properties, published_at, body) VALUES (?, ?, ?, ?)",
+        [(topic, one.properties, one.published_at, one.body) for one in messages],
+    )
+    # Nobody else writes inside this transaction, so the numbers are consecutive.
+    (last,) = connection.execute("SELECT last_insert_rowid()").fetchone()
+    first = last - len(messages) + 1
+    connection.executemany(
+        "INSERT INTO oncemq_broker_deliveries (message_id, group_id, state, due_at) VALUES (?, ?, ?, ?)",
+        [
+            (number, group, DELAYED if one.due_at else READY, one.due_at)
+            for number, one in enumerate(messages, first)
+            for group in groups
+        ],
+    )
