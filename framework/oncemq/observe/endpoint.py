@@ -1,7 +1,6 @@
 """The HTTP endpoint for machines: `/metrics`, `/healthz`, `/readyz`, on one address for each process."""
 
 import json
-import re
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -18,32 +17,18 @@ JSON = "application/json"
 REQUEST_TIMEOUT = 5.0
 """Seconds after which a client that says nothing is dropped."""
 
-_ADDRESS = re.compile(r"(?:(?:(\[[0-9A-Fa-f:.]+\])|([^\s:\[\]/]*)):)?(\d{1,5})")
-
 
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where an endpoint listens.
 
     Args:
-        host: a name or an IP address; without one only this machine is served.
+        host: a name or an IP address, v6 without brackets.
         port: 0 lets the system choose one.
     """
 
     host: str
     port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Address":
-        """Return the address that `9464`, `127.0.0.1:9464`, `0.0.0.0:9464` or `[::1]:9464` says.
-
-        Raises:
-            ValueError: it is none.
-        """
-        match = _ADDRESS.fullmatch(text)
-        if match is None or int(match[3]) > 65535:
-            raise ValueError(f"{text!r} is not an address: write host:port, like 127.0.0.1:9464")
-        return cls(match[1][1:-1] if match[1] else match[2] or "127.0.0.1", int(match[3]))
 
     def of_process(self, index: int) -> "Address":
         """Return the address of worker process number `index`, counted from 0: the port plus the index."""

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, MutableMapping
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Literal, TextIO
 
@@ -12,13 +13,15 @@ from structlog.types import Processor
 
 from oncemq.message.envelope import Envelope
 from oncemq.observe.fields import Cleaner, message_fields
-from oncemq.observe.redaction import Redactor
+from oncemq.observe.redaction import Redactor, escape
 from oncemq.observe.render import ConsoleLine, json_line
 
 Style = Literal["auto", "console", "json"]
 
 QUIET = ("pika", "sqlalchemy", "asyncio", "urllib3")
 """Libraries that say too much, or show statements, below WARNING."""
+
+_STRUCTLOGS_OWN = ("_record", "_from_structlog")
 
 # A context variable lives in a module by its nature; it holds a message while its handler runs, nothing else.
 _handling: ContextVar[tuple[str, Envelope] | None] = ContextVar("oncemq_handling", default=None)
@@ -34,6 +37,12 @@ def now_handling(consumer: str, envelope: Envelope | None) -> None:
 
 class LogHandler(logging.StreamHandler[TextIO]):
     """The one handler that `configure` installs; a type of its own, so that it can be replaced."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class's name
+        """Say that a line is lost, not what was in it: the base class would print its arguments as they are."""
+        kind, place = sys.exc_info()[0], f"{escape(record.filename)}:{record.lineno}"
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(f"a log line is lost: {kind.__name__ if kind else 'error'} at {place}\n")
 
 
 def configure(
@@ -52,8 +61,9 @@ def configure(
     """
     stream = sys.stderr if stream is None else stream
     number = _level(level)
+    clean = Cleaner(Redactor(secrets))
     handler = LogHandler(stream)
-    handler.setFormatter(_formatter(_renderer(style, stream), Cleaner(Redactor(secrets))))
+    handler.setFormatter(_formatter(_renderer(style, stream), clean))
     root = logging.getLogger()
     for old in [old for old in root.handlers if isinstance(old, LogHandler)]:
         root.removeHandler(old)
@@ -61,7 +71,7 @@ def configure(
     root.setLevel(number)
     for name in QUIET:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
-    _configure_structlog()
+    _configure_structlog(clean)
 
 
 def _level(level: str) -> int:
@@ -80,22 +90,35 @@ def _renderer(style: Style, stream: TextIO) -> Processor:
     raise ValueError(f"unknown log style {style!r}: write auto, console or json")
 
 
-def _common() -> list[Processor]:
+def _steps(clean: Cleaner, *more: Processor) -> list[Processor]:
+    """Return what every event goes through, whoever logs it; it is safe for any handler afterwards."""
+
+    def safe(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        kept = {name: event.pop(name) for name in _STRUCTLOGS_OWN if name in event}
+        trace = event.pop("exception", None)
+        if trace is not None:
+            kept["exception"] = clean.trace(str(trace))
+        return {clean.text(name): clean.field(name, value) for name, value in event.items()} | kept
+
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         _add_message,
+        *more,
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        safe,
     ]
 
 
-def _configure_structlog() -> None:
+def _configure_structlog(clean: Cleaner) -> None:
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
             structlog.stdlib.PositionalArgumentsFormatter(),
-            *_common(),
+            *_steps(clean),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -105,20 +128,9 @@ def _configure_structlog() -> None:
 
 
 def _formatter(render: Processor, clean: Cleaner) -> logging.Formatter:
-    def safe(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        trace = event.pop("exception", None)
-        fields = {clean.text(name): clean.field(name, value) for name, value in event.items()}
-        return fields if trace is None else {**fields, "exception": clean.trace(str(trace))}
-
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[*_common(), structlog.stdlib.ExtraAdder()],
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.StackInfoRenderer(),
-            structlog.processors.format_exc_info,
-            safe,
-            render,
-        ],
+        foreign_pre_chain=_steps(clean, structlog.stdlib.ExtraAdder()),
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
     )
 
 

@@ -1,0 +1,167 @@
+"""The lines that an operator reads."""
+
+from datetime import timedelta
+
+import pytest
+from structlog.testing import CapturingLogger
+
+from oncemq.errors import Reject
+from oncemq.message.envelope import Delivery, Envelope, Message
+from oncemq.observe.events import TimeLimit
+from oncemq.observe.log_observer import LogObserver, spaced
+from oncemq.observe.state import PauseReason
+from oncemq.verdict import Outcome
+
+
+@pytest.fixture
+def log():
+    """Return a logger that writes down its calls."""
+    return CapturingLogger()
+
+
+@pytest.fixture
+def observer(log):
+    """Return the observer under test."""
+    return LogObserver(log)
+
+
+def delivery(*, refused=False):
+    """Return a delivery at its third try; a refused one was never understood."""
+    found = Delivery(Message("order.paid", b"secret body", message_id="m-1", attempt=3))
+    if not refused:
+        found.envelope = Envelope(
+            "shop", "order.paid", "loyalty", "order-1", None, "order-1:7", "m-1", 3, {}, b"secret body", None
+        )
+    return found
+
+
+def raised(error):
+    """Return an error that has been raised, so that it knows where."""
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
+
+
+ABOUT = {"consumer": "award", "topic": "order.paid", "key": "order-1", "identity": "order-1:7", "attempt": 3}
+
+
+def test_a_retry_says_when_it_comes_next(observer, log):
+    """A retried message is one warning with the pause, the cause and the place in the handler."""
+    observer.retried("award", delivery(), next_in=timedelta(seconds=8.1), error=raised(KeyError("user")))
+    (call,) = log.calls
+    assert (call.method_name, call.args) == ("warning", ("message failed, will be retried",))
+    place = call.kwargs.pop("at")
+    assert call.kwargs == {**ABOUT, "next": "next in 8.1 s", "error": "KeyError: 'user'"}
+    assert place.startswith("test_log_observer.py:")
+    assert place.endswith(" in raised")
+
+
+def test_a_dead_letter_of_an_unexpected_error_has_its_traceback(observer, log):
+    """The handler's own error is shown in full once, when its message is given up."""
+    error = raised(KeyError("user"))
+    observer.dead_lettered("award", delivery(), code="exhausted", reason="6 attempts", error=error)
+    (call,) = log.calls
+    assert call.method_name == "error"
+    assert call.kwargs["exc_info"] is error
+    assert (call.kwargs["code"], call.kwargs["reason"]) == ("exhausted", "6 attempts")
+
+
+def test_a_reject_needs_no_traceback(observer, log):
+    """What a handler decided on purpose is one plain line."""
+    observer.dead_lettered("award", delivery(), code="rejected", error=raised(Reject("no such user")))
+    (call,) = log.calls
+    assert "exc_info" not in call.kwargs
+
+
+def test_a_refused_message_is_named_by_its_id(observer, log):
+    """Without key and identity the line says topic and message id."""
+    observer.dead_lettered(
+        "award", delivery(refused=True), code="no-key", reason="body.order_id found nothing"
+    )
+    (call,) = log.calls
+    assert call.kwargs == {
+        "consumer": "award",
+        "topic": "order.paid",
+        "message_id": "m-1",
+        "attempt": 3,
+        "code": "no-key",
+        "reason": "body.order_id found nothing",
+    }
+
+
+def test_applied_messages_write_no_line(observer, log):
+    """A unit that went well is not news."""
+    observer.unit_done("award", {Outcome.PROCEED: 500}, size=500, seconds=0.05)
+    assert log.calls == []
+
+
+def test_the_first_database_failure_in_a_row_is_not_news(observer, log):
+    """A single deadlock is everyday life, the second try in a row is told."""
+    for tries in (1, 2):
+        observer.infrastructure_failed(
+            "award", tries=tries, next_in=timedelta(seconds=1), error=OSError("gone")
+        )
+    (call,) = log.calls
+    assert call.kwargs["tries"] == 2
+
+
+@pytest.mark.parametrize("reason", list(PauseReason))
+def test_every_pause_says_why_and_what_comes_next(observer, log, reason):
+    """A paused consumer is one line, for each reason there is."""
+    observer.consumer_paused("award", reason, retry_in=timedelta(seconds=5), error=OSError("gone"))
+    (call,) = log.calls
+    assert call.args[0].startswith("consumer paused")
+    assert call.kwargs["next"] == "next in 5 s"
+
+
+def test_everything_else_is_one_line_each(observer, log):
+    """Each further thing that an operator should know writes exactly one line."""
+    observer.consumer_started("award", "order.paid", workers=1)
+    observer.consumer_resumed("award", after=timedelta(seconds=5))
+    observer.stale("award", delivery(), reason="paid after shipped")
+    observer.settle_failed("award", 3, OSError("gone"))
+    observer.exclusive_units("award", on=True)
+    observer.exclusive_units("award", on=False)
+    observer.crash_suspect("award", key="k", identity="k:1", crashes=2)
+    observer.time_limit("award", None, TimeLimit.HARD, timedelta(seconds=60))
+    observer.time_limit("award", delivery(), TimeLimit.SOFT, timedelta(seconds=20))
+    observer.connection_lost("shop", "award")
+    observer.connection_resumed("shop", "award", after=timedelta(seconds=2))
+    observer.warned("synchronous_commit is off")
+    observer.failed("purge", OSError("gone"))
+    observer.draining(timedelta(seconds=30))
+    observer.drained(seconds=1.5, returned=3)
+    observer.stopped(clean=True)
+    assert [call.args[-1] for call in log.calls] == [
+        "consumer started",
+        "consumer resumed",
+        "message is stale",
+        "settlements failed, the broker will deliver again",
+        "units deadlocked, run one at a time",
+        "units run side by side again",
+        "a process died while this message ran, it runs alone from now on",
+        "handler over its hard time limit, the process ends",
+        "handler over its soft time limit, rolled back",
+        "broker connection lost, reconnecting",
+        "broker connection resumed",
+        "synchronous_commit is off",
+        "purge failed, nothing is lost",
+        "draining, no new messages are taken",
+        "drained",
+        "stopped",
+    ]
+
+
+def test_no_line_holds_a_body(observer, log):
+    """Whatever happens to a message, its body is not in the line."""
+    observer.retried("award", delivery(), next_in=timedelta(seconds=1))
+    observer.stale("award", delivery(), reason="late")
+    observer.dead_lettered("award", delivery(refused=True), code="undecodable")
+    assert "secret body" not in repr(log.calls)
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(8.1, "8.1 s"), (0.25, "250 ms"), (600, "10 m")])
+def test_durations_are_spaced_for_people(seconds, text):
+    """Number and unit stand apart."""
+    assert spaced(timedelta(seconds=seconds)) == text
