@@ -286,6 +286,7 @@ def test_unknown_levels_and_styles_are_refused(stream, arguments):
 
 def test_a_line_that_cannot_be_written_shows_nothing_of_it(stream, capsys):
     """A wrong format string or a broken stream says that a line is lost, without its arguments."""
+    logging.getLogger().handlers[:] = []
     configure(style="json", stream=stream)
     logging.getLogger("shop").warning("%d", CANARY)
     stream.close()
