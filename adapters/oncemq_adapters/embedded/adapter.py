@@ -180,21 +180,26 @@ class EmbeddedAdapter:
 
     def extend(self, deliveries: Sequence[Delivery], by: timedelta) -> Sequence[SettleFailed]:
         """Keep deliveries for at least `by` from now."""
+        until = microseconds(self._scope.clock.now()) + microseconds_of(by)
+        expires_at = self._scope.clock.monotonic() + by.total_seconds()
+        session = self._link.session
+        mine, failed = self._custody.claim(deliveries, session.generation if session else 0)
+        if not mine or session is None:
+            return failed
+        holds = [one.token.hold for one in mine]
         try:
-            session = self._link.current()
-            mine, failed = self._custody.claim(deliveries, session.generation)
-            until = microseconds(self._scope.clock.now()) + microseconds_of(by)
-            expires_at = self._scope.clock.monotonic() + by.total_seconds()
-            holds = [one.token.hold for one in mine]
             done = session.database.write(lambda connection: settlements.extend(connection, holds, until))
         except BrokerError as error:
-            return [SettleFailed(one, error) for one in deliveries]
+            self._custody.unclaim(mine)
+            return [*failed, *(SettleFailed(one, error) for one in mine)]
         return [*failed, *self._custody.prolong(mine, dict.fromkeys(done, expires_at))]
 
     def _settle(self, deliveries: Sequence[Delivery], work: _Settling) -> Sequence[SettleFailed]:
-        session = self._link.current()
-        mine, failed = self._custody.claim(deliveries, session.generation)
-        if not mine:
+        # The session is fixed before the claim: a session that ends in between fails, and never settles
+        # something in the file of its successor.
+        session = self._link.session
+        mine, failed = self._custody.claim(deliveries, session.generation if session else 0)
+        if not mine or session is None:
             return failed
         try:
             done = session.database.write(lambda connection: work(connection, mine))

@@ -76,6 +76,11 @@ class Link:
         """What was asked for last."""
         return self._subscriptions
 
+    @property
+    def session(self) -> Session | None:
+        """The session, if there is one."""
+        return self._session
+
     def connect(self, subscriptions: Sequence[Subscription]) -> Session:
         """Return a session that knows these subscriptions; the first one makes the file."""
         with self._lock:

@@ -1,0 +1,85 @@
+"""What the adapter suite must be told about a backend, and nothing more."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from oncemq.adapter import Adapter, AdapterScope, Capabilities
+from oncemq.clock import SystemClock
+
+
+class Topic(NamedTuple):
+    """A topic of the backend: its name in the app and its broker options."""
+
+    name: str
+    options: Mapping[str, Any]
+
+
+class AdapterHarness(ABC):
+    """One backend under test: how adapters are made, and how its broker is stopped, started and cut off.
+
+    Subclass it, set the attributes and fill in the hooks. Every test asks for topics of fresh names, so one
+    server can serve a whole run. A broker without a server offers what corresponds: `stop` may take its file
+    away, `cut` may replace it.
+
+    Attributes:
+        adapter_class: the adapter.
+        url: where the broker is, through whatever `cut` cuts.
+        options: the broker's options as an app would declare them.
+        patience: seconds to wait for what must happen.
+        silence: seconds after which what has not happened will not happen.
+        secret: a text that may never show in an error, a `repr` or a health row; empty = none.
+        address: what the error of `unreachable` must name, such as `host:port`.
+    """
+
+    adapter_class: type[Adapter]
+    url: str
+    options: Mapping[str, Any] = {}
+    patience: float = 20.0
+    silence: float = 0.5
+    secret: str = ""
+    address: str = ""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the adapter claims."""
+        return self.adapter_class.capabilities
+
+    def make_adapter(self, **options: Any) -> Adapter:
+        """Return a new adapter that is not open; `options` are added to the declared ones."""
+        scope = AdapterScope(app="adapter-suite", broker="under-test", clock=SystemClock())
+        return self.adapter_class.build(self.url, {**self.options, **options}, scope)
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic that nobody has used; override where a topic needs options or must be made first."""
+        return Topic(f"{name}-{uuid4().hex[:8]}", {})
+
+    def leasing_adapter(self, lease: timedelta) -> Adapter:
+        """Return an adapter whose deliveries expire after `lease`; called only where leases are claimed."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def unroutable(self) -> Topic:
+        """Return a topic to which publishing must be refused, because nothing there could take the message."""
+
+    @abstractmethod
+    def unreachable(self) -> Adapter:
+        """Return an adapter whose broker is not there; its error must name `address`."""
+
+    @abstractmethod
+    def unwelcome(self) -> Adapter:
+        """Return an adapter that the broker must refuse: a wrong password, a file of another kind."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Take the broker away, without a goodbye; what it has confirmed is kept."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Bring the broker back; returns when it answers."""
+
+    @abstractmethod
+    def cut(self) -> None:
+        """Break every connection at once; new ones work."""
