@@ -27,17 +27,23 @@ def load(connection: Connection, consumer: str) -> dict[str, int]:
 
 
 def charge(
-    connection: Connection, consumer: str, key: str, identity: str, *, at: datetime | None = None
+    connection: Connection,
+    consumer: str,
+    key: str,
+    identity: str,
+    *,
+    crashes: int = 1,
+    at: datetime | None = None,
 ) -> int:
-    """Count one more crash of this message; returns how many there are now."""
+    """Count a crash of this message, or with `crashes=0` only suspect it; returns how many there are now."""
     row = {
         "consumer": consumer,
         "identity": identity,
         "key": key,
-        "crashes": 1,
+        "crashes": crashes,
         "crashed_at": at or SystemClock().now(),
     }
-    upsert(connection, TABLE, row, {"crashes": TABLE.c.crashes + 1, "crashed_at": row["crashed_at"]})
+    upsert(connection, TABLE, row, {"crashes": TABLE.c.crashes + crashes, "crashed_at": row["crashed_at"]})
     count = select(TABLE.c.crashes).where(TABLE.c.consumer == consumer, TABLE.c.identity == identity)
     return int(connection.execute(count).scalar_one())
 

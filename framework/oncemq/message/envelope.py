@@ -36,8 +36,26 @@ class Message:
     first_failed_at: datetime | None = None
 
 
+class _EnvelopeFields:
+    """An envelope that is still being written; see `make_envelope`."""
+
+    __slots__ = (
+        "attempt",
+        "body",
+        "broker",
+        "group",
+        "headers",
+        "identity",
+        "key",
+        "message_id",
+        "published_at",
+        "topic",
+        "version",
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(_EnvelopeFields):
     """One received message as a value: what it is about (`key`), which one it is (`identity`), what it says.
 
     Args:
@@ -67,6 +85,41 @@ class Envelope:
     published_at: datetime | None
 
 
+class _OpenEnvelope(_EnvelopeFields):
+    __slots__ = ()
+
+    def __init__(  # noqa: PLR0917 - once per message, and keywords would cost more than the fields
+        self,
+        broker: str,
+        topic: str,
+        group: str,
+        key: str,
+        version: int | None,
+        identity: str,
+        message: Message,
+    ) -> None:
+        self.broker = broker
+        self.topic = topic
+        self.group = group
+        self.key = key
+        self.version = version
+        self.identity = identity
+        self.message_id = message.message_id
+        self.attempt = message.attempt
+        self.headers = message.headers
+        self.body = message.body
+        self.published_at = message.published_at
+
+
+def make_envelope(  # noqa: PLR0917 - once per message
+    broker: str, topic: str, group: str, key: str, version: int | None, identity: str, message: Message
+) -> Envelope:
+    """Return the envelope of `message`; four times as fast as the constructor, which guards every field."""
+    envelope: Any = _OpenEnvelope(broker, topic, group, key, version, identity, message)
+    envelope.__class__ = Envelope
+    return envelope  # type: ignore[no-any-return]
+
+
 class Delivery:
     """A message in our hands: settled exactly once, or void when its connection or lease is lost.
 
@@ -82,7 +135,8 @@ class Delivery:
         failures: how often the database failed while this message ran alone; the third may count.
         commits_at_failure: how many units had been committed at the first such failure.
         deferred_since: monotonic seconds of its first Defer; 0.0 while there was none.
-        crashes: how often a process died while this message was running.
+        suspect: a process died while this message was running, or may have been; it runs alone.
+        crashes: how often a process surely died because of it; each counts as an attempt.
     """
 
     __slots__ = (
@@ -98,6 +152,7 @@ class Delivery:
         "payload",
         "refusal",
         "settled",
+        "suspect",
         "token",
     )
 
@@ -115,6 +170,7 @@ class Delivery:
         self.failures = 0
         self.commits_at_failure = 0
         self.deferred_since = 0.0
+        self.suspect = False
         self.crashes = 0
         self.settled = False
 

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine
 
 from oncemq.clock import Clock
 from oncemq.errors import InfrastructureError, StrategyBug
-from oncemq.ledger import history, lanes, suspects
+from oncemq.ledger import history, lanes
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.run.cancel import canceller
@@ -132,9 +132,6 @@ class Attempt:
         rows = history_rows(run, self._clock.now())
         if rows:
             history.add(run.connection, rows)
-        survivors = [item.envelope.identity for item in run.items if item.delivery.crashes and item.verdict is not None and item.verdict.final]
-        if survivors:
-            suspects.clear(run.connection, run.consumer, survivors)
 
     def _guard(self, hook: Callable[[], None], doing: str) -> None:
         try:
@@ -174,7 +171,9 @@ def make_items(deliveries: Sequence[Delivery], reader: Reader) -> list[Item]:
     return items
 
 
-def _leave(connection: Connection, session: UnitSession, *, committed: bool, roll_back: Callable[[], None]) -> None:
+def _leave(
+    connection: Connection, session: UnitSession, *, committed: bool, roll_back: Callable[[], None]
+) -> None:
     """End session and transaction; after a commit nothing may raise any more."""
     try:
         session.watch.handling = False

@@ -39,7 +39,9 @@ class Chain:
         self.committeds: list[Callable[[Run], None]] = _overridden(strategies, "committed")
         self.releases: list[Callable[[Unit], None]] = _overridden(strategies, "release")[::-1]
         self.one_per_key = any(strategy.traits.one_per_key for strategy in strategies)
-        limits = [strategy.traits.max_batch for strategy in strategies if strategy.traits.max_batch is not None]
+        limits = [
+            strategy.traits.max_batch for strategy in strategies if strategy.traits.max_batch is not None
+        ]
         self.max_batch = min(limits, default=None)
 
     def decide(self, run: Run, item: Item) -> Verdict:

@@ -50,6 +50,7 @@ class ItemLoop:
     ) -> None:
         self._chain = chain
         self._call = handler.call
+        self._call_batch = handler.call_batch
         self._monotonic = monotonic
         self._recorder = recorder
         self._slot = slot
@@ -64,7 +65,12 @@ class ItemLoop:
             UnknownCulprit: roll back; nobody can say whose fault it is.
             InfrastructureError: roll back; nobody's fault.
         """
-        decide, record, index, clock = self._chain.decide, self._chain.record, self._recorder.index, self._monotonic
+        decide, record, index, clock = (
+            self._chain.decide,
+            self._chain.record,
+            self._recorder.index,
+            self._monotonic,
+        )
         deadline, held, started = run.unit.deadline, set[str](), False
         for position, item in enumerate(run.items, 1):
             now = clock()

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from oncemq.ledger.history import HistoryRow
+from oncemq.message.envelope import Delivery
 from oncemq.unit import Item, Run
 from oncemq.verdict import PROCEED, Outcome
 
@@ -29,5 +30,20 @@ def history_row(consumer: str, item: Item, outcome: str, reason: str, now: datet
         outcome=outcome,
         reason=reason,
         attempt=envelope.attempt,
+        at=now,
+    )
+
+
+def dead_row(consumer: str, delivery: Delivery, code: str, reason: str, now: datetime) -> HistoryRow:
+    """Return the row that says why `delivery` lies among the dead letters."""
+    envelope = delivery.envelope
+    return HistoryRow(
+        consumer=consumer,
+        topic=delivery.message.topic,
+        key=envelope.key if envelope is not None else "",
+        identity=envelope.identity if envelope is not None else "",
+        outcome=code,
+        reason=reason,
+        attempt=delivery.message.attempt,
         at=now,
     )

@@ -12,6 +12,7 @@ from oncemq.clock import Clock
 from oncemq.facts import Effects
 from oncemq.handler import BoundHandler
 from oncemq.message.reader import Reader
+from oncemq.observe.endpoint import Address
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.strategy import Strategy
 
@@ -66,6 +67,8 @@ class AppPlan:
         keep: how long dedup records are kept, by ledger scope.
         state: folder for flight recorders; None = none are kept.
         grace: how long a drain may take.
+        http: where metrics and health are shown; None = nowhere.
+        warnings: what a person should know, said at every start.
     """
 
     name: str
@@ -76,3 +79,5 @@ class AppPlan:
     keep: Mapping[str, timedelta] = field(default_factory=dict)
     state: Path | None = None
     grace: timedelta = timedelta(seconds=30)
+    http: Address | None = None
+    warnings: tuple[str, ...] = ()

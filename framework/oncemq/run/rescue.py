@@ -1,9 +1,9 @@
 """The rescue ladder: how a unit with a failing item still commits its healthy ones, and nobody else is charged.
 
-    run                                     culprit known   → run again without it
-     └ culprit unknown → careful run        culprit known   → run again without it
-        └ still unknown → halves, then solo : what fails alone is the culprit
-    the database fails → the same run again, after a pause; when it lasts, the unit is given back
+run                                     culprit known   → run again without it
+ └ culprit unknown → careful run        culprit known   → run again without it
+    └ still unknown → halves, then solo : what fails alone is the culprit
+the database fails → the same run again, after a pause; when it lasts, the unit is given back
 """
 
 import random
@@ -12,7 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery

@@ -93,7 +93,10 @@ class Scheduler:
         return taken
 
     def done(
-        self, taken: Iterable[Delivery], back: Sequence[Delivery] = (), sleep: Mapping[str, float] | None = None
+        self,
+        taken: Iterable[Delivery],
+        back: Sequence[Delivery] = (),
+        sleep: Mapping[str, float] | None = None,
     ) -> None:
         """Give up the keys of `taken`.
 
@@ -143,6 +146,11 @@ class Scheduler:
                 own.clear()
             self._changed.notify_all()
             return [delivery for delivery in left if not self.is_void(delivery)]
+
+    def snapshot(self) -> list[Delivery]:
+        """Return everything that waits, in no particular order."""
+        with self._changed:
+            return [*self._ready, *(delivery for own in self._waiting.values() for delivery in own)]
 
     def waiting(self) -> int:
         """Return how many deliveries wait, sleeping ones included."""

@@ -16,7 +16,9 @@ from oncemq.retry.classify import Fault, classify
 _WATCH = "oncemq_watch"
 _READS = frozenset({"SELECT", "WITH"})
 _ENDS_TRANSACTION = frozenset({"COMMIT", "ROLLBACK", "BEGIN", "START", "END", "ABORT"})
-_ENDS_IT_ON_MYSQL = frozenset({"CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "LOCK", "UNLOCK", "GRANT", "REVOKE"})
+_ENDS_IT_ON_MYSQL = frozenset(
+    {"CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "LOCK", "UNLOCK", "GRANT", "REVOKE"}
+)
 
 
 class Watch:
@@ -65,7 +67,9 @@ class UnitSession(Session):
         A failed flush calls this too, from inside SQLAlchemy; then the error itself has doomed the run.
         """
         if self.watch.handling:
-            self.watch.doom(SessionOwned("the handler called session.rollback(): raise Retry or Reject instead"))
+            self.watch.doom(
+                SessionOwned("the handler called session.rollback(): raise Retry or Reject instead")
+            )
         else:
             super().rollback()
 

@@ -1,0 +1,255 @@
+"""A whole app in this process: opened, watched, drained and closed in one top-to-bottom story."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from sqlalchemy import MetaData, Table
+
+from oncemq.errors import OnceMQError
+from oncemq.ledger import probe, schema
+from oncemq.observe.events import TimeLimit
+from oncemq.observe.monitor import Monitor
+from oncemq.observe.state import AppState, Phase
+from oncemq.run.assembly import Crew, Crews, Workshop
+from oncemq.run.background import start_upkeep
+from oncemq.run.crashes import SuspectBook, collect
+from oncemq.run.leases import extend_leases
+from oncemq.run.limits import Watchdog
+from oncemq.run.plan import AppPlan
+from oncemq.run.points import nothing
+from oncemq.run.roster import Roster
+from oncemq.upkeep.runner import Upkeep
+
+_TICK = 0.1
+_LOOK_EVERY = 1.0
+
+
+class Application:
+    """Runs a plan until told to stop.
+
+    Args:
+        plan: everything decided.
+        index: which of several processes this is, counted from 0.
+        monitor: logs, metrics and health; made from the plan unless given.
+        point: told by name how far messages have come; for tests that kill the process there.
+    """
+
+    def __init__(
+        self,
+        plan: AppPlan,
+        *,
+        index: int = 0,
+        monitor: Monitor | None = None,
+        point: Callable[[str], None] = nothing,
+    ) -> None:
+        self._plan = plan
+        self._monitor = monitor or Monitor(plan.http, plan.clock, index=index)
+        self._observer = self._monitor.observer
+        self._point = point
+        self._phase = Phase.STARTING
+        self._leaving = threading.Event()
+        self._stop = threading.Event()
+        self._crews: dict[str, Crew] = {}
+        self._roster = Roster(plan)
+        self._upkeep: Upkeep | None = None
+        self._watchdog: Watchdog | None = None
+        self._clean = True
+
+    def stop(self) -> None:
+        """Ask for an ordered end; from any thread, or a signal handler."""
+        self._stop.set()
+
+    def run(self, until_idle: timedelta | None = None) -> int:
+        """Run until `stop`, or until nothing has come for `until_idle`; returns the exit code.
+
+        Raises:
+            OnceMQError: the app could not start; everything opened so far is closed.
+        """
+        try:
+            self._start()
+        except OnceMQError:
+            self._close(timedelta(0))
+            raise
+        self._phase = Phase.RUNNING
+        try:
+            self._watch(until_idle)
+        finally:
+            self._drain()
+        return 0 if self._clean else 1
+
+    def _start(self) -> None:
+        plan = self._plan
+        for warning in plan.warnings:
+            self._observer.warned(warning)
+        book = None
+        if plan.engine is not None:
+            probe.prove(plan.engine)
+            schema.ensure(plan.engine, tables_of(plan))
+            for warning in probe.startup_warnings(plan.engine):
+                self._observer.warned(warning)
+        if plan.state is not None:
+            book = SuspectBook(plan.engine, plan.state)
+            self._tell_crashes(book)
+        self._man(book)
+        self._monitor.serve(self.state)
+        self._roster.sign_on()
+        for crew in self._crews.values():
+            crew.start()
+        self._open_adapters()
+        self._upkeep = start_upkeep(plan, self._observer)
+
+    def _tell_crashes(self, book: SuspectBook) -> None:
+        if self._plan.state is None:
+            return
+        for crash in collect(self._plan.state, book):
+            counts = book.load(crash.consumer)
+            for key, identity in crash.suspects:
+                self._observer.crash_suspect(
+                    crash.consumer.partition(".")[2],
+                    key=key,
+                    identity=identity,
+                    crashes=counts.get(identity, 0),
+                )
+
+    def _man(self, book: SuspectBook | None) -> None:
+        plan = self._plan
+        watchdog = Watchdog(plan.clock.monotonic, self._soft_limit, self._hard_limit)
+        self._watchdog = watchdog
+        shop = Workshop(
+            plan.engine,
+            plan.clock,
+            self._observer,
+            watchdog,
+            plan.state,
+            book,
+            threading.Lock(),
+            self._leaving,
+            self._point,
+        )
+        distrusted = self._roster.distrust_before()
+        for consumer in plan.consumers:
+            crew = Crew(consumer, plan.adapters[consumer.broker], shop)
+            crew.consumer.intake.distrust_before = distrusted
+            self._crews[consumer.name] = crew
+
+    def _open_adapters(self) -> None:
+        sink = Crews(self._crews)
+        for name, adapter in self._plan.adapters.items():
+            mine = [consumer for consumer in self._plan.consumers if consumer.broker == name]
+            if not mine:
+                continue
+            adapter.open([consumer.subscription for consumer in mine], sink)
+            for consumer in mine:
+                self._observer.consumer_started(
+                    consumer.name, consumer.subscription.topic, workers=consumer.workers
+                )
+
+    def _watch(self, until_idle: timedelta | None) -> None:
+        """Look around until asked to stop: heartbeat, leases, suspects, idleness, dead threads."""
+        monotonic, next_look = self._plan.clock.monotonic, 0.0
+        while not self._stop.wait(_TICK):
+            if until_idle is not None and self._idle_for() > until_idle.total_seconds():
+                return
+            if monotonic() < next_look:
+                continue
+            next_look = monotonic() + _LOOK_EVERY
+            self._look()
+            if not all(crew.alive() for crew in self._crews.values()):
+                self._clean = False
+                return
+
+    def _look(self) -> None:
+        extend_leases(self._plan, self._crews, self._observer)
+        try:
+            self._roster.still_here()
+            for crew in self._crews.values():
+                crew.refresh_suspects()
+        except Exception as error:
+            self._observer.failed("the heartbeat in the ledger", error)
+
+    def _idle_for(self) -> float:
+        return min((crew.consumer.idle_for() for crew in self._crews.values()), default=float("inf"))
+
+    def _drain(self) -> None:
+        """Take nothing more, let what runs finish, give the rest back, say goodbye."""
+        clock, grace = self._plan.clock, self._plan.grace
+        started = clock.monotonic()
+        self._phase = Phase.DRAINING
+        self._point("draining")
+        self._observer.draining(grace)
+        for consumer in self._plan.consumers:
+            self._plan.adapters[consumer.broker].pause(consumer.name)
+        for crew in self._crews.values():
+            crew.stop()
+        finished = [crew.join(self._left(started)) for crew in self._crews.values()]
+        # A worker that still waits for a broker or a handler must not hold up the end of the process.
+        self._leaving.set()
+        returned = sum(crew.hand_back() for crew in self._crews.values())
+        self._clean = self._clean and all(finished)
+        self._observer.drained(seconds=clock.monotonic() - started, returned=returned)
+        self._close(timedelta(seconds=self._left(started)))
+        self._observer.stopped(clean=self._clean)
+
+    def _left(self, started: float) -> float:
+        return max(0.0, self._plan.grace.total_seconds() - (self._plan.clock.monotonic() - started))
+
+    def _close(self, grace: timedelta) -> None:
+        """Close everything that may be open; errors are told, and the next one is closed all the same."""
+        for name, adapter in self._plan.adapters.items():
+            self._quietly(f"closing broker {name}", lambda adapter=adapter: adapter.close(grace=grace))  # type: ignore[misc]
+        for crew in self._crews.values():
+            crew.stop()
+            if crew.join(0.0):
+                crew.close()
+        if self._upkeep is not None:
+            self._quietly("stopping upkeep", self._upkeep.stop)
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self._quietly("signing off in the ledger", self._roster.sign_off)
+        if self._plan.engine is not None:
+            self._plan.engine.dispose()
+        self._phase = Phase.STOPPED
+        self._monitor.close()
+
+    def _quietly(self, doing: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self._observer.failed(doing, error)
+
+    def state(self) -> AppState:
+        """Return what health and metrics show; cheap, from any thread."""
+        health = {row.consumer: row for adapter in self._plan.adapters.values() for row in adapter.health()}
+        rows = []
+        for name, crew in self._crews.items():
+            row = health.get(name)
+            alive = crew.alive()
+            rows.append(
+                crew.consumer.state(
+                    subscribed=row is not None and row.subscribed and alive,
+                    detail="a worker thread has ended"
+                    if not alive
+                    else (row.detail if row is not None else ""),
+                )
+            )
+        return AppState(self._phase, tuple(rows))
+
+    def _soft_limit(self, consumer: str) -> None:
+        limit = next(plan.soft_limit for plan in self._plan.consumers if plan.name == consumer)
+        self._observer.time_limit(consumer, None, TimeLimit.SOFT, limit or timedelta(0))
+
+    def _hard_limit(self, consumer: str) -> None:
+        limit = next(plan.hard_limit for plan in self._plan.consumers if plan.name == consumer)
+        self._observer.time_limit(consumer, None, TimeLimit.HARD, limit or timedelta(0))
+
+
+def tables_of(plan: AppPlan) -> list[Table]:
+    """Return the ledger tables that the app's strategies need."""
+    metadata = MetaData()
+    return [
+        table
+        for consumer in plan.consumers
+        for strategy in consumer.strategies
+        for table in strategy.tables(metadata)
+    ]

@@ -1,0 +1,240 @@
+"""From a plan to working threads: each consumer with its workers, their recorders, chains and settlers."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from oncemq.adapter import Adapter
+from oncemq.clock import Clock
+from oncemq.errors import ConfigError
+from oncemq.facts import Effects
+from oncemq.ledger import history
+from oncemq.message.envelope import Delivery
+from oncemq.observe.observers import Observers
+from oncemq.run.async_worker import AsyncWorker
+from oncemq.run.attempt import Attempt
+from oncemq.run.batches import BatchLoop
+from oncemq.run.chain import Chain
+from oncemq.run.consumer import Consumer
+from oncemq.run.crashes import SuspectBook, open_recorder
+from oncemq.run.direct import DirectRunner
+from oncemq.run.gate import Gate
+from oncemq.run.items import ItemLoop
+from oncemq.run.limits import Slot, TimeLimits, Watchdog
+from oncemq.run.outcomes import dead_row
+from oncemq.run.plan import ConsumerPlan
+from oncemq.run.recorder import AnyRecorder, NoRecorder
+from oncemq.run.rescue import Rescue
+from oncemq.run.scheduler import Scheduler
+from oncemq.run.settle import Settler
+from oncemq.run.transactional import UnitRunner
+from oncemq.run.worker import Execute, Worker
+
+_LONGEST_DIRECT_UNIT = 0.01
+"""Seconds; effects outside the database repeat when a process dies before it settles them, so it settles soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What all consumers of a process share.
+
+    Args:
+        engine: the app's database; None without one.
+        clock: where time comes from.
+        observers: told of everything worth a line.
+        watchdog: looks after time limits.
+        state: the folder of flight recorders; None = none are kept.
+        book: crash suspects; None where no recorders are kept.
+        alone: held while a crash suspect runs.
+        leaving: the process must not wait for brokers any longer.
+        point: told by name how far messages have come.
+    """
+
+    engine: Engine | None
+    clock: Clock
+    observers: Observers
+    watchdog: Watchdog
+    state: Path | None
+    book: SuspectBook | None
+    alone: threading.Lock
+    leaving: threading.Event
+    point: Callable[[str], None]
+
+
+class Crew:
+    """One consumer and its threads."""
+
+    def __init__(self, plan: ConsumerPlan, adapter: Adapter, shop: Workshop) -> None:
+        self._shop = shop
+        self._recorders: list[AnyRecorder] = []
+        self._threads: list[threading.Thread] = []
+        self.chain = Chain(plan.strategies)
+        self.consumer = Consumer(
+            plan,
+            adapter,
+            shop.clock,
+            shop.observers,
+            Scheduler(shop.clock, one_per_key=self.chain.one_per_key),
+            Gate(shop.clock),
+            shop.point,
+            self._forget,
+        )
+        if shop.book is not None:
+            self.consumer.intake.suspects = shop.book.load(plan.scope)
+
+    def start(self) -> None:
+        """Start the workers; they wait for deliveries."""
+        plan = self.consumer.plan
+        loops = (
+            [self._async_worker().loop]
+            if plan.handler.is_async
+            else [self._worker(number).loop for number in range(plan.workers)]
+        )
+        for number, loop in enumerate(loops):
+            thread = threading.Thread(target=loop, name=f"oncemq-{plan.name}-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Let workers finish what they hold, and take nothing more."""
+        self.consumer.gate.stop()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the workers; returns whether all have ended."""
+        until = self._shop.clock.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - self._shop.clock.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def alive(self) -> bool:
+        """Return whether every worker is running."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def close(self) -> None:
+        """Remove the flight recorders: everything ended in order."""
+        for recorder in self._recorders:
+            recorder.close()
+
+    def hand_back(self) -> int:
+        """Return to the broker what was never started; returns how many."""
+        left = self.consumer.scheduler.close()
+        self._settler().hand_back(left)
+        return len(left)
+
+    def refresh_suspects(self) -> None:
+        """Learn which messages processes died on, also other processes."""
+        if self._shop.book is not None:
+            self.consumer.intake.suspects = self._shop.book.load(self.consumer.plan.scope)
+
+    def _worker(self, number: int) -> Worker:
+        plan = self.consumer.plan
+        slot, recorder = Slot(), self._recorder(number)
+        self._shop.watchdog.watch(plan.name, slot, TimeLimits(plan.soft_limit, plan.hard_limit))
+        unit_time = plan.unit_time.total_seconds()
+        if plan.effects is Effects.DATABASE:
+            execute = self._transactional(slot, recorder)
+        else:
+            execute = self._direct(slot, recorder)
+            unit_time = min(unit_time, _LONGEST_DIRECT_UNIT)
+        limit = min(plan.batch_limit, self.chain.max_batch or plan.batch_limit)
+        return Worker(self.consumer, execute, self._settler(), self._shop.alone, unit_time, limit)
+
+    def _transactional(self, slot: Slot, recorder: AnyRecorder) -> Execute:
+        plan, shop = self.consumer.plan, self._shop
+        if shop.engine is None:
+            raise ConfigError([f"consumer {plan.name!r} has effects: database, but the app has no database"])
+        make_loop = BatchLoop if plan.handler.is_batch else ItemLoop
+        loop = make_loop(self.chain, plan.handler, shop.clock.monotonic, recorder, slot)
+        attempt = Attempt(
+            shop.engine,
+            self.chain,
+            plan.reader,
+            loop,
+            recorder,
+            slot,
+            shop.clock,
+            shop.observers.failed,
+            shop.point,
+        )
+        rescue = Rescue(
+            attempt,
+            self.consumer.lane,
+            self._infrastructure_failed,
+            self._lane_changed,
+            self.consumer.gate.sleep,
+        )
+        return UnitRunner(self.chain, rescue, shop.observers.failed).execute
+
+    def _direct(self, slot: Slot, recorder: AnyRecorder) -> Execute:
+        plan, shop = self.consumer.plan, self._shop
+        runner = DirectRunner(
+            self.chain, plan.handler, plan.reader, recorder, slot, shop.clock, shop.observers.failed
+        )
+        return runner.execute
+
+    def _async_worker(self) -> AsyncWorker:
+        recorders = [self._recorder(number) for number in range(self.consumer.plan.workers)]
+        return AsyncWorker(self.consumer, self.chain, self._settler(), recorders, self._shop.observers.failed)
+
+    def _recorder(self, number: int) -> AnyRecorder:
+        state = self._shop.state
+        recorder: AnyRecorder = (
+            NoRecorder() if state is None else open_recorder(state, self.consumer.plan.scope, number)
+        )
+        self._recorders.append(recorder)
+        return recorder
+
+    def _settler(self) -> Settler:
+        plan, shop = self.consumer.plan, self._shop
+        return Settler(
+            plan.name,
+            self.consumer.adapter,
+            plan.retry,
+            shop.clock,
+            shop.observers,
+            self._note_dead,
+            shop.leaving.is_set,
+            self.consumer.gate.sleep,
+            shop.point,
+        )
+
+    def _note_dead(self, delivery: Delivery, code: str, reason: str) -> None:
+        if self._shop.engine is None:
+            return
+        row = dead_row(self.consumer.plan.scope, delivery, code, reason, self._shop.clock.now())
+        try:
+            with self._shop.engine.begin() as connection:
+                history.add(connection, [row])
+        except Exception as error:
+            self._shop.observers.failed("noting a dead letter in the history", error)
+
+    def _infrastructure_failed(self, tries: int, pause: float, error: BaseException) -> None:
+        self._shop.observers.infrastructure_failed(
+            self.consumer.plan.name, tries=tries, next_in=timedelta(seconds=pause), error=error
+        )
+
+    def _lane_changed(self, on: bool, error: BaseException | None) -> None:
+        self._shop.observers.exclusive_units(self.consumer.plan.name, on=on, error=error)
+
+    def _forget(self, identity: str) -> None:
+        if self._shop.book is not None:
+            self._shop.book.clear(self.consumer.plan.scope, [identity])
+
+
+class Crews:
+    """Every consumer of a process; the sink of all adapters."""
+
+    def __init__(self, crews: Mapping[str, Crew]) -> None:
+        self._crews = crews
+
+    def deliver(self, delivery: Delivery, consumer: str) -> None:
+        """Hand a delivery to its consumer."""
+        self._crews[consumer].consumer.receive(delivery)
+
+    def lost(self, consumer: str, generation: int) -> None:
+        """Tell a consumer that what it has of this generation is void."""
+        self._crews[consumer].consumer.lost(generation)

@@ -1,0 +1,153 @@
+"""What the workers of one consumer share: what waits, whether they may run, and how it is going."""
+
+import threading
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from oncemq.adapter import Adapter
+from oncemq.clock import Clock
+from oncemq.errors import InfrastructureError, StrategyBug
+from oncemq.message.envelope import Delivery
+from oncemq.observe.observers import Observers
+from oncemq.observe.state import ConsumerState, PauseReason
+from oncemq.retry.classify import Fault
+from oncemq.run.gate import Gate
+from oncemq.run.intake import Intake
+from oncemq.run.lane import Lane
+from oncemq.run.plan import ConsumerPlan
+from oncemq.run.rescue import fault_of
+from oncemq.run.scheduler import Scheduler
+from oncemq.run.settle import CRASHED
+from oncemq.verdict import Verdict, reject
+
+
+class Consumer:
+    """What a consumer's workers share.
+
+    Args:
+        plan: what it is.
+        adapter: its broker.
+        clock: where time comes from.
+        observers: told of everything worth a line.
+        scheduler: what waits.
+        gate: whether units may run.
+        point: told how far a delivery has come.
+        forget: removes an identity from the book of suspects.
+    """
+
+    def __init__(
+        self,
+        plan: ConsumerPlan,
+        adapter: Adapter,
+        clock: Clock,
+        observers: Observers,
+        scheduler: Scheduler,
+        gate: Gate,
+        point: Callable[[str], None],
+        forget: Callable[[str], None],
+    ) -> None:
+        self.plan = plan
+        self.adapter = adapter
+        self.clock = clock
+        self.observers = observers
+        self.scheduler = scheduler
+        self.gate = gate
+        self.lane = Lane()
+        self.intake = Intake(plan.reader)
+        self.point = point
+        self._forget = forget
+        self._pause_reason: PauseReason | None = None
+        self._trouble = ""
+        self._running: set[Delivery] = set()
+        self._mutex = threading.Lock()
+        self._last_progress = clock.monotonic()
+
+    def receive(self, delivery: Delivery) -> None:
+        """Take a delivery from the adapter's thread."""
+        self.intake.understand(delivery)
+        self.point("received")
+        self.scheduler.put(delivery)
+
+    def lost(self, generation: int) -> None:
+        """Forget what waits of a lost generation."""
+        self.scheduler.void(generation)
+
+    def judge_unrun(self, delivery: Delivery) -> Verdict | None:
+        """Return the verdict on a delivery that must not run at all; None for all others."""
+        if delivery.refusal is not None:
+            refusal = delivery.refusal
+            return reject(str(refusal), error=refusal, code=refusal.reason)
+        if delivery.crashes and delivery.message.attempt - 1 + delivery.crashes >= self.plan.retry.attempts:
+            return reject(f"a process died {delivery.crashes} times while this message ran", code=CRASHED)
+        return None
+
+    def ended(self, delivery: Delivery) -> None:
+        """Forget that processes died on a message that has reached its end."""
+        envelope = delivery.envelope
+        if envelope is not None and envelope.identity in self.intake.suspects:
+            self.intake.forget(envelope.identity)
+            try:
+                self._forget(envelope.identity)
+            except Exception as error:
+                self.observers.failed("forgetting a crash suspect", error)
+
+    def pause(self, trouble: InfrastructureError | StrategyBug) -> None:
+        """Run nothing for a while, and say so."""
+        pause = self.gate.close()
+        self._pause_reason = _reason(trouble)
+        self._trouble = str(trouble)
+        self.observers.consumer_paused(
+            self.plan.name, self._pause_reason, retry_in=timedelta(seconds=pause), error=trouble
+        )
+
+    def progressed(self) -> None:
+        """Note that a unit went well."""
+        self._last_progress = self.clock.monotonic()
+        lasted = self.gate.succeeded()
+        if lasted is not None:
+            self._pause_reason = None
+            self._trouble = ""
+            self.observers.consumer_resumed(self.plan.name, after=timedelta(seconds=lasted))
+
+    def started(self, deliveries: Iterable[Delivery]) -> None:
+        """Note deliveries that a worker holds."""
+        with self._mutex:
+            self._running.update(deliveries)
+
+    def finished(self, deliveries: Iterable[Delivery]) -> None:
+        """Note deliveries that a worker has given up."""
+        with self._mutex:
+            self._running.difference_update(deliveries)
+
+    def running(self) -> list[Delivery]:
+        """Return the deliveries in the hands of workers."""
+        with self._mutex:
+            return list(self._running)
+
+    def idle_for(self) -> float:
+        """Return the seconds since something last came or ran."""
+        if self._running:
+            return 0.0
+        return min(self.scheduler.idle_for(), self.clock.monotonic() - self._last_progress)
+
+    def state(self, *, subscribed: bool, detail: str) -> ConsumerState:
+        """Return what health and metrics show."""
+        waiting = self.scheduler.waiting() + len(self._running)
+        if not waiting:
+            self._last_progress = self.clock.monotonic()
+        return ConsumerState(
+            consumer=self.plan.name,
+            subscribed=subscribed,
+            paused=self._pause_reason,
+            waiting=waiting,
+            in_flight=waiting,
+            last_progress=self._last_progress,
+            detail=detail or self._trouble,
+            exclusive=self.lane.exclusive,
+        )
+
+
+def _reason(trouble: InfrastructureError | StrategyBug) -> PauseReason:
+    if isinstance(trouble, StrategyBug):
+        return PauseReason.STRATEGY_BUG
+    return PauseReason.SETUP if fault_of(trouble) is Fault.SETUP else PauseReason.DATABASE

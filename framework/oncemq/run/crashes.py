@@ -1,0 +1,138 @@
+"""From flight recorders of dead processes to suspects: in the ledger, or in a file where the app has no database."""
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from sqlalchemy import Engine
+
+from oncemq.ledger import suspects
+from oncemq.run.recorder import Crash, Recorder, read_crash
+
+_SUFFIX = ".recorder"
+
+
+def recorder_path(state: Path, scope: str, worker: int) -> Path:
+    """Return the recorder's file of this process's worker number `worker` of the consumer `scope`."""
+    return state / f"{quote(scope, safe='')}@{os.getpid()}@{worker}{_SUFFIX}"
+
+
+def open_recorder(state: Path, scope: str, worker: int) -> Recorder:
+    """Return a recorder that `collect` finds when this process dies."""
+    return Recorder(recorder_path(state, scope, worker))
+
+
+class SuspectBook:
+    """How often processes died while a message was running, by consumer and identity.
+
+    Args:
+        engine: the app's database; None keeps the book in a file under `state`.
+        state: the folder of recorders.
+    """
+
+    def __init__(self, engine: Engine | None, state: Path) -> None:
+        self._engine = engine
+        self._file = state / "suspects.json"
+
+    def load(self, scope: str) -> Mapping[str, int]:
+        """Return crashes by identity; 0 for one that only may have been the culprit."""
+        if self._engine is None:
+            return self._read().get(scope, {})
+        with self._engine.connect() as connection:
+            return suspects.load(connection, scope)
+
+    def note(self, crash: Crash) -> None:
+        """Charge the culprit; or, where it is not known, put everything that ran under suspicion."""
+        weight = 1 if crash.known else 0
+        if self._engine is None:
+            book = self._read()
+            own = book.setdefault(crash.consumer, {})
+            for _, identity in crash.suspects:
+                own[identity] = own.get(identity, 0) + weight
+            self._write(book)
+            return
+        with self._engine.begin() as connection:
+            for key, identity in crash.suspects:
+                suspects.charge(connection, crash.consumer, key, identity, crashes=weight)
+
+    def clear(self, scope: str, identities: Collection[str]) -> None:
+        """Forget messages that have reached their end."""
+        if self._engine is None:
+            book = self._read()
+            own = book.get(scope, {})
+            for identity in identities:
+                own.pop(identity, None)
+            self._write(book)
+            return
+        with self._engine.begin() as connection:
+            suspects.clear(connection, scope, identities)
+
+    def _read(self) -> dict[str, dict[str, int]]:
+        with suppress(FileNotFoundError, ValueError):
+            found: dict[str, dict[str, int]] = json.loads(self._file.read_text())
+            return found
+        return {}
+
+    def _write(self, book: Mapping[str, Mapping[str, int]]) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._file.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(book))
+        fresh.replace(self._file)
+
+
+def collect(state: Path, book: SuspectBook) -> list[Crash]:
+    """Read the recorders of processes that are dead, note what they say, and remove them.
+
+    Several messages may have been running when a process died. One that was a suspect before is charged;
+    else, if only one was running, that one; else nobody: all become suspects, and run alone from then on.
+    """
+    found: list[Crash] = []
+    for paths in _orphans(state).values():
+        found += _charge([crash for path, scope in paths if (crash := read_crash(path, scope))], book)
+        for path, _ in paths:
+            path.unlink(missing_ok=True)
+    return found
+
+
+def _charge(crashes: list[Crash], book: SuspectBook) -> list[Crash]:
+    known = [crash for crash in crashes if crash.known]
+    before = [crash for crash in known if crash.suspects[0][1] in book.load(crash.consumer)]
+    charged = before or (known if len(known) == 1 else [])
+    judged = [replace(crash, known=crash in charged) for crash in crashes]
+    for crash in judged:
+        book.note(crash)
+    return judged
+
+
+def _orphans(state: Path) -> dict[int, list[tuple[Path, str]]]:
+    """Return recorders and their scopes by the dead process that wrote them."""
+    found: dict[int, list[tuple[Path, str]]] = {}
+    for path in sorted(state.glob(f"*{_SUFFIX}")):
+        scope, _, rest = path.name.removesuffix(_SUFFIX).partition("@")
+        process = rest.partition("@")[0]
+        if process.isdigit() and not _alive(int(process)):
+            found.setdefault(int(process), []).append((path, unquote(scope)))
+    return found
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(process)
+
+
+def _is_zombie(process: int) -> bool:
+    """A child that nobody has waited for yet still answers to signals."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] == ["Z"]

@@ -1,0 +1,182 @@
+"""Direct units: no transaction of ours; every item runs, is recorded and judged on its own, never because of a neighbour."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from oncemq.clock import Clock
+from oncemq.errors import InfrastructureError, StrategyBug, TimeLimitExceeded
+from oncemq.handler import BoundHandler
+from oncemq.message.envelope import Delivery
+from oncemq.message.reader import Reader
+from oncemq.run.attempt import make_items
+from oncemq.run.chain import Chain
+from oncemq.run.judge import describe, is_infrastructure, judge
+from oncemq.run.limits import Slot
+from oncemq.run.recorder import IDLE, AnyRecorder
+from oncemq.run.rescue import UnitResult
+from oncemq.run.transactional import Failed, open_deliveries, release, reserve
+from oncemq.unit import Item, Run, Unit
+from oncemq.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
+
+
+class DirectRunner:
+    """Runs the items of direct units one after the other.
+
+    Args:
+        chain: the strategies' hooks; each item is a run of its own to them.
+        handler: the user's function.
+        reader: decodes payloads anew.
+        recorder: the worker's flight recorder.
+        slot: read by the watchdog.
+        clock: where time comes from.
+        failed: told of errors that change nothing.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        handler: BoundHandler,
+        reader: Reader,
+        recorder: AnyRecorder,
+        slot: Slot,
+        clock: Clock,
+        failed: Failed,
+    ) -> None:
+        self._chain = chain
+        self._handler = handler
+        self._reader = reader
+        self._recorder = recorder
+        self._slot = slot
+        self._clock = clock
+        self._failed = failed
+
+    def execute(self, unit: Unit) -> UnitResult:
+        """Return a verdict for every delivery of `unit`; never raises an Exception."""
+        result = UnitResult()
+        result.trouble = reserve(self._chain, unit)
+        if result.trouble is not None:
+            result.verdicts = dict.fromkeys(unit.deliveries, RETURNED)
+            return result
+        try:
+            self._run_all(unit, open_deliveries(unit, result), result)
+        finally:
+            self._recorder.index[0] = IDLE
+            release(self._chain, unit, self._failed)
+        return result
+
+    def _run_all(self, unit: Unit, todo: list[Delivery], result: UnitResult) -> None:
+        self._recorder.begin([delivery.envelope for delivery in todo if delivery.envelope is not None])
+        held: set[str] = set()
+        for position, delivery in enumerate(todo, 1):
+            late = position > 1 and self._clock.monotonic() > unit.deadline
+            if late or result.trouble is not None or delivery.key in held:
+                verdict = RETURNED
+            else:
+                self._recorder.index[0] = position
+                verdict = self._run_one(unit, delivery, result)
+                self._recorder.index[0] = IDLE
+            result.verdicts[delivery] = verdict
+            if verdict.holds_key:
+                held.add(delivery.key)
+
+    def _run_one(self, unit: Unit, delivery: Delivery, result: UnitResult) -> Verdict:
+        item = make_items([delivery], self._reader)[0]
+        run = Run(unit, [item])
+        try:
+            before(self._chain, run, item)
+            if item.verdict is PROCEED:
+                item.verdict = self._handle(run, item)
+            after(self._chain, run, item, self._failed)
+        except (StrategyBug, InfrastructureError) as trouble:
+            result.trouble = trouble
+            return RETURNED
+        result.follow += run.follow
+        return item.verdict or RETURNED
+
+    def _handle(self, run: Run, item: Item) -> Verdict:
+        slot = self._slot
+        slot.started = started = self._clock.monotonic()
+        try:
+            item.result = self._handler.call(run, item)
+        except BaseException as error:
+            return judge(error)
+        finally:
+            slot.started = 0.0
+        return PROCEED if slot.overdue != started else overdue()
+
+
+def before(chain: Chain, run: Run, item: Item) -> None:
+    """Load and decide; the verdict stands in `item.verdict`.
+
+    Raises:
+        StrategyBug: a hook failed.
+    """
+    with_bugs(lambda: _before(chain, run, item), "load or decide")
+
+
+def _before(chain: Chain, run: Run, item: Item) -> None:
+    for load in chain.loads:
+        load(run, run.items)
+    item.verdict = chain.decide(run, item)
+
+
+def after(chain: Chain, run: Run, item: Item, failed: Failed) -> None:
+    """Record, save, confirm and tell what became of the item; a strategy may still change its verdict by Culprits.
+
+    Raises:
+        StrategyBug: a hook failed.
+    """
+    try:
+        with_bugs(lambda: _after(chain, run, item), "record, save or confirm")
+    except Culprits as culprits:
+        item.verdict = culprits.verdicts.get(item, item.verdict)
+        return
+    for committed in chain.committeds:
+        try:
+            committed(run)
+        except Exception as error:
+            failed("a strategy's committed hook", error)
+
+
+def _after(chain: Chain, run: Run, item: Item) -> None:
+    if item.verdict is not None and item.verdict.final:
+        chain.record(run, item)
+    for save in chain.saves:
+        save(run)
+    for confirm in chain.confirms:
+        confirm(run)
+
+
+def with_bugs(work: Callable[[], None], doing: str) -> None:
+    """Do `work`; an error of a strategy becomes a StrategyBug, unless the database is to blame."""
+    try:
+        work()
+    except (StrategyBug, InfrastructureError, Culprits):
+        raise
+    except Exception as error:
+        if is_infrastructure(error):
+            raise InfrastructureError(describe(error)) from error
+        raise StrategyBug(f"{doing} failed: {describe(error)}") from error
+
+
+def overdue() -> Verdict:
+    """Return the verdict on an item whose handler returned after its soft limit."""
+    error = TimeLimitExceeded("the handler took longer than its soft time limit")
+    return retry(str(error), error=error)
+
+
+async def handle_async(handler: BoundHandler, run: Run, item: Item, soft: float | None) -> Verdict:
+    """Run an async handler for one item; its soft limit cancels it, as asyncio does."""
+    try:
+        answer: Any = handler.call(run, item)
+        if inspect.isawaitable(answer):
+            async with asyncio.timeout(soft):
+                answer = await answer
+        item.result = answer
+    except TimeoutError as error:
+        return retry(describe(error), error=error)
+    except BaseException as error:
+        return judge(error)
+    return PROCEED

@@ -1,0 +1,73 @@
+"""Whether a consumer's workers may run units now: closed for growing pauses while something lasting is wrong."""
+
+import random
+import threading
+
+from oncemq.clock import Clock
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 5.0
+
+
+class Gate:
+    """Closed by trouble, opened by time; every success makes the next pause short again."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._closed_until = 0.0
+        self._closed_since = 0.0
+        self._next_pause = _FIRST_PAUSE
+        self._stopped = False
+
+    def close(self) -> float:
+        """Let nobody pass for a while; returns the pause in seconds."""
+        with self._changed:
+            pause = self._next_pause * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+            self._next_pause = min(_LONGEST_PAUSE, 2 * self._next_pause)
+            now = self._clock.monotonic()
+            self._closed_until = now + pause
+            if not self._closed_since:
+                self._closed_since = now
+            return pause
+
+    def succeeded(self) -> float | None:
+        """Forget the trouble; returns the seconds it lasted, None when there was none."""
+        if not self._closed_since:
+            return None
+        with self._changed:
+            lasted = self._clock.monotonic() - self._closed_since
+            self._closed_since = 0.0
+            self._next_pause = _FIRST_PAUSE
+            return lasted
+
+    @property
+    def troubled(self) -> bool:
+        """Whether trouble was seen and no success since."""
+        return self._closed_since > 0.0
+
+    def wait(self) -> None:
+        """Return when units may run, or when stopped."""
+        while not self._stopped:
+            left = self._closed_until - self._clock.monotonic()
+            if left <= 0:
+                return
+            with self._changed:
+                self._changed.wait(left)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait so long, or until stopped."""
+        until = self._clock.monotonic() + seconds
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._clock.monotonic() >= until, seconds)
+
+    def stop(self) -> None:
+        """Let everybody pass, for ever."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopped

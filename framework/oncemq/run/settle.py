@@ -1,0 +1,236 @@
+"""What the broker is told about each delivery, always after the commit: acknowledge, redeliver later, dead-letter."""
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+
+from oncemq.adapter import Adapter, Dead, Later, SettleFailed
+from oncemq.clock import Clock
+from oncemq.errors import BrokerError, DeliveryVoid, SettleError
+from oncemq.message import headers
+from oncemq.message.envelope import Delivery
+from oncemq.observe.observers import Observers
+from oncemq.retry.backoff import RetryPolicy
+from oncemq.run.judge import describe
+from oncemq.verdict import Outcome, Verdict
+
+EXHAUSTED = "attempts-exhausted"
+CRASHED = "crashed"
+
+Part = TypeVar("Part")
+
+_LONGEST_WAIT = 5.0
+_HELD_TOO_LONG = 30.0
+_ACKNOWLEDGED = frozenset({Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
+
+
+class Settler:
+    """Turns verdicts into settlements.
+
+    Args:
+        consumer: the consumer's name.
+        adapter: the broker.
+        policy: attempts and pauses.
+        clock: where time comes from.
+        observers: told of every retry, dead letter and failed settlement.
+        dead: told (delivery, code, reason) after a dead letter is safe, to note it in the history.
+        give_up: whether to stop trying when the broker cannot be reached (the process is leaving).
+        sleep: waits seconds between tries.
+        point: told how far a settlement has come.
+    """
+
+    def __init__(
+        self,
+        consumer: str,
+        adapter: Adapter,
+        policy: RetryPolicy,
+        clock: Clock,
+        observers: Observers,
+        dead: Callable[[Delivery, str, str], None],
+        give_up: Callable[[], bool],
+        sleep: Callable[[float], None],
+        point: Callable[[str], None],
+    ) -> None:
+        self._consumer = consumer
+        self._adapter = adapter
+        self._policy = policy
+        self._clock = clock
+        self._observers = observers
+        self._dead = dead
+        self._give_up = give_up
+        self._sleep = sleep
+        self._point = point
+        self._draw = random.Random()  # noqa: S311 - jitter
+
+    def settle(self, verdicts: Sequence[tuple[Delivery, Verdict]]) -> None:
+        """Tell the broker about every verdict that needs it; returns when each is settled or void.
+
+        RETURNED and Defer need no settlement: the caller keeps those deliveries.
+        """
+        done = [delivery for delivery, verdict in verdicts if verdict.outcome in _ACKNOWLEDGED]
+        if done:
+            self._point("before-ack")
+            self._acknowledge(done)
+            self._point("ack-sent")
+        failed = [(d, v) for d, v in verdicts if v.outcome not in _ACKNOWLEDGED]
+        if failed:
+            self._settle_failed(failed)
+
+    def _acknowledge(self, done: list[Delivery]) -> None:
+        failures = self._adapter.acknowledge(done)
+        if failures:
+            self._report([failure for failure in failures if isinstance(failure.error, SettleError)])
+            again = [failure.delivery for failure in failures if not isinstance(failure.error, SettleError)]
+            if again:
+                self._insist(self._adapter.acknowledge, {delivery: delivery for delivery in again})
+
+    def _settle_failed(self, failed: list[tuple[Delivery, Verdict]]) -> None:
+        later: list[tuple[Later, Verdict]] = []
+        dead: list[tuple[Dead, Verdict, str]] = []
+        for delivery, verdict in failed:
+            if verdict.outcome in {Outcome.RETURNED, Outcome.DEFER}:
+                continue
+            if verdict.outcome is Outcome.RETRY and not self.exhausted(delivery):
+                later.append((self._later(delivery, verdict), verdict))
+            else:
+                code = EXHAUSTED if verdict.outcome is Outcome.RETRY else verdict.code
+                dead.append((self._as_dead(delivery, verdict, code), verdict, code))
+        if later:
+            self._retry(later)
+        if dead:
+            self._bury(dead)
+
+    def exhausted(self, delivery: Delivery) -> bool:
+        """Return whether the try that just ended was the last one."""
+        return delivery.message.attempt + delivery.crashes >= self._policy.attempts
+
+    def hand_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Return deliveries that were never started to the broker."""
+        if deliveries:
+            self._report(self._adapter.give_back(deliveries))
+
+    def held_too_long(self, delivery: Delivery) -> bool:
+        """Return whether a deferred delivery has been kept for so long that the broker gets it back."""
+        now = self._clock.monotonic()
+        if not delivery.deferred_since:
+            delivery.deferred_since = now
+        return now - delivery.deferred_since > _HELD_TOO_LONG
+
+    def put_off(self, delivery: Delivery, delay: timedelta) -> None:
+        """Have the broker keep a deferred delivery; costs no attempt."""
+        kept = self._headers(delivery, delivery.message.attempt, failed=False)
+        self._insist(self._adapter.retry, {delivery: Later(delivery, delay, kept)})
+
+    def _retry(self, later: list[tuple[Later, Verdict]]) -> None:
+        settled = self._insist(self._adapter.retry, {each.delivery: each for each, _ in later})
+        for each, verdict in later:
+            if each.delivery in settled:
+                self._observers.retried(
+                    self._consumer,
+                    each.delivery,
+                    next_in=each.delay,
+                    reason=verdict.reason,
+                    error=verdict.error,
+                )
+
+    def _bury(self, dead: list[tuple[Dead, Verdict, str]]) -> None:
+        settled = self._insist(self._adapter.dead_letter, {each.delivery: each for each, _, _ in dead})
+        for each, verdict, code in dead:
+            if each.delivery in settled:
+                self._dead(each.delivery, code, verdict.reason)
+                self._observers.dead_lettered(
+                    self._consumer, each.delivery, code=code, reason=verdict.reason, error=verdict.error
+                )
+
+    def _later(self, delivery: Delivery, verdict: Verdict) -> Later:
+        attempt = delivery.message.attempt
+        pause = verdict.delay if verdict.delay is not None else self._policy.pause(attempt, self._draw)
+        return Later(
+            delivery, pause, self._headers(delivery, attempt + 1, failed=True) | self._cause(verdict)
+        )
+
+    def _as_dead(self, delivery: Delivery, verdict: Verdict, code: str) -> Dead:
+        attempts = delivery.message.attempt + delivery.crashes
+        cause = self._cause(verdict) | {headers.REASON: code}
+        return Dead(delivery, self._headers(delivery, attempts, failed=True) | cause)
+
+    def _headers(self, delivery: Delivery, attempt: int, *, failed: bool) -> dict[str, str]:
+        message, now = delivery.message, self._clock.now()
+        carried = {
+            headers.ATTEMPT: str(attempt),
+            headers.CONSUMER: self._consumer,
+            headers.ORIGIN_TOPIC: message.headers.get(headers.ORIGIN_TOPIC, message.topic),
+        }
+        if delivery.envelope is not None:
+            carried[headers.KEY] = delivery.key
+        if message.published_at is not None:
+            carried[headers.PUBLISHED_AT] = message.published_at.isoformat()
+        if message.first_failed_at is not None:
+            carried[headers.FIRST_FAILED_AT] = message.first_failed_at.isoformat()
+        elif failed:
+            carried[headers.FIRST_FAILED_AT] = now.isoformat()
+        return carried
+
+    def _cause(self, verdict: Verdict) -> dict[str, str]:
+        now = self._clock.now().isoformat()
+        error = verdict.error
+        return {
+            headers.LAST_FAILED_AT: now,
+            headers.ERROR_CLASS: type(error).__name__ if error is not None else verdict.outcome.value,
+            headers.ERROR_TEXT: (verdict.reason or (describe(error) if error is not None else ""))[
+                : headers.MAX_ERROR_TEXT
+            ],
+        }
+
+    def _insist(
+        self, send: Callable[[list[Part]], Sequence[SettleFailed]], left: dict[Delivery, Part]
+    ) -> set[Delivery]:
+        """Send until each part is settled or void; returns those that are settled."""
+        settled: set[Delivery] = set()
+
+        def once() -> None:
+            failures = list(send(list(left.values())))
+            final = [failure for failure in failures if isinstance(failure.error, SettleError)]
+            self._report(final)
+            again = {
+                failure.delivery: failure
+                for failure in failures
+                if not isinstance(failure.error, SettleError)
+            }
+            settled.update(left.keys() - again.keys() - {failure.delivery for failure in final})
+            for delivery in left.keys() - again.keys():
+                del left[delivery]
+            if again:
+                raise Unsettled(next(iter(again.values())).error)
+
+        retrying = Retrying(
+            retry=retry_if_exception_type((Unsettled, BrokerError)),
+            wait=wait_random_exponential(multiplier=0.1, max=_LONGEST_WAIT),
+            stop=lambda _: self._give_up(),
+            before_sleep=lambda state: self._complain(state, len(left)),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        try:
+            retrying(once)
+        except (Unsettled, BrokerError) as error:
+            self._observers.settle_failed(self._consumer, len(left), error)
+        return settled
+
+    def _complain(self, state: RetryCallState, count: int) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if error is not None:
+            self._observers.settle_failed(self._consumer, count, error)
+
+    def _report(self, failures: Sequence[SettleFailed]) -> None:
+        """Say what could not be settled; a void delivery comes again by itself, which is no trouble."""
+        real = [failure for failure in failures if not isinstance(failure.error, DeliveryVoid)]
+        if real:
+            self._observers.settle_failed(self._consumer, len(real), real[0].error)
+
+
+class Unsettled(Exception):  # noqa: N818 - control flow between the tries of one settlement
+    """Some deliveries could not be settled yet."""

@@ -1,0 +1,172 @@
+"""One thread of a consumer: takes what is ready, runs it as units, settles, and gives up its keys."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from oncemq.errors import InfrastructureError, StrategyBug
+from oncemq.message.envelope import Delivery
+from oncemq.observe.events import RescueStep
+from oncemq.run.batch_size import BatchSize, FailureRate
+from oncemq.run.consumer import Consumer
+from oncemq.run.rescue import UnitResult
+from oncemq.run.settle import Settler
+from oncemq.unit import Unit
+from oncemq.verdict import RETURNED, Outcome, Verdict
+
+_TAKE_TIMEOUT = 0.2
+_ROLLED_BACK = (RescueStep.RERUN, RescueStep.CAREFUL, RescueStep.HALVE)
+
+Trouble = InfrastructureError | StrategyBug
+Execute = Callable[[Unit], UnitResult]
+
+
+class Hands:
+    """What a worker holds while it works on one take.
+
+    Attributes:
+        back: goes back to the head of its key's queue, in order.
+        sleep: seconds for which a key must not run.
+        held: keys of which nothing more may run in this take.
+    """
+
+    __slots__ = ("back", "held", "sleep")
+
+    def __init__(self) -> None:
+        self.back: list[Delivery] = []
+        self.sleep: dict[str, float] = {}
+        self.held: set[str] = set()
+
+
+class Worker:
+    """Runs units until the consumer's gate is stopped.
+
+    Args:
+        consumer: what it shares with its siblings.
+        execute: runs one unit.
+        settler: tells the broker.
+        alone: held while a crash suspect runs, so that no two run at once in this process.
+        unit_time: seconds that a unit should last.
+        batch_limit: the most messages in a unit.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        execute: Execute,
+        settler: Settler,
+        alone: AbstractContextManager[object],
+        unit_time: float,
+        batch_limit: int,
+    ) -> None:
+        self._consumer = consumer
+        self._execute = execute
+        self._settler = settler
+        self._alone = alone
+        self._unit_time = unit_time
+        self._batch = BatchSize(unit_time, batch_limit)
+        self._failures = FailureRate()
+
+    def loop(self) -> None:
+        """Work until stopped."""
+        consumer, siblings = self._consumer, self._consumer.plan.workers
+        while not consumer.gate.stopped:
+            consumer.gate.wait()
+            taken = consumer.scheduler.take(self._failures.cap(self._batch.limit), _TAKE_TIMEOUT, siblings)
+            if not taken:
+                continue
+            consumer.started(taken)
+            try:
+                self.work(taken)
+            finally:
+                consumer.finished(taken)
+
+    def work(self, taken: list[Delivery]) -> None:
+        """Bring every delivery of `taken` to its settlement, or back to its queue."""
+        hands = Hands()
+        trouble: Trouble | None = None
+        try:
+            for segment in segments(taken):
+                ready = [delivery for delivery in segment if delivery.key not in hands.held]
+                hands.back += [delivery for delivery in segment if delivery.key in hands.held]
+                if trouble is not None:
+                    hands.back += ready
+                elif ready:
+                    trouble = self._segment(ready, hands)
+        finally:
+            self._consumer.scheduler.done(taken, hands.back, hands.sleep)
+        if trouble is not None:
+            self._consumer.pause(trouble)
+        else:
+            self._consumer.progressed()
+
+    def _segment(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
+        unrun = self._consumer.judge_unrun(ready[0])
+        if unrun is not None:
+            self._settler.settle([(ready[0], unrun)])
+            self._consumer.ended(ready[0])
+            return None
+        if ready[0].suspect:
+            with self._alone:
+                return self._unit(ready, hands)
+        return self._unit(ready, hands)
+
+    def _unit(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
+        clock = self._consumer.clock.monotonic
+        started = clock()
+        result = self._execute(Unit(self._consumer.plan.scope, ready, started + self._unit_time))
+        seconds = clock() - started
+        pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
+        self._keep(pairs, hands)
+        self._settler.settle(pairs)
+        if ready[0].suspect and not pairs[0][1].holds_key:
+            self._consumer.ended(ready[0])
+        for delivery in result.follow:
+            self._consumer.scheduler.put(delivery)
+        self._learn(pairs, result, seconds)
+        return result.trouble
+
+    def _keep(self, pairs: list[tuple[Delivery, Verdict]], hands: Hands) -> None:
+        """Take back what was not started or is deferred; nothing later of a held key may overtake it."""
+        for delivery, verdict in pairs:
+            if verdict.holds_key:
+                hands.held.add(delivery.key)
+            if verdict.outcome is Outcome.RETURNED:
+                hands.back.append(delivery)
+            elif verdict.outcome is Outcome.DEFER:
+                self._defer(delivery, verdict, hands)
+
+    def _defer(self, delivery: Delivery, verdict: Verdict, hands: Hands) -> None:
+        delay = verdict.delay
+        if delay is None:
+            hands.back.append(delivery)
+        elif self._settler.held_too_long(delivery):
+            self._settler.put_off(delivery, delay)
+        else:
+            hands.back.append(delivery)
+            hands.sleep[delivery.key] = delay.total_seconds()
+
+    def _learn(self, pairs: list[tuple[Delivery, Verdict]], result: UnitResult, seconds: float) -> None:
+        counts = Counter(verdict.outcome for _, verdict in pairs)
+        size = len(pairs)
+        if not pairs[0][0].suspect:
+            self._batch.learn(taken=size, done=size - counts[Outcome.RETURNED], seconds=seconds)
+            self._failures.learn(items=size, failures=sum(result.steps[step] for step in _ROLLED_BACK))
+        self._consumer.observers.unit_done(
+            self._consumer.plan.name, counts, size=size, seconds=seconds, rescue=result.steps or None
+        )
+
+
+def segments(taken: list[Delivery]) -> Iterator[list[Delivery]]:
+    """Yield the units of one take: refused messages and crash suspects alone, all between them together."""
+    together: list[Delivery] = []
+    for delivery in taken:
+        if delivery.refusal is None and not delivery.suspect:
+            together.append(delivery)
+            continue
+        if together:
+            yield together
+            together = []
+        yield [delivery]
+    if together:
+        yield together
