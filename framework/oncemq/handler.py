@@ -1,10 +1,17 @@
 """From a handler's signature to a call: each argument is filled by its annotation, decided once at start."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import CoroutineType
 from typing import Any
 
+from oncemq.batch import Batch
+from oncemq.errors import HandlerFault, InvalidPayload
+from oncemq.facts import Effects
+from oncemq.payload import Validate
+from oncemq.signature import PAYLOAD, SESSION, Getter, Signature, read_signature
 from oncemq.unit import Item, Run
+from oncemq.verdict import Culprits, reject
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +25,8 @@ class BoundHandler:
         is_async: it is a coroutine function.
         wants_session: it asks for the Session, so its effects are in the database.
         is_batch: it takes a `Batch[...]`; then `call_batch` is used instead of `call`.
-        call_batch: runs it once for several items, in order.
+        call_batch: runs it once for several items, in order. Raises Culprits, before the handler ran, with a
+            Reject for each item whose body is not what the annotation says.
     """
 
     name: str
@@ -27,3 +35,117 @@ class BoundHandler:
     wants_session: bool = False
     is_batch: bool = False
     call_batch: Callable[[Run, list[Item]], Any] | None = None
+
+
+def bind(
+    function: Callable[..., Any],
+    *,
+    name: str,
+    provided: Mapping[type, Getter],
+    effects: Effects,
+    body_format: str | None = None,
+) -> BoundHandler:
+    """Resolve a handler's parameters by their annotations.
+
+    The first parameter that asks for nothing else is the payload; without annotation it is the decoded body.
+    `Session`, `Envelope` and the types of `provided` are handed over wherever they are asked for. A parameter
+    that has a default and asks for nothing known keeps its default.
+
+    Args:
+        function: a function, method, partial or object with `__call__`.
+        name: `module:function`, for logs and errors.
+        provided: what the strategies hand over, by the type that asks for it.
+        effects: where the handler's effects live.
+        body_format: the topic's format, where known; a payload type that it can never give is then refused.
+
+    Raises:
+        ConfigError: it cannot be called with what is known; names the parameter and what to write.
+    """
+    signature = read_signature(function, name, provided, effects, body_format)
+    wants_session = signature.asks_for(SESSION)
+    if signature.is_batch:
+        call_batch = _batch_call(function, signature, name)
+        return BoundHandler(
+            name, lambda run, item: call_batch(run, [item]), False, wants_session, True, call_batch
+        )
+    call = _item_call(function, signature)
+    if not signature.is_async:
+        call = _finished(call, name)
+    return BoundHandler(name, call, signature.is_async, wants_session)
+
+
+def _item_call(function: Callable[..., Any], signature: Signature) -> Callable[[Run, Item], Any]:
+    """Return the cheapest closure for the handler's shape: it is called for every message."""
+    positional = [filled for filled in signature.parameters if not filled.keyword]
+    getters = [filled.get for filled in positional]
+    keywords = [(filled.name, filled.get) for filled in signature.parameters if filled.keyword]
+    if keywords:
+        return lambda run, item: function(
+            *[get(run, item) for get in getters], **{word: get(run, item) for word, get in keywords}
+        )
+    roles = tuple(filled.role for filled in positional)
+    if signature.validate is not None and roles in {(PAYLOAD,), (PAYLOAD, SESSION)}:
+        return _validated_call(function, signature.validate, with_session=SESSION in roles)
+    if len(getters) == 1:
+        (only,) = getters
+        return lambda run, item: function(only(run, item))
+    if len(getters) == 2:
+        first, second = getters
+        return lambda run, item: function(first(run, item), second(run, item))
+    return lambda run, item: function(*[get(run, item) for get in getters])
+
+
+def _validated_call(
+    function: Callable[..., Any], validate: Validate, *, with_session: bool
+) -> Callable[[Run, Item], Any]:
+    if with_session:
+        return lambda run, item: function(validate(item.payload), run.session)
+    return lambda _, item: function(validate(item.payload))
+
+
+def _finished(call: Callable[[Run, Item], Any], name: str) -> Callable[[Run, Item], Any]:
+    """Wrap a sync call so that an async function behind a sync decorator cannot pass for having run."""
+
+    def checked(run: Run, item: Item) -> Any:
+        result = call(run, item)
+        return None if result is None else _settled(result, name)
+
+    return checked
+
+
+def _settled(result: Any, name: str) -> Any:
+    if not isinstance(result, CoroutineType):
+        return result
+    result.close()
+    raise HandlerFault(
+        f"handler {name} returned a coroutine that nobody awaits, so it did nothing: "
+        "make its decorator async too, or the handler a plain function"
+    )
+
+
+def _batch_call(
+    function: Callable[..., Any], signature: Signature, name: str
+) -> Callable[[Run, list[Item]], Any]:
+    validate, parameters = signature.validate, signature.parameters
+
+    def call_batch(run: Run, items: list[Item]) -> Any:
+        payloads = [item.payload for item in items] if validate is None else _validated(items, validate)
+        batch = Batch(payloads, [item.envelope for item in items])
+        values = {filled: batch if filled.role == PAYLOAD else run.session for filled in parameters}
+        positional = [value for filled, value in values.items() if not filled.keyword]
+        keywords = {filled.name: value for filled, value in values.items() if filled.keyword}
+        return _settled(function(*positional, **keywords), name)
+
+    return call_batch
+
+
+def _validated(items: list[Item], validate: Validate) -> list[Any]:
+    payloads, verdicts = [], {}
+    for item in items:
+        try:
+            payloads.append(validate(item.payload))
+        except InvalidPayload as error:
+            verdicts[item] = reject(str(error), error=error, code=error.reason)
+    if verdicts:
+        raise Culprits(verdicts)
+    return payloads

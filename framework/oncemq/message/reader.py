@@ -1,12 +1,71 @@
 """From a `Message` to its `Envelope` and payload, as the topic declares key, version, identity and format."""
 
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from oncemq.message.envelope import Envelope, Message
+from oncemq.message.decoding import Decoder
+from oncemq.message.envelope import Envelope, Message, make_envelope
+from oncemq.message.expressions import Expression, compile_expression, split_list
+from oncemq.message.identity import (
+    MAX_KEY_BYTES,
+    canonical_key,
+    canonical_text,
+    canonical_version,
+    join_parts,
+)
+
+Identify = Callable[[Message, Any, str, int | None], str]
+"""Called with the message, its decoded body, its key and its version; returns the identity."""
 
 
-class Reader(Protocol):
-    """What a topic's messages are; made once for each consumer."""
+class Reader:
+    """What a topic's messages are, for one consumer; made once, called for every message.
+
+    Args:
+        broker: the broker's name in the app.
+        topic: the topic's name in the app.
+        group: the consumer group.
+        key: the expression of the business key; `[first, second]` makes one key of several fields.
+        version: the expression of the entity's version; None where messages carry none.
+        identity: the expressions of what makes two messages the same one; the words `key` and `version` mean
+            those declared above. Empty: `[key, version]` where a version is declared, else the key. A broker's
+            message id is used only where `message_id` is written here.
+        decoder: from `make_decoder`.
+
+    Raises:
+        ValueError: an expression is wrong; says which and why.
+    """
+
+    __slots__ = (
+        "_broker",
+        "_decoder",
+        "_group",
+        "_identify",
+        "_key",
+        "_topic",
+        "_version",
+        "_version_source",
+    )
+
+    def __init__(
+        self,
+        broker: str,
+        topic: str,
+        group: str,
+        *,
+        key: str,
+        version: str | None,
+        identity: Sequence[str],
+        decoder: Decoder,
+    ) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._group = group
+        self._decoder = decoder
+        self._key = _key_reader(key, topic)
+        self._version = _compiled("version", version) if version is not None else None
+        self._version_source = f"version {version} of topic {topic!r}"
+        self._identify = _identity_reader(tuple(identity), topic, has_version=version is not None)
 
     def read(self, message: Message) -> tuple[Envelope, Any]:
         """Return the envelope and the decoded body.
@@ -14,8 +73,68 @@ class Reader(Protocol):
         Raises:
             MessageRefused: it is not what the topic declares; the reason says what is wrong.
         """
-        ...
+        body = self._decoder(message)
+        key = self._key(message, body)
+        version = None
+        if self._version is not None:
+            version = canonical_version(self._version(message, body), self._version_source)
+        identity = self._identify(message, body, key, version)
+        return make_envelope(self._broker, self._topic, self._group, key, version, identity, message), body
 
     def decode(self, message: Message) -> Any:
-        """Return the body decoded anew, sharing nothing with an earlier result."""
-        ...
+        """Return the body decoded anew, sharing nothing with an earlier result.
+
+        Raises:
+            Undecodable: it is not what the topic's format says.
+        """
+        return self._decoder(message)
+
+
+def _compiled(what: str, text: str) -> Expression:
+    try:
+        return compile_expression(text)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+
+
+def _key_reader(text: str, topic: str) -> Expression:
+    source = f"key {text} of topic {topic!r}"
+    parts = [(_compiled("key", part), f"{source}, {part}") for part in split_list(text)]
+    if len(parts) > 1 or text.strip().startswith("["):
+        return lambda message, body: join_parts(
+            [canonical_text(find(message, body), part) for find, part in parts],
+            source,
+            max_bytes=MAX_KEY_BYTES,
+        )
+    find = parts[0][0]
+    return lambda message, body: canonical_key(find(message, body), source)
+
+
+def _identity_reader(expressions: tuple[str, ...], topic: str, *, has_version: bool) -> Identify:
+    if "version" in expressions and not has_version:
+        raise ValueError("identity: it names version, but the topic declares none: write version: body.…")
+    expressions = expressions or (("key", "version") if has_version else ("key",))
+    source = f"identity {', '.join(expressions)} of topic {topic!r}"
+    parts = [_identity_part(text, f"identity {text} of topic {topic!r}") for text in expressions]
+
+    def identify(message: Message, body: Any, key: str, version: int | None) -> str:
+        return join_parts([part(message, body, key, version) for part in parts], source)
+
+    if expressions == ("key",):
+        return lambda message, body, key, version: (
+            identify(message, body, key, version) if ":" in key or "%" in key else key
+        )
+    if expressions == ("key", "version"):
+        return lambda message, body, key, version: (
+            identify(message, body, key, version) if ":" in key or "%" in key else f"{key}:{version}"
+        )
+    return identify
+
+
+def _identity_part(text: str, source: str) -> Identify:
+    if text == "key":
+        return lambda _message, _body, key, _version: key
+    if text == "version":
+        return lambda _message, _body, _key, version: str(version)
+    find = _compiled("identity", text)
+    return lambda message, body, _key, _version: canonical_text(find(message, body), source)

@@ -1,0 +1,207 @@
+"""How a body becomes a payload, and what is refused before it can do harm: too big, too deep, not one meaning."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+from oncemq.errors import Undecodable
+from oncemq.message.compression import decompress
+from oncemq.message.envelope import Message
+from oncemq.message.headers import CONTENT_ENCODING
+from oncemq.registry import did_you_mean
+
+Decoder = Callable[[Message], Any]
+"""From a message to its decoded body; raises Undecodable and nothing else."""
+
+Scan = Callable[[str, int], tuple[Any, int]]
+
+_MAX_INTEGER_DIGITS: Final = 1000
+_JSON_SPACE: Final = " \t\n\r"
+_SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_ONLY_BRACKETS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a body may be at most.
+
+    Args:
+        body_bytes: size as received and again after decompression; 4 MiB is also RocketMQ's own limit.
+        json_depth: arrays and objects inside each other.
+    """
+
+    body_bytes: int = 4 * 1024 * 1024
+    json_depth: int = 100
+
+
+def make_decoder(body_format: str = "json", limits: Limits | None = None) -> Decoder:
+    """Return the decoder of a topic's format: `json`, `text` (UTF-8) or `bytes`.
+
+    Raises:
+        ValueError: there is no such format.
+    """
+    limits = limits or Limits()
+    formats: dict[str, Callable[[bytes], Any]] = {
+        "json": JsonBody(limits.json_depth),
+        "text": _text,
+        "bytes": bytes,
+    }
+    if body_format not in formats:
+        raise ValueError(f"unknown format {body_format!r}{did_you_mean(body_format, list(formats))}")
+    parse, largest = formats[body_format], limits.body_bytes
+
+    def decode(message: Message) -> Any:
+        body = message.body
+        if len(body) > largest:
+            raise Undecodable(f"the body has {len(body):,} bytes, the most is {largest:,}")
+        if CONTENT_ENCODING in message.headers:
+            body = decompress(body, message.headers[CONTENT_ENCODING], largest)
+        return parse(body)
+
+    return decode
+
+
+class JsonBody:
+    """JSON as RFC 8259 has it, in UTF-8, where every name and number has one meaning.
+
+    Refused besides what is no JSON: NaN and infinities, numbers that overflow, integers of more than a
+    thousand digits, an object that names a field twice, halves of surrogate pairs, too deep nesting. A byte
+    order mark is skipped.
+    """
+
+    __slots__ = ("_depth", "_scan_long", "_scan_short", "_thorough")
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        long = json.JSONDecoder(
+            object_pairs_hook=_unique_fields,
+            parse_float=_finite,
+            parse_int=_short_integer,
+            parse_constant=_no_constant,
+        )
+        # A body shorter than the longest allowed integer needs no look at each of them.
+        short = json.JSONDecoder(
+            object_pairs_hook=_unique_fields, parse_float=_finite, parse_constant=_no_constant
+        )
+        self._scan_short: Scan = short.scan_once  # type: ignore[attr-defined]
+        self._scan_long: Scan = long.scan_once  # type: ignore[attr-defined]
+        self._thorough = long.decode
+
+    def __call__(self, body: bytes) -> Any:
+        """Return what `body` says.
+
+        Raises:
+            Undecodable: it is refused; the text says why and, where known, at which place.
+        """
+        try:
+            text = body.decode()
+        except UnicodeDecodeError as error:
+            raise _not_utf8(body, error) from None
+        if body.count(b"[") + body.count(b"{") > self._depth:
+            self._refuse_depth(body)
+        scan = self._scan_short if len(text) <= _MAX_INTEGER_DIGITS else self._scan_long
+        try:
+            payload, end = scan(text, 0)
+        except StopIteration:
+            payload, end = self._from_the_start(text), len(text)
+        except (ValueError, RecursionError) as error:
+            raise _explained(error) from None
+        if end != len(text) and text[end:].strip(_JSON_SPACE):
+            raise Undecodable(f"more follows after the end of the JSON value, at {_place(text, end)}")
+        if "\\u" in text and _SURROGATE_ESCAPE.search(text):
+            _refuse_lone_surrogates(payload)
+        return payload
+
+    def _from_the_start(self, text: str) -> Any:
+        """Parse a text that does not start with a value at once: spaces, a byte order mark, or nonsense."""
+        if not text.strip(_JSON_SPACE + "\ufeff"):
+            raise Undecodable("the body is empty, where JSON was expected")
+        try:
+            return self._thorough(text.removeprefix("\ufeff"))
+        except (ValueError, RecursionError) as error:
+            raise _explained(error) from None
+
+    def _refuse_depth(self, body: bytes) -> None:
+        """Measure the nesting before parsing: a parser that recurses too deep may end the process."""
+        plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+        brackets = b"".join(plain.split(b'"')[::2]).translate(_ONLY_BRACKETS, _NO_BRACKETS)
+        steps, level = memoryview(brackets).cast("b"), 0
+        for start in range(0, len(steps), 4096):
+            levels = list(accumulate(steps[start : start + 4096], initial=level))
+            if max(levels) > self._depth:
+                raise Undecodable(f"the JSON is nested deeper than {self._depth} levels")
+            level = levels[-1]
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise _not_utf8(body, error) from None
+
+
+def _unique_fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for position, name in enumerate(names) if name in names[:position])
+        raise Undecodable(f"an object names the field {_shown(twice)} twice; which one counts is not defined")
+    return fields
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if number - number != 0.0:
+        raise Undecodable(f"the number {digits[:20]} is too large")
+    return number
+
+
+def _short_integer(digits: str) -> int:
+    if len(digits) > _MAX_INTEGER_DIGITS:
+        raise Undecodable(f"an integer has {len(digits):,} digits, the most is {_MAX_INTEGER_DIGITS:,}")
+    return int(digits)
+
+
+def _no_constant(name: str) -> Any:
+    raise Undecodable(f"{name} is not JSON")
+
+
+def _refuse_lone_surrogates(payload: Any) -> None:
+    try:
+        json.dumps(payload, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise Undecodable(
+            "a text holds half of a surrogate pair (\\ud800 to \\udfff), which is no character"
+        ) from None
+
+
+def _not_utf8(body: bytes, error: UnicodeDecodeError) -> Undecodable:
+    if body.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00")):
+        return Undecodable("the body is not UTF-8; it looks like UTF-16 or UTF-32")
+    if body.startswith(b"\x1f\x8b"):
+        return Undecodable(
+            "the body is not UTF-8; it looks like gzip without the header content-encoding: gzip"
+        )
+    return Undecodable(f"the body is not UTF-8: {error.reason} at byte {error.start + 1:,}")
+
+
+def _explained(error: ValueError | RecursionError) -> Undecodable:
+    if isinstance(error, json.JSONDecodeError):
+        return Undecodable(f"the body is not JSON: {error.msg} at {_place(error.doc, error.pos)}")
+    if isinstance(error, RecursionError):
+        return Undecodable("the JSON is nested too deep")
+    return Undecodable("a number in the JSON is too long")
+
+
+def _place(text: str, position: int) -> str:
+    line = text.count("\n", 0, position) + 1
+    column = position - text.rfind("\n", 0, position)
+    return f"line {line:,} column {column:,}"
+
+
+def _shown(name: str) -> str:
+    return ascii(name if len(name) <= 40 else name[:40] + "…")

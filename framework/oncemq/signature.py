@@ -1,0 +1,307 @@
+"""What each parameter of a handler is filled with, and every way in which a handler cannot be called."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Annotated, Any, Final, NoReturn, get_args, get_origin, get_type_hints
+
+from sqlalchemy.orm import Session
+
+from oncemq.batch import Batch
+from oncemq.errors import ConfigError
+from oncemq.facts import Effects
+from oncemq.message.envelope import Envelope
+from oncemq.payload import Validate, make_validate, type_name
+from oncemq.unit import Item, Run
+
+Getter = Callable[[Run, Item], Any]
+"""What fills one parameter, for one item of one run."""
+
+PAYLOAD: Final = "payload"
+SESSION: Final = "session"
+ENVELOPE: Final = "envelope"
+PROVIDED: Final = "provided"
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """One parameter that the framework fills.
+
+    Args:
+        name: the parameter's name.
+        role: PAYLOAD, SESSION, ENVELOPE or PROVIDED.
+        get: what it is filled with.
+        keyword: it can be given by name only.
+    """
+
+    name: str
+    role: str
+    get: Getter
+    keyword: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A handler's parameters, resolved.
+
+    Args:
+        parameters: those to be filled, in order.
+        validate: from the decoded body to the payload; None where any body is right as it is.
+        is_async: it is a coroutine function.
+        is_batch: its payload is a `Batch`; `validate` is for one of its payloads.
+    """
+
+    parameters: tuple[Filled, ...]
+    validate: Validate | None
+    is_async: bool
+    is_batch: bool
+
+    def asks_for(self, role: str) -> bool:
+        """Return whether any parameter has this role."""
+        return any(parameter.role == role for parameter in self.parameters)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One parameter while its signature is read; without `get` it is left at its default."""
+
+    parameter: inspect.Parameter
+    annotation: Any
+    plain: Any
+    role: str
+    get: Getter | None
+
+    @property
+    def has_default(self) -> bool:
+        return self.parameter.default is not self.parameter.empty
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One handler while its signature is read."""
+
+    name: str
+    provided: Mapping[type, Getter]
+    effects: Effects
+    body_format: str | None
+    asked: list[_Asked] = field(default_factory=list)
+    filled: list[Filled] = field(default_factory=list)
+    validate: Validate | None = None
+    is_batch: bool = False
+
+    def refuse(self, text: str) -> NoReturn:
+        raise ConfigError([f"handler {self.name}: {text}"])
+
+    def known(self) -> str:
+        names = ["Session", "Envelope", "Batch[…]", *(type_name(kind) for kind in self.provided)]
+        return f"known besides one payload: {', '.join(names)}"
+
+
+def read_signature(
+    function: Any, name: str, provided: Mapping[type, Getter], effects: Effects, body_format: str | None
+) -> Signature:
+    """Resolve a handler's parameters; the arguments are those of `bind`.
+
+    Raises:
+        ConfigError: it cannot be called with what is known; says which parameter and what to write.
+    """
+    reading = _Reading(name, provided, effects, body_format)
+    is_async = _require_plain_callable(function, reading)
+    parameters = _parameters(function, reading)
+    wanted = [(parameter, _annotation(function, parameter, reading)) for parameter in parameters]
+    for parameter, annotation in wanted:
+        reading.asked.append(_asked(parameter, annotation, reading))
+    _choose_payload(reading)
+    _fill(reading)
+    if reading.is_batch:
+        _require_batch(reading, is_async=is_async)
+    return Signature(tuple(reading.filled), reading.validate, is_async, reading.is_batch)
+
+
+def _require_plain_callable(function: Any, reading: _Reading) -> bool:
+    """Refuse what is no handler; return whether it is a coroutine function."""
+    if not callable(function):
+        reading.refuse(f"it is {type(function).__name__!r} and cannot be called: name a function")
+    if inspect.isclass(function):
+        reading.refuse(
+            "it is a class, which a call would only construct: name a function or an instance's method"
+        )
+    code = _code_of(function)
+    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+        reading.refuse("it is a generator, which a call would not run: write return instead of yield")
+    is_async = inspect.iscoroutinefunction(code)
+    if is_async and reading.effects is Effects.DATABASE:
+        reading.refuse(
+            "it is async, but its effects are in the database, whose transaction runs in a worker's thread: "
+            "write def instead of async def, or effects: external"
+        )
+    return is_async
+
+
+def _code_of(function: Any) -> Any:
+    """Return the function that will really run: behind partials, or an object's `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    return type(function).__call__
+
+
+def _parameters(function: Any, reading: _Reading) -> list[inspect.Parameter]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        reading.refuse("its parameters cannot be read: wrap it in a function of your own")
+    bound_by_name = function.keywords if isinstance(function, functools.partial) else {}
+    for parameter in parameters:
+        if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
+            reading.refuse(f"its parameter {parameter} could be anything: name the parameters that it needs")
+    return [parameter for parameter in parameters if parameter.name not in bound_by_name]
+
+
+def _annotation(function: Any, parameter: inspect.Parameter, reading: _Reading) -> Any:
+    """Return the evaluated annotation; alone, so that an unused one elsewhere cannot fail it."""
+    if parameter.annotation is parameter.empty:
+        return parameter.empty
+    code = inspect.unwrap(_code_of(function))
+    holder = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    scope = getattr(code, "__globals__", {})
+    try:
+        return get_type_hints(holder, globalns=scope, include_extras=True)[parameter.name]
+    except NameError as error:
+        reading.refuse(
+            f"the annotation of its parameter {parameter.name!r} names {error.name!r}, which its module does not "
+            "define at run time: import it there, not only under TYPE_CHECKING"
+        )
+    except Exception as error:
+        reading.refuse(
+            f"the annotation of its parameter {parameter.name!r}, {parameter.annotation!r}, "
+            f"cannot be read: {error}"
+        )
+
+
+def _asked(parameter: inspect.Parameter, annotation: Any, reading: _Reading) -> _Asked:
+    plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    role, get = _special(parameter, plain, reading)
+    return _Asked(parameter, annotation, plain, role, get)
+
+
+def _choose_payload(reading: _Reading) -> None:
+    """Make the first parameter that asks for nothing known the payload; one without default comes first."""
+    open_ones = [asked for asked in reading.asked if asked.get is None]
+    candidates = [asked for asked in open_ones if not asked.has_default] or [
+        asked for asked in open_ones if asked.parameter.kind is not asked.parameter.KEYWORD_ONLY
+    ]
+    if not candidates:
+        return
+    chosen, others = candidates[0], candidates[1:]
+    for other in others:
+        if not other.has_default:
+            reading.refuse(
+                f"nothing fills its parameter {str(other.parameter)!r}: {chosen.parameter.name!r} is the payload "
+                f"already ({reading.known()}); give it a default, or take it away"
+            )
+    _require_possible(chosen, reading)
+    chosen.role, chosen.get = PAYLOAD, _payload_getter(reading.validate)
+
+
+def _require_possible(chosen: _Asked, reading: _Reading) -> None:
+    """Set how the payload is validated, or say why no message can be it."""
+    annotation = chosen.annotation
+    reading.is_batch = chosen.plain is Batch or get_origin(chosen.plain) is Batch
+    if reading.is_batch:
+        annotation = (*get_args(chosen.plain), Any)[0]
+    if annotation is inspect.Parameter.empty:
+        annotation = Any
+    if annotation is bytes and reading.body_format not in {None, "bytes"}:
+        reading.refuse(
+            f"its parameter {str(chosen.parameter)!r} takes raw bytes, but the topic's format is "
+            f"{reading.body_format}: write format: bytes, or take a dict or a model"
+        )
+    try:
+        reading.validate = make_validate(annotation)
+    except TypeError as error:
+        reading.refuse(
+            f"nothing fills its parameter {str(chosen.parameter)!r}, and it cannot be the payload: {error} "
+            f"({reading.known()}); as payload write a pydantic model, dataclass, TypedDict, dict, list, str or Any"
+        )
+
+
+def _payload_getter(validate: Validate | None) -> Getter:
+    if validate is None:
+        return lambda _, item: item.payload
+    return lambda _, item: validate(item.payload)
+
+
+def _fill(reading: _Reading) -> None:
+    by_name = False
+    for asked in reading.asked:
+        if asked.get is None:
+            # Left at its default; what follows can no longer be given by position.
+            by_name = True
+            continue
+        keyword = by_name or asked.parameter.kind is asked.parameter.KEYWORD_ONLY
+        if keyword and asked.parameter.kind is asked.parameter.POSITIONAL_ONLY:
+            reading.refuse(
+                f"its parameter {asked.parameter.name!r} stands behind one that is left at its default: "
+                "move it to the front"
+            )
+        reading.filled.append(Filled(asked.parameter.name, asked.role, asked.get, keyword))
+
+
+def _require_batch(reading: _Reading, *, is_async: bool) -> None:
+    """Refuse what has one value per message in a handler that is called once for many."""
+    if is_async or reading.effects is Effects.EXTERNAL:
+        reading.refuse(
+            "it takes a Batch, but where effects are external every message runs on its own: "
+            "take one payload, or write effects: database"
+        )
+    for parameter in reading.filled:
+        if parameter.role in {ENVELOPE, PROVIDED}:
+            hint = " (its envelopes are batch.envelopes)" if parameter.role == ENVELOPE else ""
+            reading.refuse(
+                f"it takes a Batch, so its parameter {parameter.name!r} would be one value for many messages"
+                f"{hint}: take Batch and Session only, or one payload"
+            )
+
+
+def _special(parameter: inspect.Parameter, plain: Any, reading: _Reading) -> tuple[str, Getter | None]:
+    found = _provided(plain, reading.provided)
+    if found is not None:
+        return PROVIDED, found
+    if plain is Envelope:
+        return ENVELOPE, lambda _, item: item.envelope
+    if plain is Session:
+        if reading.effects is Effects.EXTERNAL:
+            reading.refuse(
+                f"its parameter {parameter.name!r} is a Session, but its effects are external, where nothing "
+                "commits it: write effects: database, or open a session of your own"
+            )
+        return SESSION, lambda run, _: run.session
+    if _looks_like_session(plain):
+        reading.refuse(
+            f"its parameter {parameter.name!r} is {type_name(plain)}, which cannot be handed over: "
+            "write sqlalchemy.orm.Session"
+        )
+    return PAYLOAD, None
+
+
+def _provided(plain: Any, provided: Mapping[type, Getter]) -> Getter | None:
+    for kind in (plain, get_origin(plain)):
+        try:
+            if kind is not None and kind in provided:
+                return provided[kind]
+        except TypeError:
+            continue
+    return None
+
+
+def _looks_like_session(plain: Any) -> bool:
+    kinds = [plain, *get_args(plain)]
+    return any(
+        isinstance(kind, type)
+        and (issubclass(kind, Session) or kind.__name__ in {"AsyncSession", "scoped_session"})
+        for kind in kinds
+    )
