@@ -10,6 +10,7 @@ from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.ledger import history, lanes
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
+from oncemq.retry.classify import Fault, classify
 from oncemq.run.cancel import canceller
 from oncemq.run.chain import Chain
 from oncemq.run.items import Frame, ItemLoop, flush
@@ -19,7 +20,6 @@ from oncemq.run.outcomes import history_rows
 from oncemq.run.recorder import FLUSHING, IDLE, AnyRecorder
 from oncemq.run.session import UnitSession, Watch, watch_connection
 from oncemq.run.transaction import obstacle
-from oncemq.retry.classify import Fault, classify
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import Culprits
 

@@ -1,6 +1,7 @@
 """How to cancel the statement that a connection is running, from another thread; one way for each database."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
@@ -26,9 +27,8 @@ def _kill_query(engine: Engine, thread: int) -> None:
 
 def _quietly(cancel: Callable[[], object]) -> Callable[[], None]:
     def run() -> None:
-        try:
+        # The statement may have ended by itself, the connection may be gone.
+        with suppress(Exception):
             cancel()
-        except Exception:  # noqa: S110 - the statement may have ended by itself, the connection may be gone
-            pass
 
     return run

@@ -5,7 +5,7 @@ every statement is counted, every database error outside a handler's own savepoi
 ending the transaction behind the session's back is refused.
 """
 
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import Connection, Engine, ExceptionContext, NestedTransaction, event
 from sqlalchemy.orm import Session
@@ -73,7 +73,7 @@ class UnitSession(Session):
         else:
             super().rollback()
 
-    def __enter__(self) -> "UnitSession":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

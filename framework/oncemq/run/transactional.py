@@ -10,7 +10,6 @@ from oncemq.run.rescue import Rescue, UnitResult
 from oncemq.unit import Unit
 from oncemq.verdict import RETURNED
 
-
 Failed = Callable[[str, BaseException], None]
 
 
