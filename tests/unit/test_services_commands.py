@@ -67,6 +67,24 @@ def test_stop_leaves_no_process_and_no_port(folder: Path) -> None:
     assert not (folder / "env").exists()
 
 
+@pytest.mark.server
+def test_servers_of_a_killed_test_run_are_stopped_later(folder: Path) -> None:
+    """A run that died by SIGKILL leaves a server behind; the next stop finds and removes it."""
+    script = (
+        "import os, pathlib, signal, sys; from services.catalog import OwnServers; "
+        "from services.postgresql import PostgreSQL; server = OwnServers(pathlib.Path(sys.argv[1])).make(PostgreSQL); "
+        "server.start(); print(server.port, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    died = subprocess.run(
+        [sys.executable, "-c", script, str(folder)], cwd=TESTS, stdout=subprocess.PIPE, text=True, check=False
+    )
+    port = int(died.stdout)
+    assert ports.accepts(port)
+    services("stop", folder)
+    assert not ports.accepts(port)
+    assert not list((folder / "own").iterdir())
+
+
 def _ports(settings: Path) -> list[int]:
     return list(Settings.of(settings.parent, ()).ports.values())
 
