@@ -1,1 +1,5 @@
-"""From YAML to a running app: the model, where each line stands, and how it is put together."""
+"""How an app is declared: YAML files to a checked plan, with every problem told at its line."""
+
+from oncemq.config.load import load, load_model, load_plan
+
+__all__ = ["load", "load_model", "load_plan"]

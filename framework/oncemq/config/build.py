@@ -1,0 +1,142 @@
+"""From the model to the plan the engine runs; every problem of every part is collected before one is raised."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from sqlalchemy import Engine, MetaData
+
+from oncemq.clock import SystemClock
+from oncemq.config.build_consumer import Surroundings, build_consumer
+from oncemq.config.build_parts import Reporter, build_adapters, build_engine
+from oncemq.config.catalog import Catalog
+from oncemq.config.importing import make_importable
+from oncemq.config.model import AppModel, Topic
+from oncemq.config.problems import ConfigProblem, Problems
+from oncemq.config.settled import Settled, settle
+from oncemq.config.tree import Fields
+from oncemq.registry import did_you_mean
+from oncemq.run.plan import AppPlan
+
+DEFAULT_GRACE = timedelta(seconds=30)
+DEFAULT_STATE = Path(".oncemq")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedApp:
+    """An app that may start.
+
+    Args:
+        plan: what the engine runs.
+        model: what was declared; shows no values.
+        warnings: what a person should know.
+        secrets: texts that logs must not show.
+    """
+
+    plan: AppPlan
+    model: AppModel
+    warnings: tuple[ConfigProblem, ...]
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+def build_app(
+    model: AppModel, tree: Fields, problems: Problems, folder: Path, catalog: Catalog | None = None
+) -> LoadedApp:
+    """Return the app ready to run.
+
+    Args:
+        model: as declared.
+        tree: where everything was written.
+        problems: what is known to be wrong so far.
+        folder: where the app's first file lies; its modules can be imported.
+        catalog: which adapters and strategies there are; what is installed, unless given.
+
+    Raises:
+        ConfigError: something keeps the app from running; carries every problem.
+    """
+    make_importable(folder)
+    catalog = catalog or Catalog()
+    report = Reporter(tree, problems)
+    clock = SystemClock()
+    engine = build_engine(model.database, report) if model.database is not None else None
+    around = Surroundings(
+        app=model.app,
+        folder=folder,
+        adapters=build_adapters(model, model.brokers, catalog, clock, report),
+        engine=engine,
+        dialect=_dialect(model, engine),
+        metadata=MetaData(),
+        clock=clock,
+        catalog=catalog,
+        report=report,
+    )
+    consumers = _settle_all(model, report)
+    plans = [build_consumer(settled, around) for settled in consumers]
+    _check_groups(consumers, report)
+    problems.raise_errors()
+    plan = AppPlan(
+        name=model.app,
+        adapters=around.adapters,
+        engine=engine,
+        consumers=tuple(plan for plan in plans if plan is not None),
+        clock=clock,
+        keep={f"{model.app}.{settled.name}": settled.keep for settled in consumers},
+        state=folder / (model.state or DEFAULT_STATE),
+        grace=model.grace or DEFAULT_GRACE,
+        http=model.http.address if model.http is not None else None,
+        warnings=tuple(str(warning) for warning in problems.warnings),
+    )
+    return LoadedApp(plan, model, tuple(problems.warnings), frozenset(problems.secrets))
+
+
+def _dialect(model: AppModel, engine: Engine | None) -> str:
+    if engine is not None:
+        return engine.dialect.name
+    return model.database.url.scheme.partition("+")[0] if model.database is not None else ""
+
+
+def _settle_all(model: AppModel, report: Reporter) -> list[Settled]:
+    brokers = {name: _broker_of(name, topic, model, report) for name, topic in model.topics.items()}
+    settled = []
+    for name, consumer in model.consumers.items():
+        if consumer.topic not in model.topics:
+            report.at(
+                ("consumers", name, "topic"),
+                f"unknown topic {consumer.topic!r}{did_you_mean(consumer.topic, list(model.topics))}",
+                "" if model.topics else "declare it below topics:",
+            )
+            continue
+        broker = brokers[consumer.topic]
+        if broker is not None:
+            settled.append(settle(name, consumer, model.topics[consumer.topic], broker, model))
+    return settled
+
+
+def _broker_of(name: str, topic: Topic, model: AppModel, report: Reporter) -> str | None:
+    if topic.broker is None and len(model.brokers) == 1:
+        return next(iter(model.brokers))
+    if topic.broker is None:
+        report.at(
+            ("topics", name),
+            f"topic {name!r} does not say its broker",
+            f"write broker: {' or '.join(model.brokers)}",
+        )
+        return None
+    if topic.broker not in model.brokers:
+        hint = did_you_mean(topic.broker, list(model.brokers))
+        report.at(("topics", name, "broker"), f"unknown broker {topic.broker!r}{hint}")
+        return None
+    return topic.broker
+
+
+def _check_groups(consumers: list[Settled], report: Reporter) -> None:
+    """Two consumers in one group would each see only some of the messages, which nobody wants inside one app."""
+    first: dict[tuple[str, str, str], str] = {}
+    for settled in consumers:
+        other = first.setdefault((settled.broker, settled.topic, settled.group), settled.name)
+        if other != settled.name:
+            report.at(
+                ("consumers", settled.name, "group"),
+                f"{settled.name} and {other} share topic {settled.topic!r} in one group, so each gets only some messages",
+                "give each consumer a group of its own",
+            )

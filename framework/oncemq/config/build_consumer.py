@@ -1,0 +1,218 @@
+"""One consumer from its settled values: handler imported, strategies built, everything checked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, MetaData
+
+from oncemq.adapter import Adapter, Subscription
+from oncemq.clock import Clock
+from oncemq.config.build_parts import Reporter, written
+from oncemq.config.build_reader import build_reader
+from oncemq.config.catalog import Catalog
+from oncemq.config.fields import WrongValue, reference
+from oncemq.config.importing import import_object
+from oncemq.config.rules import check_chain, check_effects, check_times
+from oncemq.config.settled import Settled
+from oncemq.errors import ConfigError, OnceMQError
+from oncemq.facts import ConsumerFacts, Problem
+from oncemq.handler import BoundHandler, bind
+from oncemq.message.expressions import compile_expression
+from oncemq.run.plan import ConsumerPlan
+from oncemq.strategy import Scope, Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all consumers of an app are built with.
+
+    Args:
+        app: the app's name.
+        folder: where the app's file lies.
+        adapters: by broker name; without those that could not be built.
+        engine: the app's database; None without one, or when it could not be made.
+        dialect: the database's dialect name; empty without a database.
+        metadata: shared by all strategies.
+        clock: where time comes from.
+        catalog: which strategies there are.
+        report: where problems go.
+    """
+
+    app: str
+    folder: Path
+    adapters: Mapping[str, Adapter]
+    engine: Engine | None
+    dialect: str
+    metadata: MetaData
+    clock: Clock
+    catalog: Catalog
+    report: Reporter
+
+
+def build_consumer(settled: Settled, around: Surroundings) -> ConsumerPlan | None:
+    """Return the consumer's plan, or None when something keeps it from running; that is reported."""
+    before = len(around.report.problems.errors)
+    function = _handler(settled, around)
+    chain = _strategies(settled, around)
+    reader = build_reader(settled, around.folder, around.report)
+    handler = None
+    if function is not None and chain is not None:
+        handler = _bind(function, chain, settled, around)
+    _check(settled, around, chain, handler)
+    if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
+        return None
+    limits = [one.traits.max_batch for one in chain if one.traits.max_batch is not None]
+    return ConsumerPlan(
+        name=settled.name,
+        scope=f"{around.app}.{settled.name}",
+        broker=settled.broker,
+        subscription=Subscription(
+            settled.name, settled.topic, settled.group, written(settled.options), settled.in_flight
+        ),
+        reader=reader,
+        handler=handler,
+        effects=settled.effects,
+        strategies=tuple(chain),
+        retry=settled.retry,
+        workers=settled.workers,
+        unit_time=settled.unit_time,
+        batch_limit=min([settled.batch_limit, *limits]),
+        soft_limit=settled.soft_limit,
+        hard_limit=settled.hard_limit,
+    )
+
+
+def _handler(settled: Settled, around: Surroundings) -> Any:
+    path = settled.path("handler")
+    try:
+        found = settled.handler
+        if not callable(found):
+            found = import_object(found, around.folder)
+    except WrongValue as error:
+        around.report.error(path, error)
+        return None
+    if not callable(found):
+        around.report.at(
+            path, f"{settled.handler!r} is no function", "name a function: def handler(order: dict) -> None"
+        )
+        return None
+    return found
+
+
+def _strategies(settled: Settled, around: Surroundings) -> list[Strategy] | None:
+    """None when one of them could not be built; every one is tried, so that all problems are told at once."""
+    chain: list[Strategy] = []
+    complete = True
+    scope = _scope(settled, around)
+    for index, choice in enumerate(settled.strategies):
+        path = settled.path(f"strategies[{index}]")
+        try:
+            strategy = around.catalog.strategies.get(choice.name)
+            if around.dialect and around.engine is None:
+                complete = False
+                continue
+            chain.append(strategy.build(written(choice.options), scope))
+        except ConfigError as error:
+            around.report.error((*path, choice.name), error)
+            complete = False
+        except (OnceMQError, WrongValue) as error:
+            around.report.error(path, error)
+            complete = False
+    return chain if complete else None
+
+
+def _scope(settled: Settled, around: Surroundings) -> Scope:
+    def import_for_strategy(name: str) -> Any:
+        try:
+            return import_object(reference(name), around.folder)
+        except WrongValue as error:
+            problem = ConfigError([Problem(str(error), error.advice)])
+        raise problem
+
+    return Scope(
+        app=around.app,
+        consumer=f"{around.app}.{settled.name}",
+        dialect=around.dialect,
+        engine=around.engine,
+        metadata=around.metadata,
+        clock=around.clock,
+        keep=settled.keep,
+        expression=compile_expression,
+        import_object=import_for_strategy,
+    )
+
+
+def _bind(
+    function: Any, chain: Sequence[Strategy], settled: Settled, around: Surroundings
+) -> BoundHandler | None:
+    provided = {wanted: give for one in chain for wanted, give in one.provides().items()}
+    try:
+        return bind(
+            function,
+            name=_name_of(function, settled),
+            provided=provided,
+            effects=settled.effects,
+            body_format=settled.format,
+        )
+    except OnceMQError as error:
+        around.report.error(settled.path("handler"), error)
+    return None
+
+
+def _name_of(function: Any, settled: Settled) -> str:
+    if isinstance(settled.handler, str):
+        return settled.handler
+    return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', repr(function))}"
+
+
+def _check(
+    settled: Settled, around: Surroundings, chain: list[Strategy] | None, handler: BoundHandler | None
+) -> None:
+    facts = _facts(settled, around, handler)
+    found: list[Problem] = [*check_effects(facts), *check_times(facts)]
+    adapter = around.adapters.get(settled.broker)
+    if adapter is not None:
+        found += adapter.check(facts)
+    if chain is not None:
+        found += check_chain(facts, chain, settled.kind)
+        for index, strategy in enumerate(chain):
+            found += (_below(problem, index) for problem in strategy.check(facts))
+    for problem in found:
+        text = f"{settled.name}: {problem.text}"
+        around.report.note(
+            settled.path(problem.where), Problem(text, problem.advice, problem.where, problem.severity)
+        )
+
+
+def _below(problem: Problem, index: int) -> Problem:
+    """A strategy may leave out where it stands; it does not know its own place in the chain."""
+    if problem.where:
+        return problem
+    return Problem(problem.text, problem.advice, f"strategies[{index}]", problem.severity)
+
+
+def _facts(settled: Settled, around: Surroundings, handler: BoundHandler | None) -> ConsumerFacts:
+    return ConsumerFacts(
+        app=around.app,
+        name=settled.name,
+        topic=settled.topic,
+        group=settled.group,
+        effects=settled.effects,
+        broker=settled.broker,
+        strategies=tuple(choice.name for choice in settled.strategies),
+        identity=settled.identity,
+        has_version=settled.version is not None,
+        keep=settled.keep,
+        retry_horizon=settled.retry.horizon(),
+        attempts=settled.retry.attempts,
+        is_async=handler.is_async if handler is not None else False,
+        dialect=around.dialect,
+        workers=settled.workers,
+        in_flight=settled.in_flight,
+        unit_time=settled.unit_time,
+        soft_limit=settled.soft_limit,
+        hard_limit=settled.hard_limit,
+        options=written(settled.options),
+    )

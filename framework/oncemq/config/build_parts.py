@@ -1,0 +1,123 @@
+"""What consumers share: the adapters of the app's brokers and the engine of its database."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from oncemq.adapter import Adapter, AdapterScope
+from oncemq.clock import Clock
+from oncemq.config.catalog import Catalog
+from oncemq.config.fields import WrongValue
+from oncemq.config.model import AppModel, Broker, Database
+from oncemq.config.problems import Problems
+from oncemq.config.settled import parse_where
+from oncemq.config.tree import Expanded, Fields, Path, find, key_position
+from oncemq.errors import ConfigError, OnceMQError
+from oncemq.facts import Problem
+from oncemq.ledger.engine import make_engine
+from oncemq.registry import extra_for
+
+
+class Reporter:
+    """Puts problems at their place in the file.
+
+    Args:
+        tree: where everything was written.
+        problems: where they are collected.
+    """
+
+    def __init__(self, tree: Fields, problems: Problems) -> None:
+        self.tree = tree
+        self.problems = problems
+
+    def at(self, path: Path, text: str, advice: str = "") -> None:
+        """Note an error at the deepest part of `path` that was written."""
+        self.note(path, Problem(text, advice))
+
+    def note(self, path: Path, problem: Problem) -> None:
+        """Note `problem` at the deepest part of `path` that was written."""
+        _node, position, reached = find(self.tree, path)
+        if reached and not isinstance(reached[-1], int):
+            position = key_position(self.tree, reached)
+        self.problems.add(position, problem.text, problem.advice, problem.severity)
+
+    def error(self, path: Path, error: Exception) -> None:
+        """Note what `error` says, each of its problems at its place below `path`."""
+        if isinstance(error, ConfigError):
+            for problem in error.problems:
+                self._inner(path, problem)
+        else:
+            self.at(path, str(error), error.advice if isinstance(error, WrongValue) else "")
+
+    def _inner(self, path: Path, problem: Any) -> None:
+        if isinstance(problem, Problem):
+            self.note((*path, *parse_where(problem.where)), problem)
+        else:
+            self.at(path, str(problem))
+
+
+def written(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with every `${VAR}` as if its value stood in the file."""
+    return {name: _written(value) for name, value in options.items()}
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, Expanded):
+        return value.scalar
+    if isinstance(value, Mapping):
+        return written(value)
+    return [_written(part) for part in value] if isinstance(value, list) else value
+
+
+def build_adapters(
+    model: AppModel, names: Iterable[str], catalog: Catalog, clock: Clock, report: Reporter
+) -> dict[str, Adapter]:
+    """Return the adapters of the brokers `names`, by name; those that cannot be built are reported and left out."""
+    adapters = {}
+    for name in names:
+        path: Path = ("brokers", name)
+        try:
+            adapters[name] = _adapter(model.brokers[name], AdapterScope(model.app, name, clock), catalog)
+        except ConfigError as error:
+            report.error(path, error)
+        except OnceMQError as error:
+            report.error((*path, "url"), error)
+    return adapters
+
+
+def _adapter(broker: Broker, scope: AdapterScope, catalog: Catalog) -> Adapter:
+    options = written(broker.options)
+    if broker.username is not None:
+        options["username"] = broker.username
+    if broker.password is not None:
+        options["password"] = broker.password.reveal()
+    return catalog.adapters.get(broker.url.scheme).build(broker.url.reveal(), options, scope)
+
+
+def build_engine(database: Database, report: Reporter) -> Engine | None:
+    """Return the database's engine, not yet connected; None when it cannot be made, which is reported."""
+    path: Path = ("database", "url")
+    try:
+        return make_engine(
+            database.url.reveal(),
+            username=database.username,
+            password=database.password.reveal() if database.password is not None else None,
+            **({"pool_size": database.pool_size} if database.pool_size is not None else {}),
+        )
+    except OnceMQError as error:
+        report.error(path, error)
+    except NoSuchModuleError:
+        report.at(path, f"unknown database {database.url.scheme!r}", _URL_FORMS)
+    except (ArgumentError, ValueError):
+        report.at(path, f"{database.url} is not a database URL", _URL_FORMS)
+    except ModuleNotFoundError as error:
+        module = error.name or ""
+        report.at(
+            path, f"the package {module!r} is not installed", f"pip install 'oncemq[{extra_for(module)}]'"
+        )
+    return None
+
+
+_URL_FORMS = "write postgresql+psycopg://host/name, mysql+pymysql://host/name or sqlite:///file.db"

@@ -1,0 +1,72 @@
+"""What a consumer's messages mean: its reader, from the declared key, version, identity, format and schema."""
+
+from pathlib import Path
+from typing import Any
+
+from oncemq.config.build_parts import Reporter
+from oncemq.config.fields import WrongValue
+from oncemq.config.importing import import_object
+from oncemq.config.settled import Settled
+from oncemq.message.decoding import Decoder, make_decoder
+from oncemq.message.envelope import Message
+from oncemq.message.reader import Reader
+from oncemq.payload import make_validate
+
+_EXPRESSIONS = frozenset({"key", "version", "identity"})
+
+
+def build_reader(settled: Settled, folder: Path, report: Reporter) -> Reader | None:
+    """Return the consumer's reader, or None when something declared cannot work; that is reported."""
+    if not settled.key:
+        report.at(
+            ("topics", settled.topic),
+            f"topic {settled.topic!r} declares no key, and a key is never invented",
+            "write key: and the field that names the business entity, like key: body.order_id",
+        )
+        return None
+    decoder = _decoder(settled, folder, report)
+    if decoder is None:
+        return None
+    try:
+        return Reader(
+            settled.broker,
+            settled.topic,
+            settled.group,
+            key=settled.key,
+            version=settled.version,
+            identity=settled.identity,
+            decoder=decoder,
+        )
+    except ValueError as error:
+        what, said = str(error).partition(":")[0], str(error)
+    report.at(settled.path(what if what in _EXPRESSIONS else "key"), said)
+    return None
+
+
+def _decoder(settled: Settled, folder: Path, report: Reporter) -> Decoder | None:
+    try:
+        decoder = make_decoder(settled.format)
+    except ValueError as error:
+        report.at(settled.path("format"), str(error))
+        return None
+    if settled.schema is None:
+        return decoder
+    try:
+        return _validating(decoder, settled.schema, folder)
+    except (WrongValue, TypeError) as error:
+        report.error(settled.path("schema"), error)
+    return None
+
+
+def _validating(decoder: Decoder, schema: Any, folder: Path) -> Decoder:
+    """Every body must be valid; handlers still say by their own annotation what they are given."""
+    validate = make_validate(import_object(schema, folder) if isinstance(schema, str) else schema)
+    if validate is None:
+        return decoder
+
+    def decode(message: Message) -> Any:
+        body = decoder(message)
+        validate(body)
+        return body
+
+    return decode

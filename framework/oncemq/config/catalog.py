@@ -1,0 +1,25 @@
+"""Which adapters and strategies there are to choose from: what is installed, and what a test or an app adds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from oncemq.adapter import Adapter
+from oncemq.registry import ADAPTERS, STRATEGIES, Registry
+from oncemq.strategy import Strategy
+
+
+class Catalog:
+    """Adapters by URL scheme and strategies by name.
+
+    Args:
+        adapters: more adapters, by scheme; they win over installed ones.
+        strategies: more strategies, by name; they win over installed ones.
+    """
+
+    def __init__(
+        self,
+        adapters: Mapping[str, type[Any]] | None = None,
+        strategies: Mapping[str, type[Strategy]] | None = None,
+    ) -> None:
+        self.adapters: Registry[Adapter] = Registry(ADAPTERS, "broker scheme", adapters)
+        self.strategies: Registry[Strategy] = Registry(STRATEGIES, "strategy", strategies)

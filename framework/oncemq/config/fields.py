@@ -1,0 +1,219 @@
+"""The kinds of single values a configuration is made of: each says what it accepts and how a schema shows it."""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import PlainValidator, WithJsonSchema
+
+from oncemq.config.secrets import Secret, SecretUrl
+from oncemq.config.tree import Expanded
+from oncemq.durations import parse_duration
+from oncemq.observe.endpoint import Address as ListenAddress
+
+VARIABLE = {"type": "string", "pattern": r"\$\{"}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_OBJECT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+class WrongValue(ValueError):  # noqa: N818 - it is a finding, told as a problem
+    """A value is not what its field wants."""
+
+    def __init__(self, text: str, advice: str = "") -> None:
+        super().__init__(text)
+        self.advice = advice
+
+
+def _kind(value: Any) -> str:
+    names = {bool: "true or false", int: "a number", float: "a number", dict: "a mapping", list: "a list"}
+    return "nothing" if value is None else names.get(type(value), type(value).__name__)
+
+
+def text(value: Any) -> str:
+    """Return `value` if it is text that is not empty."""
+    if not isinstance(value, str):
+        advice = "put it into quotes" if isinstance(value, bool | int | float) else "write one text"
+        raise WrongValue(f"should be text, but is {_kind(value)}", advice)
+    if not value.strip():
+        raise WrongValue("should be text, but is empty")
+    return str(value)
+
+
+def name(value: Any) -> str:
+    """Return `value` if it can name an app, a broker or a consumer everywhere: tables, queues, metrics."""
+    found = text(value)
+    if not _NAME.fullmatch(found):
+        raise WrongValue(
+            f"{found[:80]!r} cannot be a name",
+            "use letters, digits, _ and -, beginning with a letter, 64 at most",
+        )
+    return found
+
+
+def _secret(value: Any) -> Secret:
+    return value if isinstance(value, Secret) else Secret(text(value))
+
+
+def _url(value: Any) -> SecretUrl:
+    if isinstance(value, SecretUrl):
+        return value
+    found = text(value)
+    scheme, separator, _rest = found.partition("://")
+    if not separator or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
+        raise WrongValue("is not a URL", "write scheme://host:port/…")
+    return SecretUrl(found)
+
+
+def duration(value: Any) -> timedelta:
+    """Return a duration as people write it; a bare number has no unit and is refused."""
+    if isinstance(value, timedelta):
+        if value <= timedelta(0):
+            raise WrongValue("is no time at all", "a duration must be longer than zero")
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise WrongValue(f"{value} has no unit", f"write {value}s, {value}ms, {value}m, {value}h or {value}d")
+    try:
+        return parse_duration(text(value))
+    except WrongValue:
+        raise
+    except ValueError as error:
+        what, _colon, advice = str(error).partition(": ")
+        problem = WrongValue(what, advice)
+    raise problem
+
+
+def count(value: Any) -> int:
+    """Return a whole number from 1."""
+    value = value.scalar if isinstance(value, Expanded) else value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WrongValue(
+            f"should be a whole number, but is {_kind(value) if not isinstance(value, str) else 'text'}"
+        )
+    if not 1 <= value <= 1_000_000:
+        raise WrongValue("is out of range", "write a whole number from 1 to 1000000")
+    return value
+
+
+def _workers(value: Any) -> int | None:
+    if value == "auto":
+        return None
+    try:
+        return count(value)
+    except WrongValue as error:
+        problem = WrongValue(str(error), "write auto or a whole number from 1")
+    raise problem
+
+
+def number(low: float, high: float) -> Callable[[Any], float]:
+    """Return a check for a number from `low` to `high`."""
+
+    def check(value: Any) -> float:
+        value = value.scalar if isinstance(value, Expanded) else value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise WrongValue("should be a number", f"write one from {low:g} to {high:g}")
+        if not low <= value <= high:
+            raise WrongValue(f"{value:g} is out of range", f"write a number from {low:g} to {high:g}")
+        return float(value)
+
+    return check
+
+
+def _expressions(value: Any) -> tuple[str, ...]:
+    if isinstance(value, list | tuple):
+        if not value:
+            raise WrongValue("is an empty list", "write an expression like body.order_id, or leave it out")
+        return tuple(text(part) for part in value)
+    return (text(value),)
+
+
+def reference(value: Any) -> Any:
+    """Return `value` if it names a Python object as `module:name`, or is a function or class itself."""
+    if callable(value):
+        return value
+    found = text(value)
+    if not _OBJECT.fullmatch(found):
+        raise WrongValue(
+            f"{found[:80]!r} does not name a Python object", "write module:name, like handlers:award_points"
+        )
+    return found
+
+
+def _address(value: Any) -> ListenAddress:
+    if isinstance(value, ListenAddress):
+        return value
+    found = text(value)
+    host, _colon, port = found.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port[:6]) > 65535:
+        raise WrongValue(f"{found[:80]!r} is not an address", "write host:port, like 127.0.0.1:9090")
+    return ListenAddress(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - `:9090` means every address, as everywhere
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise WrongValue(f"should be a mapping, but is {_kind(value)}")
+    return {str(key): child for key, child in value.items()}
+
+
+def _path(value: Any) -> Path:
+    return value if isinstance(value, Path) else Path(text(value))
+
+
+def one_of(*words: str) -> Callable[[Any], str]:
+    """Return a check for one of `words`."""
+
+    def check(value: Any) -> str:
+        found = str(value) if isinstance(value, str) else ""
+        if found not in words:
+            raise WrongValue(f"{value!r} is not possible here", f"write {' or '.join(words)}")
+        return found
+
+    return check
+
+
+_DURATION_SCHEMA = {
+    "anyOf": [{"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*(ms|s|m|h|d)\s*$"}, VARIABLE],
+    "examples": ["500ms", "30s", "10m", "7d"],
+}
+_TEXT_SCHEMA = {"type": "string", "minLength": 1}
+_EXPRESSION_SCHEMA = {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": _TEXT_SCHEMA, "minItems": 1}]}
+
+Text = Annotated[str, PlainValidator(text), WithJsonSchema(_TEXT_SCHEMA)]
+Name = Annotated[
+    str,
+    PlainValidator(name),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^{_NAME.pattern}$"}, VARIABLE]}),
+]
+SecretText = Annotated[Secret, PlainValidator(_secret), WithJsonSchema(_TEXT_SCHEMA)]
+Url = Annotated[SecretUrl, PlainValidator(_url), WithJsonSchema(_TEXT_SCHEMA)]
+Duration = Annotated[timedelta, PlainValidator(duration), WithJsonSchema(_DURATION_SCHEMA)]
+Count = Annotated[
+    int, PlainValidator(count), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, VARIABLE]})
+]
+Workers = Annotated[
+    int | None,
+    PlainValidator(_workers),
+    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}, VARIABLE]}),
+]
+Factor = Annotated[
+    float,
+    PlainValidator(number(1, 100)),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 1, "maximum": 100}, VARIABLE]}),
+]
+Share = Annotated[
+    float,
+    PlainValidator(number(0, 1)),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, VARIABLE]}),
+]
+Expressions = Annotated[tuple[str, ...], PlainValidator(_expressions), WithJsonSchema(_EXPRESSION_SCHEMA)]
+Reference = Annotated[
+    Any, PlainValidator(reference), WithJsonSchema({"type": "string", "examples": ["handlers:award_points"]})
+]
+Address = Annotated[
+    ListenAddress,
+    PlainValidator(_address),
+    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9090", ":9090"]}),
+]
+Options = Annotated[dict[str, Any], PlainValidator(_mapping), WithJsonSchema({"type": "object"})]
+Folder = Annotated[Path, PlainValidator(_path), WithJsonSchema(_TEXT_SCHEMA)]

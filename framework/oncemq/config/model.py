@@ -1,0 +1,264 @@
+"""What can be written in an app's YAML: every section, field and default, with the words that document it."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+
+from oncemq.config.fields import (
+    VARIABLE,
+    Address,
+    Count,
+    Duration,
+    Expressions,
+    Factor,
+    Folder,
+    Name,
+    Reference,
+    SecretText,
+    Share,
+    Text,
+    Url,
+    Workers,
+    one_of,
+)
+from oncemq.config.strategy_list import StrategyList
+
+EffectsName = Annotated[
+    str,
+    PlainValidator(one_of("database", "external")),
+    WithJsonSchema({"anyOf": [{"enum": ["database", "external"]}, VARIABLE]}),
+]
+LogFormat = Annotated[
+    str,
+    PlainValidator(one_of("auto", "console", "json")),
+    WithJsonSchema({"anyOf": [{"enum": ["auto", "console", "json"]}, VARIABLE]}),
+]
+LogLevel = Annotated[
+    str,
+    PlainValidator(one_of("debug", "info", "warning", "error")),
+    WithJsonSchema({"anyOf": [{"enum": ["debug", "info", "warning", "error"]}, VARIABLE]}),
+]
+
+
+class Section(BaseModel):
+    """A mapping in the file; shows only which fields are set, for their values may be secret."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, populate_by_name=True
+    )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(sorted(self.model_fields_set))})"
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+class OpenSection(Section):
+    """A mapping in which an adapter's own options may stand beside ours."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is not ours: the adapter's options, as declared."""
+        return dict(self.model_extra or {})
+
+
+class Backoff(Section):
+    """How long the pauses between the tries of a message are."""
+
+    first: Duration | None = Field(
+        None, description="Pause before the second try. Default 1s.", examples=["1s"]
+    )
+    factor: Factor | None = Field(
+        None, description="Every further pause is so many times the one before. Default 4.", examples=[2]
+    )
+    max: Duration | None = Field(None, description="No pause is longer. Default 10m.", examples=["10m"])
+    jitter: Share | None = Field(
+        None, description="Each pause is drawn from ± this share of itself. Default 0.2.", examples=[0.2]
+    )
+
+
+class Retry(Section):
+    """How often a message that failed is tried, before it becomes a dead letter."""
+
+    attempts: Count | None = Field(
+        None, description="Tries in all, the first included. Default 6.", examples=[6]
+    )
+    backoff: Backoff | None = Field(None, description="The pauses between the tries.")
+
+
+class Limits(Section):
+    """How long a handler may take."""
+
+    soft: Duration | None = Field(
+        None,
+        description="After this the running statement is cancelled, the unit rolls back and an attempt counts.",
+        examples=["20s"],
+    )
+    hard: Duration | None = Field(
+        None,
+        description="After this the process exits, its supervisor starts another, and the message is a suspect.",
+        examples=["60s"],
+    )
+
+
+class Batch(Section):
+    """How many messages may share one transaction."""
+
+    limit: Count | None = Field(
+        None, description="The most messages in one unit; fewer when the time budget says so. Default 500."
+    )
+
+
+class ConsumerOptions(Section):
+    """What a consumer may say, and `defaults` for all of them."""
+
+    effects: EffectsName | None = Field(
+        None,
+        description="Where the handler's effects live: `database` (its Session, one transaction with the dedup "
+        "record) or `external` (mail, HTTP …; each message on its own). Default: `database` if the app has one.",
+        examples=["database"],
+    )
+    strategies: StrategyList | None = Field(
+        None, description="How the handler is made idempotent, in order.", examples=[["unique_key"]]
+    )
+    workers: Workers | None = Field(
+        None,
+        description="Threads (or tasks of an async handler). Default auto: 1 for `database`, 32 for `external`.",
+        examples=["auto", 8],
+    )
+    unit_time: Duration | None = Field(
+        None, description="How long a transaction should last, about. Default 50ms.", examples=["50ms"]
+    )
+    batch: Batch | None = Field(None, description="How many messages may share a transaction.")
+    retry: Retry | None = Field(None, description="Attempts and pauses.")
+    keep: Duration | None = Field(
+        None,
+        description="How long it is remembered that a message was applied; longer than it can come again. Default 7d.",
+        examples=["7d"],
+    )
+    limits: Limits | None = Field(None, description="Time limits of the handler. Default: none.")
+    in_flight: Count | None = Field(
+        None, description="How many messages may be received and unsettled at once. Default 1000."
+    )
+
+
+class Meaning(Section):
+    """What a message is about; a topic says it for all its consumers, a consumer may say it for itself."""
+
+    key: Expressions | None = Field(
+        None,
+        description="The business entity a message is about; decides order, locks and which worker.",
+        examples=["body.order_id", "keys[0]"],
+    )
+    version: Text | None = Field(
+        None, description="The entity's version or sequence number.", examples=["body.version"]
+    )
+    identity: Expressions | None = Field(
+        None,
+        description="What makes two messages the same one. Default: key and version, or the key alone.",
+        examples=[["body.order_id", "body.payment_no"], "message_id"],
+    )
+    format: Text | None = Field(None, description="How bodies are encoded. Default json.", examples=["json"])
+    schema_: Reference | None = Field(
+        None,
+        alias="schema",
+        description="A type of yours that every body must be valid for, as `module:Name`.",
+        examples=["orders.events:OrderPaid"],
+    )
+
+
+class Defaults(ConsumerOptions):
+    """What every consumer has unless it says otherwise."""
+
+
+class Consumer(ConsumerOptions, Meaning):
+    """A handler and the topic whose messages it is given."""
+
+    topic: Text = Field(description="The name of a topic below `topics`.", examples=["order.paid"])
+    handler: Reference = Field(
+        description="Your function, as `module:name`.", examples=["handlers:award_points"]
+    )
+    group: Text | None = Field(
+        None,
+        description="Members with the same group share the messages, every group gets all. Default `app-consumer`.",
+        examples=["loyalty"],
+    )
+
+
+class Broker(OpenSection):
+    """A message broker; what else stands here goes to its adapter."""
+
+    url: Url = Field(
+        description="Where it is; its scheme chooses the adapter.", examples=["amqp://localhost:5672/"]
+    )
+    username: Text | None = Field(None, description="Instead of in the URL.")
+    password: SecretText | None = Field(
+        None, description="Instead of in the URL.", examples=["${RABBITMQ_PASSWORD}"]
+    )
+
+
+class Topic(OpenSection, Meaning):
+    """What a topic's messages are; what else stands here (`queue`, `exchange` …) goes to the broker's adapter."""
+
+    broker: Text | None = Field(
+        None, description="The name of a broker below `brokers`. Default: the only one.", examples=["shop"]
+    )
+    strategies: StrategyList | None = Field(
+        None, description="The strategies of its consumers.", examples=[["unique_key"]]
+    )
+
+
+class Database(Section):
+    """The database of handlers and ledger."""
+
+    url: Url = Field(
+        description="As SQLAlchemy writes it.",
+        examples=["postgresql+psycopg://localhost/loyalty", "sqlite:///loyalty.db"],
+    )
+    username: Text | None = Field(None, description="Instead of in the URL.")
+    password: SecretText | None = Field(
+        None, description="Instead of in the URL.", examples=["${DB_PASSWORD}"]
+    )
+    pool_size: Count | None = Field(None, description="Connections at most. Default: what the workers need.")
+
+
+class Http(Section):
+    """Metrics and health for whoever watches the app."""
+
+    address: Address = Field(description="host:port of /metrics, /healthz and /readyz.")
+
+
+class Logging(Section):
+    """What is logged and how it looks."""
+
+    level: LogLevel = Field("info", description="The least severe level that is logged.")
+    format: LogFormat = Field("auto", description="`console`, `json`, or `auto`: console on a terminal.")
+
+
+class AppModel(Section):
+    """A whole OnceMQ app."""
+
+    app: Name = Field(
+        description="The app's name; part of groups and of every ledger row.", examples=["loyalty"]
+    )
+    brokers: dict[str, Broker] = Field(min_length=1, description="Message brokers, by a name of your choice.")
+    database: Database | None = Field(None, description="The database of handlers and ledger.")
+    defaults: Defaults | None = Field(None, description="What every consumer has unless it says otherwise.")
+    topics: dict[str, Topic] = Field(
+        default_factory=dict, description="What a topic's messages are, by its name."
+    )
+    consumers: dict[str, Consumer] = Field(
+        default_factory=dict, description="Handlers and their topics, by a name."
+    )
+    http: Http | None = Field(None, description="Metrics and health. Default: off.")
+    logging: Logging | None = Field(None, description="What is logged and how it looks.")
+    processes: Count = Field(1, description="How many processes `oncemq run` starts.")
+    state: Folder | None = Field(
+        None,
+        description="Folder for flight recorders, relative to the file. Default .oncemq.",
+        examples=[".oncemq"],
+    )
+    grace: Duration | None = Field(None, description="How long a drain may take at shutdown. Default 30s.")

@@ -1,0 +1,107 @@
+"""What is wrong with a configuration, where it stands, and what to write instead."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from oncemq.errors import ConfigError
+from oncemq.facts import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a file, counted from 1; column 0 means the whole line, line 0 the whole file."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        parts = (self.file, self.line, self.column)
+        return ":".join(str(part) for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One thing that is wrong; as text, `file:line:column: what is wrong`, a dash, and what to write.
+
+    Args:
+        position: where the offending text stands.
+        text: what is wrong.
+        advice: what to write instead.
+        severity: whether the app may start.
+    """
+
+    position: Position
+    text: str
+    advice: str = ""
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        return f"{self.position}: {self.text}{f' – {self.advice}' if self.advice else ''}"  # noqa: RUF001
+
+
+@dataclass(slots=True)
+class Problems:
+    """Collects everything that is wrong, so that a person mends it in one go.
+
+    Args:
+        secrets: texts that must never be shown; replaced in every problem.
+    """
+
+    secrets: set[str] = field(default_factory=set)
+    found: list[ConfigProblem] = field(default_factory=list)
+
+    def add(
+        self, position: Position, text: str, advice: str = "", severity: Severity = Severity.ERROR
+    ) -> None:
+        """Note one problem; the same words at the same place are noted once."""
+        problem = ConfigProblem(position, self._clean(text), self._clean(advice), severity)
+        if problem not in self.found:
+            self.found.append(problem)
+
+    def known_at(self, position: Position) -> bool:
+        """Return whether something is known to be wrong at this very place."""
+        return any(problem.position == position for problem in self.found)
+
+    @property
+    def errors(self) -> Sequence[ConfigProblem]:
+        """What keeps the app from starting, in the order of the file."""
+        return _sorted(problem for problem in self.found if problem.severity is Severity.ERROR)
+
+    @property
+    def warnings(self) -> Sequence[ConfigProblem]:
+        """What a person should know, in the order of the file."""
+        return _sorted(problem for problem in self.found if problem.severity is Severity.WARNING)
+
+    def raise_errors(self) -> None:
+        """Raise everything that keeps the app from starting, at once.
+
+        Raises:
+            ConfigError: there is at least one error.
+        """
+        if self.errors:
+            raise ConfigError(self.errors)
+
+    def _clean(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return _printable(text)
+
+
+def fail(position: Position, text: str, advice: str = "") -> ConfigError:
+    """Return the error for a single problem after which nothing more can be read."""
+    return ConfigError([ConfigProblem(position, _printable(text), advice)])
+
+
+def _printable(text: str) -> str:
+    """Control characters of a file must not reach a terminal."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
+
+
+def _sorted(problems: Iterable[ConfigProblem]) -> Sequence[ConfigProblem]:
+    return sorted(
+        problems, key=lambda problem: (problem.position.file, problem.position.line, problem.position.column)
+    )

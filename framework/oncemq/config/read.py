@@ -1,0 +1,63 @@
+"""From files to one tree: read, parsed, overlaid, variables expanded, secrets known."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from oncemq.config.overlay import overlay
+from oncemq.config.problems import Position, Problems, fail
+from oncemq.config.secrets import is_secret_name, secrets_in_url
+from oncemq.config.tree import Fields, scalars
+from oncemq.config.variables import expand
+from oncemq.config.yaml_text import MAX_BYTES, parse_yaml
+
+_SHORTEST_SECRET = 3
+"""Shorter texts occur in every sentence; masking them would make all messages unreadable."""
+
+
+def read_tree(files: Sequence[Path], environment: Mapping[str, str], problems: Problems) -> Fields:
+    """Return the files laid over each other, the last one winning.
+
+    Raises:
+        ConfigError: a file cannot be read or is not a plain YAML mapping.
+    """
+    trees = [parse_yaml(_read(file), str(file)) for file in files]
+    tree = trees[0]
+    for upper in trees[1:]:
+        tree = overlay(tree, upper)
+    expand(tree, environment, problems)
+    note_secrets(tree, problems)
+    return tree
+
+
+def note_secrets(tree: Fields, problems: Problems) -> None:
+    """Tell `problems` which texts must never be shown."""
+    for path, scalar in scalars(tree):
+        value = scalar.value
+        if not isinstance(value, str):
+            continue
+        if any(isinstance(step, str) and is_secret_name(step) for step in path[2:]):
+            _note(str(value), problems)
+        if "://" in value:
+            for secret in secrets_in_url(str(value)):
+                _note(secret, problems)
+
+
+def _note(secret: str, problems: Problems) -> None:
+    if len(secret) >= _SHORTEST_SECRET:
+        problems.secrets.add(secret)
+
+
+def _read(file: Path) -> bytes:
+    position = Position(str(file))
+    try:
+        with file.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        problem = fail(
+            position, "there is no such file", "name yours with -f, or let `oncemq init` write one"
+        )
+    except IsADirectoryError:
+        problem = fail(position, "is a folder", f"name the file: {file / 'app.yaml'}")
+    except OSError as error:
+        problem = fail(position, f"cannot be read: {error.strerror}", "check the file's permissions")
+    raise problem

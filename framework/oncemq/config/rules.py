@@ -1,0 +1,98 @@
+"""What the framework itself refuses about a consumer, whichever broker and strategies it uses."""
+
+from collections.abc import Iterable, Sequence
+
+from oncemq.durations import format_duration
+from oncemq.facts import ConsumerFacts, Effects, Problem, Severity, UnitKind
+from oncemq.strategy import Strategy
+
+SAID_ALOUD = "none"
+"""The one strategy name the framework knows: whoever writes it wants no protection."""
+
+
+def check_chain(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind) -> Iterable[Problem]:
+    """Yield what is wrong with the strategies as a chain."""
+    if not chain:
+        yield Problem(
+            "no strategies, so a message that is delivered twice takes effect twice",
+            "write strategies: [unique_key], or [none] if that is meant",
+        )
+        return
+    yield from _kinds(facts, chain, kind)
+    deciding = [name for name, one in zip(facts.strategies, chain, strict=True) if one.traits.decides]
+    if not deciding and SAID_ALOUD not in facts.strategies:
+        yield Problem(
+            f"{_names(facts.strategies)} only guards: a lock is no memory of what was applied",
+            "add one that decides, such as unique_key; or none, if effects may happen twice",
+            "strategies",
+        )
+    doubles = sorted({name for name in facts.strategies if facts.strategies.count(name) > 1})
+    if doubles:
+        yield Problem(f"{_names(doubles)} stands in the list twice", "keep one", "strategies")
+    orders = any(one.traits.promises_order for one in chain)
+    if len(deciding) > 1 and orders and identity_is_key(facts):
+        yield Problem(
+            "identity is the key alone, so every later message of a key would count as a duplicate of its first",
+            "declare version: body.…, or identity: with what tells two messages of one key apart",
+            "identity" if facts.identity else "strategies",
+        )
+
+
+def identity_is_key(facts: ConsumerFacts) -> bool:
+    """Return whether two messages of one key are always the same one."""
+    return facts.identity == ("key",) or (not facts.identity and not facts.has_version)
+
+
+def _kinds(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind) -> Iterable[Problem]:
+    for index, (name, strategy) in enumerate(zip(facts.strategies, chain, strict=True)):
+        if kind in strategy.traits.kinds:
+            continue
+        if kind is UnitKind.DIRECT:
+            why = "effects are external" if facts.dialect else "the app has no database"
+            advice = (
+                "write effects: database, or a strategy for external effects such as two_phase"
+                if facts.dialect
+                else 'add database: {url: "sqlite:///app.db"}, or write [none] if effects may happen twice'
+            )
+        else:
+            why, advice = "effects are in the database", "write effects: external, or another strategy"
+        yield Problem(f"strategy {name} cannot work where {why}", advice, f"strategies[{index}]")
+
+
+def check_effects(facts: ConsumerFacts) -> Iterable[Problem]:
+    """Yield what does not fit between the effects and the app."""
+    if facts.effects is Effects.DATABASE and not facts.dialect:
+        yield Problem(
+            "effects: database, but the app has no database",
+            'add database: {url: "sqlite:///app.db"}, or write effects: external',
+            "effects",
+        )
+
+
+def check_times(facts: ConsumerFacts) -> Iterable[Problem]:
+    """Yield durations that contradict each other."""
+    if facts.keep < facts.retry_horizon:
+        yield Problem(
+            f"records are kept for {format_duration(facts.keep)}, but retries can take "
+            f"{format_duration(facts.retry_horizon)}: a late retry of an applied message would take effect again",
+            f"write keep: longer than {format_duration(facts.retry_horizon)}, or fewer or shorter retries",
+            "keep",
+        )
+    if facts.soft_limit and facts.hard_limit and facts.soft_limit >= facts.hard_limit:
+        yield Problem(
+            f"the soft limit {format_duration(facts.soft_limit)} is not below "
+            f"the hard limit {format_duration(facts.hard_limit)}",
+            "leave the soft one time to roll back before the process ends",
+            "limits.soft",
+        )
+    if facts.in_flight < facts.workers:
+        yield Problem(
+            f"in_flight: {facts.in_flight} leaves some of {facts.workers} workers without a message",
+            f"write in_flight: {facts.workers} or more",
+            "in_flight",
+            Severity.WARNING,
+        )
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,84 @@
+"""Values that must never be shown: passwords, and URLs that may carry one."""
+
+import re
+from collections.abc import Iterator
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+
+_SECRET_NAME = re.compile(r"pass|pwd|secret|token|credential|private|api_?key", re.IGNORECASE)
+MASK = "***"
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a value under this name is better never shown."""
+    return _SECRET_NAME.search(name) is not None
+
+
+class Secret:
+    """A text that shows itself only to who asks for it by `reveal`."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the text itself."""
+        return self._text
+
+    def __str__(self) -> str:
+        return MASK
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+class SecretUrl(Secret):
+    """A URL that shows itself without its password."""
+
+    __slots__ = ()
+
+    @property
+    def scheme(self) -> str:
+        """What stands before `://`, in small letters."""
+        return self._text.partition("://")[0].lower()
+
+    def __str__(self) -> str:
+        return mask_url(self._text)
+
+
+def mask_url(url: str) -> str:
+    """Return `url` with its password and every secret parameter replaced; only its scheme if it is unreadable."""
+    try:
+        parts = urlsplit(url)
+        address = parts.netloc.rpartition("@")
+        user = address[0].partition(":")
+    except ValueError:
+        return f"{url.partition('://')[0]}://{MASK}"
+    credentials = f"{user[0]}:{MASK}@" if user[1] else f"{address[0]}{address[1]}"
+    masked = SplitResult(parts.scheme, credentials + address[2], parts.path, _mask_query(parts.query), "")
+    return urlunsplit(masked) if parts.netloc else url.partition("?")[0]
+
+
+def secrets_in_url(url: str) -> Iterator[str]:
+    """Yield what in `url` must not be shown, as written and as meant."""
+    try:
+        parts = urlsplit(url)
+        password = parts.netloc.rpartition("@")[0].partition(":")[2]
+    except ValueError:
+        yield url
+        return
+    values = [value for name, value in parse_qsl(parts.query) if is_secret_name(name)]
+    for secret in (password, unquote(password), *values):
+        if secret:
+            yield secret
+
+
+def _mask_query(query: str) -> str:
+    pairs = (pair.partition("=") for pair in query.split("&") if pair)
+    return "&".join(f"{name}{sign}{MASK if is_secret_name(name) else value}" for name, sign, value in pairs)

@@ -1,0 +1,172 @@
+"""What holds for one consumer after its topic and the defaults are taken in, and where each value was written."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from oncemq.config.model import AppModel, Consumer, Section, Topic
+from oncemq.config.strategy_list import StrategyChoice
+from oncemq.config.tree import Path
+from oncemq.facts import Effects, UnitKind
+from oncemq.retry.backoff import RetryPolicy
+
+DEFAULT_KEEP = timedelta(days=7)
+DEFAULT_IN_FLIGHT = 1000
+DEFAULT_UNIT_TIME = timedelta(milliseconds=50)
+DEFAULT_BATCH_LIMIT = 500
+EXTERNAL_WORKERS = 32
+"""A handler of external effects waits most of its time; one of database effects only fights for the GIL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A consumer as it will run.
+
+    Args:
+        name: the consumer's name.
+        topic: the topic's name.
+        broker: the broker's name.
+        group: the consumer group.
+        handler: `module:name`, or the function itself.
+        effects: where the handler's effects live.
+        transactional: a unit is one transaction.
+        key: the key's expression; empty when nobody declared one.
+        version: the version's expression.
+        identity: the identity's expressions; empty means the default.
+        format: how bodies are encoded.
+        schema: a type that bodies must be valid for, as declared.
+        strategies: the chain as declared.
+        retry: attempts and pauses.
+        keep: how long dedup records are kept.
+        workers: threads or tasks.
+        in_flight: how many deliveries may be unsettled at once.
+        unit_time: how long a unit should last.
+        batch_limit: the most messages in one unit.
+        soft_limit: after which a unit is given up; None = never.
+        hard_limit: after which the process is; None = never.
+        options: the topic's broker options.
+        origins: the path in the file below which each field was found, by the field's name.
+    """
+
+    name: str
+    topic: str
+    broker: str
+    group: str
+    handler: Any
+    effects: Effects
+    transactional: bool
+    key: str
+    version: str | None
+    identity: tuple[str, ...]
+    format: str
+    schema: Any
+    strategies: tuple[StrategyChoice, ...]
+    retry: RetryPolicy
+    keep: timedelta
+    workers: int
+    in_flight: int
+    unit_time: timedelta
+    batch_limit: int
+    soft_limit: timedelta | None
+    hard_limit: timedelta | None
+    options: dict[str, Any]
+    origins: dict[str, Path]
+
+    @property
+    def kind(self) -> UnitKind:
+        """Which kind of unit it runs."""
+        return UnitKind.TRANSACTIONAL if self.transactional else UnitKind.DIRECT
+
+    def path(self, where: str = "") -> Path:
+        """Return the path in the file of `where`, such as `strategies[0].keep`, relative to this consumer."""
+        steps = parse_where(where)
+        if not steps:
+            return ("consumers", self.name)
+        return (*self.origins.get(str(steps[0]), ("consumers", self.name)), *steps)
+
+
+def parse_where(where: str) -> Path:
+    """Return `strategies[0].keep` as steps."""
+    steps: list[str | int] = []
+    for part in where.replace("[", ".[").split("."):
+        if part.startswith("[") and part.endswith("]") and part[1:-1].isdigit():
+            steps.append(int(part[1:-1]))
+        elif part:
+            steps.append(part)
+    return tuple(steps)
+
+
+class _Sources:
+    """Where a field may stand, the nearest first."""
+
+    def __init__(self, sources: Sequence[tuple[Path, Section | None]]) -> None:
+        self._sources = sources
+        self.origins: dict[str, Path] = {}
+
+    def first(self, *names: str, default: Any = None) -> Any:
+        """Return the nearest value of the field reached by `names` that somebody has set."""
+        for path, section in self._sources:
+            value = _value(section, names)
+            if value is not None:
+                self.origins[names[0].rstrip("_")] = path
+                return value
+        return default
+
+
+def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppModel) -> Settled:
+    """Return what holds for the consumer: what it says itself, else its topic, else the defaults."""
+    sources = _Sources(
+        [
+            (("consumers", name), consumer),
+            (("topics", consumer.topic), topic),
+            (("defaults",), model.defaults),
+        ]
+    )
+    has_database = model.database is not None
+    effects = Effects(sources.first("effects", default="database" if has_database else "external"))
+    transactional = effects is Effects.DATABASE and has_database
+    key = sources.first("key", default=())
+    sources.origins["options"] = ("topics", consumer.topic)
+    return Settled(
+        name=name,
+        topic=consumer.topic,
+        broker=broker,
+        group=consumer.group or f"{model.app}-{name}",
+        handler=consumer.handler,
+        effects=effects,
+        transactional=transactional,
+        key=key[0] if len(key) == 1 else f"[{', '.join(key)}]" if key else "",
+        version=sources.first("version"),
+        identity=sources.first("identity", default=()),
+        format=sources.first("format", default="json"),
+        schema=sources.first("schema_"),
+        strategies=sources.first("strategies", default=()),
+        retry=_retry(sources),
+        keep=sources.first("keep", default=DEFAULT_KEEP),
+        workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),
+        in_flight=sources.first("in_flight", default=DEFAULT_IN_FLIGHT),
+        unit_time=sources.first("unit_time", default=DEFAULT_UNIT_TIME),
+        batch_limit=sources.first("batch", "limit", default=DEFAULT_BATCH_LIMIT),
+        soft_limit=sources.first("limits", "soft"),
+        hard_limit=sources.first("limits", "hard"),
+        options=topic.options,
+        origins=sources.origins,
+    )
+
+
+def _retry(sources: _Sources) -> RetryPolicy:
+    usual = RetryPolicy()
+    return RetryPolicy(
+        attempts=sources.first("retry", "attempts", default=usual.attempts),
+        first=sources.first("retry", "backoff", "first", default=usual.first),
+        factor=sources.first("retry", "backoff", "factor", default=usual.factor),
+        max=sources.first("retry", "backoff", "max", default=usual.max),
+        jitter=sources.first("retry", "backoff", "jitter", default=usual.jitter),
+    )
+
+
+def _value(section: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        section = getattr(section, name, None)
+    return section

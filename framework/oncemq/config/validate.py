@@ -1,0 +1,148 @@
+"""From the tree to the model: every complaint of the validation at its place, in words that say what to write."""
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from oncemq.config.fields import WrongValue, name
+from oncemq.config.foreign_names import answer
+from oncemq.config.model import AppModel
+from oncemq.config.problems import Position, Problems
+from oncemq.config.tree import Fields, Path, Scalar, find, key_position, plain
+
+
+def validate(tree: Fields, problems: Problems) -> AppModel | None:
+    """Return the model, or None when something is wrong; what that is stands in `problems`."""
+    _check_names(tree, problems)
+    details: Sequence[Any] = ()
+    model = None
+    try:
+        model = AppModel.model_validate(plain(tree))
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+    for detail in details:
+        _explain(detail, tree, problems)
+    return model
+
+
+def _check_names(tree: Fields, problems: Problems) -> None:
+    for section in ("brokers", "consumers"):
+        node = tree.fields.get(section)
+        if isinstance(node, Fields):
+            for key in node.fields:
+                _check_name(key, node.key_position(key), problems)
+
+
+def _check_name(key: str, position: Position, problems: Problems) -> None:
+    try:
+        name(key)
+    except WrongValue as error:
+        problems.add(position, str(error), error.advice)
+
+
+def _explain(detail: Mapping[str, Any], tree: Fields, problems: Problems) -> None:
+    path: Path = tuple(detail["loc"])
+    path = tuple("schema" if step == "schema_" else step for step in path)
+    match detail["type"]:
+        case "extra_forbidden":
+            _unknown_key(path, tree, problems)
+        case "missing":
+            _missing(path, tree, problems)
+        case _:
+            _wrong_value(path, detail, tree, problems)
+
+
+def _unknown_key(path: Path, tree: Fields, problems: Problems) -> None:
+    key, owner = str(path[-1]), path[:-1]
+    fields = field_names(model_at(owner))
+    text, advice = unknown_name(key, fields, section_of(owner))
+    problems.add(key_position(tree, path), text, advice)
+
+
+def unknown_name(key: str, known: Sequence[str], section: str) -> tuple[str, str]:
+    """Return what is wrong with an unknown key and what to write: a suggestion, our name for it, or the list."""
+    text = f"unknown name {key[:80]!r}"
+    foreign = answer(key, section)
+    if foreign:
+        return f"there is no {key!r} here", foreign
+    if key == "<<":
+        return "merge keys are refused", "put what consumers share under `defaults:` or their topic"
+    close = get_close_matches(key, known, n=1, cutoff=0.6)
+    if close:
+        return text, f"did you mean {close[0]!r}?"
+    return text, f"known here: {', '.join(sorted(known))}"
+
+
+def _missing(path: Path, tree: Fields, problems: Problems) -> None:
+    field = str(path[-1])
+    owner = path[:-1]
+    position = key_position(tree, owner) if owner else Position(tree.position.file, 1, 1)
+    info = model_at(owner).model_fields[field]
+    example = f"write {field}: {info.examples[0]}" if info.examples else f"write {field}: {info.description}"
+    if field == "brokers":
+        example = 'write brokers: {local: {url: "embedded://"}}'
+    problems.add(position, f"`{field}` is missing", example)
+
+
+def _wrong_value(path: Path, detail: Mapping[str, Any], tree: Fields, problems: Problems) -> None:
+    node, position, reached = find(tree, path)
+    if isinstance(node, Fields) and reached:
+        position = key_position(tree, reached)
+    if isinstance(node, Scalar) and node.source is not None and problems.known_at(position):
+        return  # a variable is missing; that its place is empty follows from it
+    error = detail.get("ctx", {}).get("error")
+    subject = _subject(path)
+    if isinstance(error, WrongValue):
+        text, advice = str(error), error.advice
+    elif detail["type"] == "too_short":
+        text, advice = "is empty", 'write brokers: {local: {url: "embedded://"}}'
+    else:
+        known = ", ".join(field_names(model_at(path)))
+        text, advice = (
+            "should be a mapping",
+            f"write names and values below it, indented; known here: {known}",
+        )
+    if isinstance(node, Scalar) and node.source is not None and len(str(node.value)) > 0:
+        text, advice = _hide(text, node), _hide(advice, node)
+    problems.add(position, f"{subject}: {text}", advice)
+
+
+def _hide(text: str, node: Scalar) -> str:
+    """What a variable holds may be a secret that went to the wrong place; the reference says enough."""
+    return text.replace(repr(str(node.value)), f"{node.source}").replace(str(node.value), f"{node.source}")
+
+
+def _subject(path: Path) -> str:
+    names = [str(step) for step in path if not isinstance(step, int)]
+    return f"`{names[-1]}`" if names else "the file"
+
+
+def section_of(path: Path) -> str:
+    """Return which section of the file `path` lies in, for names that need another answer in each."""
+    names = [str(step) for step in path if not isinstance(step, int)]
+    if "retry" in names:
+        return "retry"
+    return names[0] if names else "app"
+
+
+def field_names(model: type[BaseModel]) -> list[str]:
+    """Return the names as they are written in a file."""
+    return [info.alias or field for field, info in model.model_fields.items()]
+
+
+def model_at(path: Path) -> type[BaseModel]:
+    """Return which part of the model describes the mapping at `path`."""
+    model: type[BaseModel] = AppModel
+    for step in path:
+        info = model.model_fields.get(str(step))
+        below = _models(info.annotation) if info is not None else []
+        model = below[0] if below else model
+    return model
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
