@@ -1,0 +1,5 @@
+"""RabbitMQ through pika: existing or declared queues, fixed-delay retry queues, dead letters, confirmed publishing."""
+
+from oncemq_adapters.rabbitmq.adapter import RabbitMQAdapter
+
+__all__ = ["RabbitMQAdapter"]

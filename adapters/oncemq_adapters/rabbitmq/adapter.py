@@ -1,0 +1,199 @@
+"""The RabbitMQ adapter: which part answers which call of the contract."""
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from threading import Lock
+from typing import Any, ClassVar, Self
+
+from oncemq.adapter import (
+    CONFIRMED,
+    AdapterScope,
+    Capabilities,
+    Confirmed,
+    ConsumerHealth,
+    Dead,
+    DeadLetter,
+    Later,
+    Order,
+    Refused,
+    SettleFailed,
+    Sink,
+    Subscription,
+)
+from oncemq.errors import BrokerError
+from oncemq.facts import ConsumerFacts, Problem
+from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq_adapters.rabbitmq import dead_letters, settlement, topology
+from oncemq_adapters.rabbitmq.address import Address, parse_address
+from oncemq_adapters.rabbitmq.checks import check_consumer
+from oncemq_adapters.rabbitmq.confirms import Publication
+from oncemq_adapters.rabbitmq.consuming import Consuming
+from oncemq_adapters.rabbitmq.copies import dead_copy, delayed_copy, new_message
+from oncemq_adapters.rabbitmq.intake import Token
+from oncemq_adapters.rabbitmq.link import quiet_pika
+from oncemq_adapters.rabbitmq.names import Place, TopicOptions, parse_topic, place_of
+from oncemq_adapters.rabbitmq.publishing import Publisher
+
+
+class RabbitMQAdapter:
+    """One connection that consumes and acknowledges, another that publishes, and short ones to look around."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        delay=True,
+        precise_delay=False,
+        redelivered_flag=True,
+        order=Order.TOPIC,
+        competing=True,
+        lease=False,
+        cumulative_ack=True,
+        browse_dead_letters=True,
+        survives_restart=True,
+    )
+
+    def __init__(self, address: Address, scope: AdapterScope) -> None:
+        self._address = address
+        self._scope = scope
+        self._lock = Lock()
+        self._consuming: Consuming | None = None
+        self._publisher = Publisher(address, f"{scope.app} (publishing)")
+        self._exchanges: set[TopicOptions] = set()
+
+    @classmethod
+    def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
+        """Make one; connects to nothing yet."""
+        quiet_pika()
+        return cls(parse_address(url, options), scope)
+
+    def __repr__(self) -> str:
+        hosts = ", ".join(map(str, self._address.hosts))
+        return f"<RabbitMQAdapter {self._scope.broker!r} at {hosts}>"
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what cannot be safe or cannot work about this consumer on RabbitMQ."""
+        return check_consumer(facts, self._address.queue_type)
+
+    def prepare(self, subscriptions: Sequence[Subscription]) -> None:
+        """Connect once and declare what the subscriptions need."""
+        with self._short_connection() as connection:
+            for subscription in subscriptions:
+                topology.ensure_place(connection, self._place(subscription))
+
+    def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
+        """Declare, subscribe, and return when every subscription is confirmed."""
+        self.prepare(subscriptions)
+        places = [(subscription, self._place(subscription)) for subscription in subscriptions]
+        consuming = Consuming(self._address, f"{self._scope.app} (consuming)", places, sink)
+        with self._lock:
+            self._consuming = consuming
+        consuming.start()
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Have the I/O thread acknowledge these, as few frames as possible."""
+        return settlement.acknowledge(deliveries)
+
+    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+        """Publish each to the group's queue of its delay, then acknowledge it."""
+        username = self._address.username
+
+        def copy(one: Later) -> Callable[[Token], Publication]:
+            return lambda token: delayed_copy(one, token, username)
+
+        return settlement.move([(one.delivery, copy(one)) for one in later], self._send_own)
+
+    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        """Publish each to the group's dead letters, then acknowledge it."""
+        username, now = self._address.username, self._scope.clock.now()
+
+        def copy(one: Dead) -> Callable[[Token], Publication]:
+            return lambda token: dead_copy(one, token, username, now)
+
+        return settlement.move([(one.delivery, copy(one)) for one in dead], self._send_own)
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Requeue deliveries that were never started."""
+        return settlement.give_back(deliveries)
+
+    def publish(
+        self, topic: str, options: Mapping[str, Any], messages: Sequence[OutgoingMessage]
+    ) -> Sequence[Confirmed | Refused]:
+        """Publish to a topic's exchange or queue; a message that no queue takes is refused."""
+        parsed = parse_topic(topic, options, self._address.queue_type)
+        try:
+            self._ensure_exchange(parsed)
+            publications = [self._publication(parsed, message) for message in messages]
+        except BrokerError as error:
+            return [Refused(error) for _ in messages]
+        errors = self._publisher.send(publications, own=False)
+        if any(errors):
+            # The exchange may have been deleted; look again next time.
+            self._exchanges.discard(parsed)
+        return [CONFIRMED if error is None else Refused(error) for error in errors]
+
+    def extend(self, deliveries: Sequence[Delivery], by: timedelta) -> Sequence[SettleFailed]:  # noqa: ARG002
+        """Do nothing: RabbitMQ leases nothing."""
+        return ()
+
+    def pause(self, consumer: str) -> None:
+        """Cancel the broker's subscription; the channel stays for settling."""
+        if self._consuming is not None:
+            self._consuming.pause(consumer)
+
+    def resume(self, consumer: str) -> None:
+        """Subscribe again."""
+        if self._consuming is not None:
+            self._consuming.resume(consumer)
+
+    def health(self) -> Sequence[ConsumerHealth]:
+        """Return whether each consumer is subscribed on a live channel."""
+        return self._consuming.health() if self._consuming is not None else ()
+
+    def dead_letters(self, subscription: Subscription, limit: int) -> Iterator[DeadLetter]:
+        """Yield the group's dead letters, oldest first; nobody else sees them for that short time."""
+        with self._short_connection() as connection:
+            found = dead_letters.browse(connection, self._place(subscription), limit)
+        yield from found
+
+    def replay_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
+        """Send dead letters to the group's queue again."""
+        with self._short_connection() as connection:
+            return dead_letters.replay(
+                connection, self._place(subscription), ids, self._send_own, self._address.username
+            )
+
+    def purge_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
+        """Remove dead letters for ever."""
+        with self._short_connection() as connection:
+            return dead_letters.purge(connection, self._place(subscription), ids)
+
+    def depth(self, subscription: Subscription) -> int | None:
+        """Return how many messages wait in the group's queue, those of its retry queues left out."""
+        with self._short_connection() as connection:
+            return topology.depth_of(connection, self._place(subscription).queue)
+
+    def close(self, *, grace: timedelta) -> None:
+        """Stop consuming, send the last acknowledgements, disconnect."""
+        with self._lock:
+            consuming, self._consuming = self._consuming, None
+        if consuming is not None:
+            consuming.stop(grace)
+        self._publisher.stop(min(grace, timedelta(seconds=2)))
+
+    def _place(self, subscription: Subscription) -> Place:
+        return place_of(subscription, self._address.queue_type)
+
+    def _short_connection(self) -> Any:
+        return topology.connected(self._address, f"{self._scope.app} (administration)")
+
+    def _send_own(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
+        return self._publisher.send(publications, own=True)
+
+    def _ensure_exchange(self, topic: TopicOptions) -> None:
+        if topic not in self._exchanges:
+            with self._short_connection() as connection:
+                topology.ensure_exchange(connection, topic)
+            self._exchanges.add(topic)
+
+    def _publication(self, topic: TopicOptions, message: OutgoingMessage) -> Publication:
+        message_id = message.message_id or uuid.uuid4().hex
+        return new_message(topic, message, self._scope.clock.now(), message_id, self._scope.app)

@@ -1,0 +1,172 @@
+"""Where the broker is and how to log in: from the URL and the broker's options, credentials kept out of every text."""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+import pika
+
+from oncemq.errors import ConfigError
+from oncemq_adapters.rabbitmq.options import OptionReader
+
+PLAIN_PORT = 5672
+TLS_PORT = 5671
+SECOND = timedelta(seconds=1)
+
+TIMES = ("heartbeat", "connect_timeout", "publish_timeout")
+TLS = ("ca", "cert", "key", "verify")
+KNOWN = ("hosts", "username", "password", "queue_type", *TIMES, *TLS)
+QUEUE_TYPES = ("quorum", "classic")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One address of the broker."""
+
+    name: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.name}]:{self.port}" if ":" in self.name else f"{self.name}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Everything needed to connect.
+
+    Args:
+        hosts: tried in turn.
+        virtual_host: decoded.
+        username: shown in errors.
+        password: never shown.
+        tls: None for plain text.
+        heartbeat: a silent broker is noticed after 2 x (heartbeat + 5 s) at the latest.
+        connect_timeout: for each try to connect.
+        publish_timeout: how long a retry, dead letter or published message may wait for its confirmation.
+        queue_type: of the queues that the adapter declares, unless the topic says otherwise.
+    """
+
+    hosts: tuple[Host, ...]
+    virtual_host: str
+    username: str
+    password: str = field(repr=False)
+    tls: ssl.SSLContext | None = field(repr=False)
+    heartbeat: timedelta
+    connect_timeout: timedelta
+    publish_timeout: timedelta
+    queue_type: str
+
+    def parameters(self, host: Host, name: str) -> Any:
+        """Return pika's parameters for one host; `name` is what the broker's operators see."""
+        seconds = self.connect_timeout.total_seconds()
+        heartbeat = round(self.heartbeat.total_seconds())
+        return pika.ConnectionParameters(
+            host=host.name,
+            port=host.port,
+            virtual_host=self.virtual_host,
+            credentials=pika.PlainCredentials(self.username, self.password),
+            ssl_options=pika.SSLOptions(self.tls, host.name) if self.tls else None,
+            heartbeat=heartbeat,
+            socket_timeout=seconds,
+            stack_timeout=seconds * 1.5,
+            connection_attempts=1,
+            client_properties={"connection_name": name, "product": "OnceMQ"},
+            # A vanished machine answers nothing at all: the kernel gives up as early as the heartbeat would.
+            tcp_options={"TCP_USER_TIMEOUT": 2 * heartbeat * 1000},
+        )
+
+
+def parse_address(url: str, options: Mapping[str, Any]) -> Address:
+    """Return the address that URL and options describe; options win.
+
+    Raises:
+        ConfigError: one of them cannot work; the text never holds the URL, which may hold a password.
+    """
+    parts = _split(url)
+    reader = OptionReader({**_query(parts), **options}, KNOWN, "RabbitMQ broker option")
+    secure = parts.scheme == "amqps"
+    if not secure:
+        _refuse_tls_options(reader, options)
+    address = Address(
+        hosts=_hosts(parts, reader),
+        virtual_host=_virtual_host(parts),
+        username=reader.text("username", unquote(parts.username or "guest")) or "",
+        password=reader.text("password", unquote(parts.password or "guest")) or "",
+        tls=_tls(reader) if secure else None,
+        heartbeat=reader.duration("heartbeat", 5 * SECOND, SECOND, 600 * SECOND),
+        connect_timeout=reader.duration("connect_timeout", 5 * SECOND, SECOND / 10, 120 * SECOND),
+        publish_timeout=reader.duration("publish_timeout", 10 * SECOND, SECOND / 10, 600 * SECOND),
+        queue_type=reader.choice("queue_type", "quorum", QUEUE_TYPES),
+    )
+    reader.finish()
+    return address
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - a port that is no number is refused when it is read
+    except ValueError as error:
+        raise ConfigError(
+            ["the RabbitMQ URL has a port or host that is none – write amqp://host:5672/"]
+        ) from error
+    if parts.scheme not in ("amqp", "amqps"):
+        raise ConfigError([f"a RabbitMQ URL starts with amqp:// or amqps://, not {parts.scheme + '://'!r}"])
+    return parts
+
+
+def _query(parts: SplitResult) -> dict[str, Any]:
+    found: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name in TIMES:
+        # AMQP URLs carry bare seconds; our own options never do.
+        if str(found.get(name, "")).isdigit():
+            found[name] += "s"
+    if found.get("verify") in ("true", "false"):
+        found["verify"] = found["verify"] == "true"
+    if "hosts" in found:
+        found["hosts"] = found["hosts"].split(",")
+    return found
+
+
+def _virtual_host(parts: SplitResult) -> str:
+    return unquote(parts.path[1:]) or "/"
+
+
+def _hosts(parts: SplitResult, reader: OptionReader) -> tuple[Host, ...]:
+    default = TLS_PORT if parts.scheme == "amqps" else PLAIN_PORT
+    first = Host(parts.hostname or "localhost", parts.port or default)
+    others = []
+    for text in reader.texts("hosts"):
+        try:
+            other = urlsplit(f"//{text}")
+            others.append(Host(other.hostname or "localhost", other.port or default))
+        except ValueError:
+            reader.complain("hosts", f"{text!r} is not host or host:port")
+    return tuple(dict.fromkeys([first, *others]))
+
+
+def _tls(reader: OptionReader) -> ssl.SSLContext | None:
+    authority, certificate, key = reader.text("ca"), reader.text("cert"), reader.text("key")
+    verify = reader.flag("verify", default=True)
+    if key and not certificate:
+        reader.complain("key", "a key needs its certificate", "add cert:")
+    try:
+        context = ssl.create_default_context(cafile=authority)
+        if certificate:
+            context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        reader.complain("ca" if not certificate else "cert", f"the TLS files cannot be used: {error}")
+        return None
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _refuse_tls_options(reader: OptionReader, options: Mapping[str, Any]) -> None:
+    for name in TLS:
+        if name in options:
+            reader.complain(name, f"option {name!r} is for TLS, but the URL says amqp://", "write amqps://")

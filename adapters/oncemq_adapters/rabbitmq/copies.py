@@ -1,0 +1,55 @@
+"""Where a copy of a message goes: to a queue that holds it back, to the dead letters, to a topic."""
+
+import uuid
+from datetime import datetime
+
+from oncemq.adapter import Dead, Later
+from oncemq.message.envelope import OutgoingMessage
+from oncemq_adapters.rabbitmq.confirms import Publication
+from oncemq_adapters.rabbitmq.dead_letters import DEAD_AT, DEAD_ID
+from oncemq_adapters.rabbitmq.delays import step_of
+from oncemq_adapters.rabbitmq.intake import Token
+from oncemq_adapters.rabbitmq.names import TopicOptions
+from oncemq_adapters.rabbitmq.properties import for_next_hop, for_publishing
+from oncemq_adapters.rabbitmq.topology import holding
+
+
+def delayed_copy(later: Later, token: Token, username: str) -> Publication:
+    """Return the copy that comes back to the group after the delay, or at once if there is none.
+
+    Raises:
+        BrokerRefused: the delay is too long for RabbitMQ.
+    """
+    place = token.intake.place
+    properties = for_next_hop(token.properties, later.headers, username)
+    body = later.delivery.message.body
+    step = step_of(later.delay)
+    if step == 0:
+        return Publication("", place.queue, properties, body)
+    arguments = holding(place.topic.queue_type, step, "", place.queue)
+    return Publication("", place.retry_queue(step), properties, body, arguments)
+
+
+def dead_copy(dead: Dead, token: Token, username: str, now: datetime) -> Publication:
+    """Return the copy that lies in the group's dead-letter queue, under an id of its own."""
+    place = token.intake.place
+    added = {**dead.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
+    properties = for_next_hop(token.properties, added, username)
+    return Publication("", place.dead_queue, properties, dead.delivery.message.body)
+
+
+def new_message(
+    topic: TopicOptions, message: OutgoingMessage, now: datetime, message_id: str, app: str
+) -> Publication:
+    """Return a message for a topic; a delayed one waits in a queue that passes it on.
+
+    Raises:
+        BrokerRefused: the delay is too long for RabbitMQ.
+    """
+    properties = for_publishing(message, now, message_id, app)
+    step = step_of(message.delay) if message.delay is not None else 0
+    if step == 0:
+        return Publication(topic.exchange, topic.routing_key, properties, message.body)
+    queue = f"oncemq.delay.{topic.exchange}.{topic.routing_key}.{step}"
+    arguments = holding(topic.queue_type, step, topic.exchange, topic.routing_key)
+    return Publication("", queue, properties, message.body, arguments)

@@ -1,0 +1,169 @@
+"""One connection kept alive by a thread of its own, for ever, with growing jittered pauses between the tries."""
+
+import logging
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from threading import Event, Lock, Thread
+from typing import Any, Protocol
+
+from pika import SelectConnection
+from pika.adapters.select_connection import IOLoop
+
+from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq_adapters.rabbitmq import faults
+from oncemq_adapters.rabbitmq.address import Address, Host
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 15.0
+
+
+class Listener(Protocol):
+    """What uses the connection; every call comes from the link's own thread."""
+
+    def before_connecting(self) -> None:
+        """Do what must be done first; a BrokerError counts as a failed try."""
+        ...
+
+    def connected(self, connection: Any) -> None:
+        """Use a connection that has just been opened."""
+        ...
+
+    def disconnected(self, error: BrokerError) -> None:
+        """Note that there is no connection; called after each failed try, too."""
+        ...
+
+
+class Link:
+    """Runs pika's own loop in a thread: callbacks cost least there, and only that thread may touch pika.
+
+    Args:
+        address: where to connect.
+        name: shown to the broker's operators.
+        listener: what uses the connection.
+    """
+
+    def __init__(self, address: Address, name: str, listener: Listener) -> None:
+        self._address = address
+        self._name = name
+        self._listener = listener
+        self._lock = Lock()
+        self._loop: Any = None
+        self._connection: Any = None
+        self._stopping = Event()
+        self._thread: Thread | None = None
+        self._turn = 0
+        self._failures = 0
+        self._draw = random.SystemRandom()
+
+    def start(self) -> None:
+        """Start connecting; does nothing the second time."""
+        with self._lock:
+            if self._thread is None and not self._stopping.is_set():
+                self._thread = Thread(target=self._run, name=f"oncemq {self._name}", daemon=True)
+                self._thread.start()
+
+    def post(self, callback: Callable[[], None]) -> bool:
+        """Have the link's thread call `callback` soon; False if there is no loop that could."""
+        with self._lock:
+            if self._loop is None:
+                return False
+            self._loop.add_callback_threadsafe(callback)
+            return True
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call `callback` after `seconds` unless the connection is lost before; from the link's thread only."""
+        if self._loop is not None:
+            self._loop.call_later(seconds, callback)
+
+    def pause_after(self, failures: int) -> float:
+        """Return the seconds to wait after so many failures in a row."""
+        return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10)) * self._draw.uniform(0.5, 1.0))
+
+    def stop(self, timeout: timedelta) -> None:
+        """Close the connection in order, or after `timeout` leave it to the broker to notice."""
+        self._stopping.set()
+        self.post(self._close)
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout.total_seconds())
+            if thread.is_alive():
+                self.post(self._leave)
+                thread.join(1.0)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            error = self._try_hosts()
+            if self._stopping.is_set():
+                return
+            self._listener.disconnected(error)
+            self._stopping.wait(self.pause_after(self._failures))
+            self._failures += 1
+
+    def _try_hosts(self) -> BrokerError:
+        host = self._address.hosts[self._turn % len(self._address.hosts)]
+        self._turn += 1
+        try:
+            self._listener.before_connecting()
+            return self._serve(host)
+        except BrokerError as error:
+            return error
+        except Exception as error:
+            # A defect here must not end the only thread that reconnects.
+            logging.getLogger(__name__).exception("the connection's thread failed, connecting anew")
+            return BrokerUnavailable(f"the connection to RabbitMQ at {host} failed: {error!r}")
+
+    def _serve(self, host: Host) -> BrokerError:
+        ended: list[BrokerError] = []
+        loop = IOLoop()
+
+        def opened(connection: Any) -> None:
+            self._connection = connection
+            self._failures = 0
+            if self._stopping.is_set():
+                self._close()
+            else:
+                self._listener.connected(connection)
+
+        def failed(_: Any, error: BaseException) -> None:
+            ended.append(faults.connecting(error, self._address, host))
+            loop.stop()
+
+        def closed(_: Any, error: BaseException) -> None:
+            ended.append(faults.lost(error, host))
+            loop.stop()
+
+        with self._lock:
+            self._loop = loop
+        try:
+            # The name keeps the connection alive while the loop runs.
+            connection = SelectConnection(
+                self._address.parameters(host, self._name), opened, failed, closed, custom_ioloop=loop
+            )
+            loop.start()
+            del connection
+        finally:
+            self._connection = None
+            with self._lock:
+                self._loop = None
+            loop.close()
+        return ended[0] if ended else BrokerUnavailable(f"the connection to RabbitMQ at {host} was given up")
+
+    def _close(self) -> None:
+        connection = self._connection
+        if connection is not None and connection.is_open:
+            connection.close()
+        elif connection is None or connection.is_closed:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._loop is not None:
+            self._loop.stop()
+
+
+def quiet_pika() -> None:
+    """Let pika's own log lines pass only where somebody has asked for them; ours say the same without tracebacks."""
+    logger = logging.getLogger("pika")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)

@@ -1,0 +1,164 @@
+"""Makes sure that what a group needs exists: declares what is ours, only looks at what is somebody else's."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pika import BlockingConnection
+from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
+
+from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq_adapters.rabbitmq import faults
+from oncemq_adapters.rabbitmq.address import Address
+from oncemq_adapters.rabbitmq.names import DEFAULT_EXCHANGE, DEFAULT_KIND, Place, TopicOptions
+
+UNLIMITED = {"x-delivery-limit": -1}
+"""From RabbitMQ 4 quorum queues drop what was delivered 20 times; attempts are ours to count."""
+
+Arguments = Mapping[str, Any]
+
+
+@contextmanager
+def connected(address: Address, name: str) -> Iterator[Any]:
+    """Lend a short-lived connection of the calling thread's own; tries all hosts.
+
+    Raises:
+        BrokerError: no host could be used; says why the last one could not, or what went wrong inside.
+    """
+    connection = _connect(address, name)
+    try:
+        yield connection
+    except AMQPError as error:
+        raise faults.lost(error) from error
+    finally:
+        with suppress(AMQPError):
+            connection.close()
+
+
+def _connect(address: Address, name: str) -> Any:
+    failure: BrokerError = BrokerUnavailable("no RabbitMQ host is configured")
+    for host in address.hosts:
+        try:
+            return BlockingConnection(address.parameters(host, name))
+        except (AMQPError, OSError) as error:
+            failure = faults.connecting(error, address, host)
+    raise failure
+
+
+def ensure_place(connection: Any, place: Place) -> None:
+    """Declare a group's queue, its binding and its dead-letter queue; look at an existing queue.
+
+    Raises:
+        BrokerRefused: something does not exist, or exists and is declared differently.
+    """
+    topic = place.topic
+    declare(connection, place.dead_queue, _own_queue(topic))
+    if place.is_existing:
+        _look_at_queue(connection, place)
+        return
+    ensure_exchange(connection, topic)
+    declare(connection, place.queue, {**_own_queue(topic), **dead_lettering("", place.dead_queue)})
+    with _explained("queue", place.queue, f"it cannot be bound to {topic.exchange!r}"):
+        connection.channel().queue_bind(place.queue, topic.exchange, topic.routing_key)
+
+
+def ensure_exchange(connection: Any, topic: TopicOptions) -> None:
+    """Make the topic's exchange unless it exists; a declared type that differs is refused."""
+    if not topic.exchange:
+        return
+    if topic.exchange_type is None and _exists(connection, topic.exchange):
+        return
+    kind = topic.exchange_type or DEFAULT_KIND
+    advice = f"write the exchange_type it has at topic {topic.topic!r}, or leave it out to take the exchange as it is"
+    with _explained("exchange", topic.exchange, advice):
+        try:
+            connection.channel().exchange_declare(topic.exchange, kind, durable=True)
+        except ChannelClosed as error:
+            if not _differs_elsewhere(error, "type"):
+                raise
+
+
+def declare(connection: Any, queue: str, arguments: Arguments) -> None:
+    """Declare a durable queue of ours."""
+    wanted = [{**arguments, **UNLIMITED}, arguments] if arguments["x-queue-type"] == "quorum" else [arguments]
+    advice = (
+        "set queue_type to what it is, delete the queue when it is empty, "
+        f"or consume it as it is with queue: {queue}"
+    )
+    with _explained("queue", queue, advice):
+        for variant in wanted:
+            try:
+                connection.channel().queue_declare(queue, durable=True, arguments=variant)
+            except ChannelClosed as error:
+                # Older brokers refuse the limit, and older queues were declared without it.
+                if variant is wanted[-1] or "x-delivery-limit" not in str(error.reply_text):
+                    raise
+            else:
+                return
+
+
+def dead_lettering(exchange: str, routing_key: str) -> Arguments:
+    """Return the arguments that make a queue pass on what it drops or what expires."""
+    return {"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": routing_key}
+
+
+def holding(queue_type: str, milliseconds: int, exchange: str, routing_key: str) -> Arguments:
+    """Return the arguments of a queue that holds each message back for a fixed time, then passes it on."""
+    arguments = {
+        "x-queue-type": queue_type,
+        "x-message-ttl": milliseconds,
+        **dead_lettering(exchange, routing_key),
+    }
+    if queue_type == "quorum":
+        # Passing on is confirmed inside the broker; by default a crash in between loses the message.
+        arguments |= {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+    return arguments
+
+
+def depth_of(connection: Any, queue: str) -> int:
+    """Return how many messages wait in a queue."""
+    with _explained("queue", queue, "start a consumer of the group once, it is made then"):
+        return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
+
+
+def _own_queue(topic: TopicOptions) -> Arguments:
+    return {"x-queue-type": topic.queue_type}
+
+
+def _look_at_queue(connection: Any, place: Place) -> None:
+    advice = (
+        f"topic {place.topic.topic!r} says queue: {place.queue}, which is never declared here – declare it, or "
+        "replace queue: by exchange: and routing_key: to have a queue of the group's own declared and bound"
+    )
+    with _explained("queue", place.queue, advice):
+        connection.channel().queue_declare(place.queue, passive=True)
+
+
+def _exists(connection: Any, exchange: str) -> bool:
+    try:
+        connection.channel().exchange_declare(exchange, passive=True)
+    except ChannelClosed as error:
+        if error.reply_code == faults.MISSING and (
+            exchange == DEFAULT_EXCHANGE or not exchange.startswith("amq.")
+        ):
+            return False
+        raise faults.declaring(
+            error, "exchange", exchange, "names that start with amq. cannot be declared"
+        ) from error
+    return True
+
+
+def _differs_elsewhere(error: ChannelClosed, argument: str) -> bool:
+    found = faults.difference(str(error.reply_text))
+    return error.reply_code == faults.DIFFERENT and found is not None and found[0] != argument
+
+
+@contextmanager
+def _explained(what: str, name: str, advice: str) -> Iterator[None]:
+    try:
+        yield
+    except (ChannelClosed, ConnectionClosed) as error:
+        raise faults.declaring(error, what, name, advice) from error
+
+
+Ensure = Callable[[], None]
