@@ -7,7 +7,7 @@ PREFIX = "oncemq_"
 
 CONSUMER_SIZE = 255
 """Bytes of a ledger scope, `app.consumer`."""
-KEY_SIZE = 1024
+KEY_SIZE = 512
 """Bytes of a key or an identity; consumer and identity together stay below the limit of every index."""
 
 

@@ -40,9 +40,7 @@ class Worker:
     seen_at: datetime
 
 
-def started(  # noqa: PLR0917 - a row's columns
-    connection: Connection, app: str, worker: str, host: str, pid: int, at: datetime
-) -> None:
+def started(connection: Connection, app: str, worker: str, host: str, pid: int, at: datetime) -> None:
     """Note that a process runs from now on."""
     row = {"app": app, "worker": worker, "host": host, "pid": pid, "started_at": at, "seen_at": at}
     upsert(connection, TABLE, row, {name: row[name] for name in ("host", "pid", "started_at", "seen_at")})

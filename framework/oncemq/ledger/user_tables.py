@@ -1,0 +1,183 @@
+"""The user's own tables, named in the configuration: looked up once, refused in words when they cannot serve."""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Column, Connection, MetaData, Table, UniqueConstraint, exc, inspect
+
+from oncemq.registry import did_you_mean
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+Convert = Callable[[Any], Any]
+"""From a message's value to the column's Python value; raises ValueError, with words, when it cannot be one."""
+
+
+class UnfitTable(ValueError):  # noqa: N818 - it names what is wrong, in words for people
+    """A table or column cannot serve as configured; the text says why."""
+
+
+def check_name(name: object, *, qualified: bool = False) -> str:
+    """Return `name` if it may stand in SQL.
+
+    Args:
+        name: what the configuration says.
+        qualified: `schema.table` is allowed, too.
+
+    Raises:
+        UnfitTable: it may not.
+    """
+    parts = name.split(".") if isinstance(name, str) else []
+    if not parts or len(parts) > (2 if qualified else 1) or not all(map(_NAME.fullmatch, parts)):
+        form = "letters, digits and _, not starting with a digit, at most 63"
+        raise UnfitTable(
+            f"{name!r} is not a usable name: {form}{'; a schema may stand before a dot' if qualified else ''}"
+        )
+    return ".".join(parts)
+
+
+def look_up(connection: Connection, metadata: MetaData, name: str) -> Table:
+    """Return the table as the database describes it; looked up once for each MetaData.
+
+    Raises:
+        UnfitTable: there is no such table.
+    """
+    schema, _, table = name.rpartition(".")
+    try:
+        return Table(table, metadata, schema=schema or None, autoload_with=connection, resolve_fks=False)
+    except exc.NoSuchTableError:
+        known = inspect(connection).get_table_names(schema=schema or None)
+        raise UnfitTable(
+            f"there is no table {name!r}{did_you_mean(table, known)}; it must exist before the app starts"
+        ) from None
+
+
+def column_of(table: Table, name: str) -> Column[Any]:
+    """Return a column by its exact name.
+
+    Raises:
+        UnfitTable: there is no such column.
+    """
+    if name not in table.columns:
+        raise UnfitTable(
+            f"table {table.fullname} has no column {name!r}{did_you_mean(name, list(table.columns.keys()))}"
+        )
+    return table.columns[name]
+
+
+def converter(column: Column[Any]) -> Convert:
+    """Return how a message's value becomes this column's.
+
+    Raises:
+        UnfitTable: columns of this type cannot be compared with what messages carry.
+    """
+    try:
+        python_type = column.type.python_type
+    except NotImplementedError:
+        python_type = object
+    convert = _CONVERTERS.get(python_type)
+    if convert is None:
+        raise UnfitTable(
+            f"column {column} has the type {column.type}: keys are text, integers, decimals, UUIDs, dates or times"
+        )
+
+    def checked(value: Any) -> Any:
+        try:
+            return convert(value)
+        except (ValueError, TypeError, InvalidOperation, OverflowError):
+            shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}…"
+            raise ValueError(f"{shown} does not fit column {column} of type {column.type}") from None
+
+    return checked
+
+
+def unique_problem(connection: Connection, table: Table, columns: Sequence[str]) -> str:
+    """Return why no unique constraint makes `columns` unique in `table`; empty when one does."""
+    wanted = set(columns)
+    found = _unique_sets(connection, table)
+    if any(wanted == names for names in found):
+        return ""
+    listed = ", ".join(columns)
+    wider = next((names for names in found if wanted < names), None)
+    if wider is not None:
+        extra = ", ".join(sorted(wider - wanted))
+        return (
+            f"table {table.fullname} is unique over ({', '.join(sorted(wider))}), not over ({listed}): a second copy of "
+            f"a message with another {extra} would be stored as well"
+        )
+    narrower = next((names for names in found if names < wanted), None)
+    if narrower is not None:
+        return (
+            f"table {table.fullname} is unique over ({', '.join(sorted(narrower))}) already: name exactly these columns, "
+            f"or messages that differ in {', '.join(sorted(wanted - narrower))} alone fail instead of being duplicates"
+        )
+    return f"table {table.fullname} has no unique constraint or index over ({listed})"
+
+
+def _unique_sets(connection: Connection, table: Table) -> list[set[str]]:
+    sets = [{column.name for column in table.primary_key}]
+    sets += [
+        {c.name for c in part.columns} for part in table.constraints if isinstance(part, UniqueConstraint)
+    ]
+    for index in inspect(connection).get_indexes(table.name, schema=table.schema):
+        partial = any("where" in name or "length" in name for name, value in _options(index) if value)
+        if index["unique"] and not partial and None not in index["column_names"]:
+            sets.append({str(name) for name in index["column_names"]})
+    return [names for names in sets if names]
+
+
+def _options(index: Any) -> list[tuple[str, Any]]:
+    return list(index.get("dialect_options", {}).items())
+
+
+def _text(value: Any) -> str:
+    if type(value) is int:
+        return str(value)
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError
+    value.encode()
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise TypeError
+    number = int(value)
+    if not -(2**63) <= number < 2**63 or (isinstance(value, str) and str(number) != value):
+        raise ValueError
+    return number
+
+
+def _decimal(value: Any) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        raise TypeError
+    number = Decimal(str(value))
+    if not number.is_finite():
+        raise ValueError
+    return number
+
+
+def _moment(value: Any) -> datetime:
+    return value if isinstance(value, datetime) else datetime.fromisoformat(value)
+
+
+def _date(value: Any) -> date:
+    return value if isinstance(value, date) else date.fromisoformat(value)
+
+
+def _uuid(value: Any) -> UUID:
+    return value if isinstance(value, UUID) else UUID(value)
+
+
+_CONVERTERS: dict[type, Convert] = {
+    str: _text,
+    int: _integer,
+    Decimal: _decimal,
+    datetime: _moment,
+    date: _date,
+    UUID: _uuid,
+}

@@ -1,0 +1,104 @@
+"""Reading a strategy's options: each is taken by name, what is left over is a mistake with a suggestion."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NoReturn
+
+from oncemq.durations import parse_duration
+from oncemq.errors import ConfigError
+from oncemq.facts import Problem
+from oncemq.message.expressions import Expression
+from oncemq.registry import did_you_mean
+from oncemq.strategy import Scope
+
+
+class Options:
+    """The options of one strategy.
+
+    Args:
+        strategy: its registry name, for errors.
+        given: what the configuration says.
+        scope: compiles expressions.
+    """
+
+    def __init__(self, strategy: str, given: Mapping[str, Any], scope: Scope) -> None:
+        self._strategy = strategy
+        self._given = dict(given)
+        self._scope = scope
+
+    def refuse(self, text: str, advice: str = "", *, name: str = "") -> NoReturn:
+        """Raise a ConfigError about this strategy, or about its option `name`."""
+        where = f"{self._strategy}.{name}" if name else self._strategy
+        raise ConfigError([Problem(text, advice, where)])
+
+    def known(self, *names: str) -> None:
+        """Refuse options of any other name."""
+        for name in self._given:
+            if name not in names:
+                self.refuse(f"unknown option {name!r}{did_you_mean(str(name), list(names))}")
+
+    def has(self, name: str) -> bool:
+        """Return whether the option is given."""
+        return self._given.get(name) is not None
+
+    def text(self, name: str) -> str:
+        """Return a text that must be given."""
+        value = self._given.get(name)
+        if not isinstance(value, str) or not value:
+            self.refuse(f"{name} must be a text, not {value!r}", name=name)
+        return value
+
+    def choice(self, name: str, choices: Sequence[str], default: str) -> str:
+        """Return one of `choices`."""
+        value = self._given.get(name, default)
+        if value not in choices:
+            self.refuse(f"{value!r} is not possible here{did_you_mean(str(value), list(choices))}", name=name)
+        return str(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return true or false."""
+        value = self._given.get(name, default)
+        if not isinstance(value, bool):
+            self.refuse(f"{value!r} is neither true nor false", name=name)
+        return value
+
+    def duration(self, name: str) -> timedelta | None:
+        """Return a duration, if it is given."""
+        value = self._given.get(name)
+        if value is None or isinstance(value, timedelta):
+            return value
+        try:
+            return parse_duration(str(value))
+        except ValueError as error:
+            self.refuse(str(error), name=name)
+
+    def names(self, name: str) -> list[str]:
+        """Return a list of at least one text, each once."""
+        value = self._given.get(name)
+        texts = [value] if isinstance(value, str) else value
+        if (
+            not isinstance(texts, list | tuple)
+            or not texts
+            or not all(isinstance(t, str) and t for t in texts)
+        ):
+            self.refuse(f"{name} must be a list of texts, not {value!r}", name=name)
+        twice = next((text for text in texts if list(texts).count(text) > 1), None)
+        if twice is not None:
+            self.refuse(f"{twice!r} stands there twice", name=name)
+        return list(texts)
+
+    def mapping(self, name: str) -> dict[str, Any]:
+        """Return a mapping with at least one entry."""
+        value = self._given.get(name)
+        if not isinstance(value, Mapping) or not value or not all(isinstance(key, str) for key in value):
+            self.refuse(f"{name} must be a mapping, not {value!r}", name=name)
+        return dict(value)
+
+    def expression(self, name: str, text: Any) -> Expression:
+        """Return a compiled expression; `name` is the option that it stands in."""
+        if not isinstance(text, str):
+            self.refuse(f"{text!r} is not an expression", "write one like body.order_id", name=name)
+        try:
+            return self._scope.expression(text)
+        except ValueError as error:
+            self.refuse(str(error), "write one like body.order_id", name=name)
