@@ -1,0 +1,113 @@
+"""The command `inspect`: everything that is known about one business key."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+from sqlalchemy import Connection, select
+
+from oncemq.cli.dead_letters import EVERYTHING, Filter, found_letters, row_of
+from oncemq.cli.opened import app_option, by_broker, chosen_consumers
+from oncemq.cli.output import Output, json_option, warn
+from oncemq.config import load
+from oncemq.errors import BrokerError
+from oncemq.ledger import history, processed, schema, states, suspects
+from oncemq.run.plan import AppPlan, ConsumerPlan
+
+SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "processed": (
+        "applied",
+        {"consumer": "consumer", "identity": "identity", "processed_at": "at", "result": "result"},
+    ),
+    "states": ("states", {"consumer": "consumer", "state": "state", "changed_at": "since"}),
+    "history": (
+        "history",
+        {
+            "consumer": "consumer",
+            "at": "at",
+            "outcome": "outcome",
+            "attempt": "attempt",
+            "identity": "identity",
+            "reason": "reason",
+        },
+    ),
+    "suspects": (
+        "crash suspects",
+        {"consumer": "consumer", "identity": "identity", "crashes": "crashes", "crashed_at": "last at"},
+    ),
+    "dead_letters": (
+        "dead letters",
+        {
+            "consumer": "consumer",
+            "id": "id",
+            "reason": "reason",
+            "attempts": "attempts",
+            "dead_at": "at",
+            "error": "error",
+        },
+    ),
+}
+
+
+@click.command("inspect", short_help="Show everything known about one business key.")
+@click.argument("key")
+@click.option("--consumer", help="Only what concerns this consumer.")
+@json_option
+@app_option
+def inspect(key: str, consumer: str | None, files: Any, *, as_json: bool) -> None:
+    """Show what is known about KEY: what was applied, its state, what happened to its messages, its dead letters."""
+    plan = load(files).plan
+    consumers = chosen_consumers(plan, consumer)
+    output = Output(as_json=as_json)
+    found: dict[str, list[dict[str, Any]]] = _ledger(plan, key, consumers)
+    found["dead_letters"], problems = _letters(plan, key, consumers)
+    output.record({"key": key, **found, "problems": problems})
+    shown_one = False
+    for name, (title, columns) in SECTIONS.items():
+        if found.get(name) and not as_json:
+            output.line(f"{title}:")
+            output.rows(columns, found[name], none="")
+            output.line()
+            shown_one = True
+    if not shown_one:
+        output.line("nothing is known about this key")
+    for problem in problems:
+        warn(problem)
+
+
+def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[str, list[dict[str, Any]]]:
+    if plan.engine is None:
+        return {}
+    schema.ensure(plan.engine)
+    short = {consumer.scope: consumer.name for consumer in consumers}
+    with plan.engine.begin() as connection:
+        found = {
+            "processed": processed.of_key(connection, key),
+            "states": states.of_key(connection, key),
+            "history": [asdict(row) for row in history.of_key(connection, key)],
+            "suspects": _suspects(connection, key),
+        }
+    return {
+        name: [{**row, "consumer": short[str(row["consumer"])]} for row in rows if row["consumer"] in short]
+        for name, rows in found.items()
+    }
+
+
+def _suspects(connection: Connection, key: str) -> list[dict[str, Any]]:
+    rows = select(suspects.TABLE).where(suspects.TABLE.c.key == key)
+    return [dict(row) for row in connection.execute(rows).mappings()]
+
+
+def _letters(
+    plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """A broker that is away does not hide what the database knows."""
+    rows, problems = [], []
+    for broker, mine in by_broker(consumers).items():
+        try:
+            for _adapter, one, letters in found_letters(plan, mine, Filter(key=key), EVERYTHING):
+                rows += [row_of(one.name, letter) for letter in letters]
+        except BrokerError as error:
+            problems.append(f"dead letters on broker {broker} are not known: {error}")
+    return rows, problems

@@ -1,0 +1,124 @@
+"""What commands print: a table on a terminal, plain columns in a pipe, JSON lines for scripts; always safe to show."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TextIO, TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from oncemq.observe.redaction import escape
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+json_option: Callable[[Command], Command] = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, one object per line, for scripts."
+)
+"""The option that every command has which prints data."""
+
+
+class Output:
+    """Where a command's results go.
+
+    Args:
+        as_json: JSON lines instead of text.
+        stream: where to; the process's stdout if None.
+    """
+
+    def __init__(self, *, as_json: bool = False, stream: TextIO | None = None) -> None:
+        self.as_json = as_json
+        self._stream = sys.stdout if stream is None else stream
+
+    def line(self, text: str = "") -> None:
+        """Print one line for people; nothing in JSON."""
+        if not self.as_json:
+            self._stream.write(escape(text) + "\n")
+
+    def block(self, text: str) -> None:
+        """Print several lines for people, each safe to show."""
+        for line in text.split("\n"):
+            self.line(line)
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Print one JSON object; nothing for people."""
+        if self.as_json:
+            self._stream.write(json.dumps(record, default=_jsonable) + "\n")
+
+    def rows(self, columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]], *, none: str) -> int:
+        """Print rows; returns how many there were.
+
+        Args:
+            columns: field names to headings; JSON holds every field of a row, not these alone.
+            rows: one mapping each.
+            none: what people read when there are no rows.
+        """
+        if self.as_json:
+            listed = list(rows)
+            for row in listed:
+                self.record(row)
+            return len(listed)
+        cells = [[shown(row.get(name)) for name in columns] for row in rows]
+        if not cells:
+            self.line(none)
+        elif self._stream.isatty():
+            self._table(list(columns.values()), cells)
+        else:
+            self._plain(list(columns.values()), cells)
+        return len(cells)
+
+    def _table(self, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in headings:
+            table.add_column(heading, overflow="fold")
+        for row in cells:
+            # Text, not str: what stands in square brackets is no markup here.
+            table.add_row(*(Text(cell) for cell in row))
+        Console(file=self._stream).print(table)
+
+    def _plain(self, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+        lines = [[heading.upper() for heading in headings], *cells]
+        widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+        for line in lines:
+            padded = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+            self._stream.write(padded.rstrip() + "\n")
+
+    def progress(self) -> Progress:
+        """Return a progress bar on stderr, which shows itself on a terminal only."""
+        console = Console(file=sys.stderr)
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=self.as_json or not console.is_terminal,
+        )
+
+
+def shown(value: Any) -> str:
+    """Return a value for people, on one line: nothing as `-`, times to the second."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return escape(str(value))
+
+
+def warn(text: str) -> None:
+    """Print one line for people on stderr."""
+    click.echo(escape(text), err=True)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 message` or `2,000 messages`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _jsonable(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,223 @@
+"""The command `publish`: lines of a file become confirmed messages of a topic."""
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, cast
+
+import click
+
+from oncemq.adapter import Adapter, Refused
+from oncemq.cli.opened import app_option, prepared
+from oncemq.cli.output import Output, counted, json_option, warn
+from oncemq.cli.publish_lines import Line, LineReader
+from oncemq.config import load
+from oncemq.config.build import LoadedApp
+from oncemq.config.build_parts import written
+from oncemq.config.model import Topic
+from oncemq.errors import BrokerUnavailable, ConfigError
+from oncemq.message.decoding import make_decoder
+from oncemq.message.reader import Reader
+from oncemq.observe.fields import error_text
+from oncemq.registry import did_you_mean
+
+BATCH = 500
+SHOWN_PROBLEMS = 20
+IN_MEMORY = 64 * 1024 * 1024
+"""Bytes of stdin that are kept in memory while they are checked; more goes to a temporary file."""
+
+EXIT_INCOMPLETE = 1
+
+
+@dataclass(slots=True)
+class Summary:
+    """What became of a file's lines.
+
+    Args:
+        topic: where they went.
+        published: the broker has confirmed so many.
+        refused: lines that the broker did not take, with its reason.
+        bad: how many lines were no messages.
+        unsent: how many were not sent because the broker went away.
+    """
+
+    topic: str
+    published: int = 0
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    bad: int = 0
+    unsent: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every line has become a message."""
+        return not (self.refused or self.bad or self.unsent)
+
+
+@click.command("publish", short_help="Publish JSON lines to a topic.")
+@click.argument("topic")
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-")
+@click.option(
+    "--envelope",
+    is_flag=True,
+    help='Each line is {"body": …, "headers": {…}, "key": "…", "id": "…"}; only body is needed.',
+)
+@click.option("--skip-bad", is_flag=True, help="Publish the good lines although others are bad.")
+@json_option
+@app_option
+def publish(
+    topic: str, file: Path, files: tuple[Path, ...], *, envelope: bool, skip_bad: bool, as_json: bool
+) -> None:
+    """Publish every line of FILE (or stdin, -) to TOPIC.
+
+    Each line is the body of one message. All lines are checked first: they must decode, and key, version and
+    identity of the topic must be found in them. If a line is bad, nothing is published, unless --skip-bad is given.
+
+    Every message has an id; those without one are given a new one each time, so repeat a failed file with
+    --envelope and ids of your own if consumers use `identity: message_id`.
+
+    Exit code 0: the broker has every line. 1: something is bad, refused or unsent; it is listed.
+    """
+    app = load(files)
+    declared = _topic(app, topic)
+    lines = LineReader(topic, declared.format or "json", _reader(app, topic, declared), envelope=envelope)
+    summary = Summary(topic)
+    output = Output(as_json=as_json)
+    began = time.monotonic()
+    with _rereadable(file) as stream:
+        total = _check(lines, stream, _name(file), summary)
+        stream.seek(0)
+        if not summary.bad or skip_bad:
+            good = (line for line in lines.read(stream) if line.message is not None)
+            _publish(app, topic, declared, good, total, summary, output)
+    _report(
+        output, summary, _name(file), time.monotonic() - began, stopped=bool(summary.bad) and not skip_bad
+    )
+    if not summary.complete:
+        sys.exit(EXIT_INCOMPLETE)
+
+
+def _topic(app: LoadedApp, name: str) -> Topic:
+    if name not in app.model.topics:
+        raise ConfigError([f"unknown topic {name!r}{did_you_mean(name, list(app.model.topics))}"])
+    return app.model.topics[name]
+
+
+def _broker(app: LoadedApp, topic: Topic) -> str:
+    return topic.broker or next(iter(app.plan.adapters))
+
+
+def _reader(app: LoadedApp, name: str, topic: Topic) -> Reader | None:
+    if not topic.key:
+        return None
+    key = topic.key[0] if len(topic.key) == 1 else f"[{', '.join(topic.key)}]"
+    return Reader(
+        _broker(app, topic),
+        name,
+        "",
+        key=key,
+        version=topic.version,
+        identity=topic.identity or (),
+        decoder=make_decoder(topic.format or "json"),
+    )
+
+
+@contextmanager
+def _rereadable(file: Path) -> Iterator[IO[bytes]]:
+    """Lend the file for two readings; stdin is copied, because nothing is published before all has been checked."""
+    if str(file) == "-":
+        with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+            copy.seek(0)
+            yield cast("IO[bytes]", copy)
+        return
+    try:
+        stream = file.open("rb")
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be read: {error.strerror}") from error
+    with stream:
+        yield stream
+
+
+def _name(file: Path) -> str:
+    return "stdin" if str(file) == "-" else str(file)
+
+
+def _check(lines: LineReader, stream: IO[bytes], name: str, summary: Summary) -> int:
+    good = 0
+    for line in lines.read(stream):
+        if line.message is not None:
+            good += 1
+            continue
+        summary.bad += 1
+        if summary.bad <= SHOWN_PROBLEMS:
+            warn(f"{name}:{line.number}: {line.problem}")
+    if summary.bad > SHOWN_PROBLEMS:
+        warn(f"… and {counted(summary.bad - SHOWN_PROBLEMS, 'bad line')} more")
+    return good
+
+
+def _publish(
+    app: LoadedApp,
+    name: str,
+    topic: Topic,
+    good: Iterator[Line],
+    total: int,
+    summary: Summary,
+    output: Output,
+) -> None:
+    broker = _broker(app, topic)
+    consumers = [consumer for consumer in app.plan.consumers if consumer.subscription.topic == name]
+    options = written(topic.options)
+    with prepared(app.plan, broker, consumers) as adapter, output.progress() as progress:
+        task = progress.add_task(f"publishing to {name}", total=total)
+        while batch := list(islice(good, BATCH)):
+            away = _send(adapter, name, options, batch, summary)
+            progress.advance(task, len(batch))
+            if away:
+                summary.unsent = sum(1 for _ in good)
+                return
+
+
+def _send(
+    adapter: Adapter, name: str, options: dict[str, Any], batch: Sequence[Line], summary: Summary
+) -> bool:
+    """Publish one batch; returns whether the broker has gone away."""
+    away = False
+    answers = adapter.publish(name, options, [line.message for line in batch if line.message is not None])
+    for line, answer in zip(batch, answers, strict=True):
+        if isinstance(answer, Refused):
+            summary.refused.append((line.number, error_text(answer.error)))
+            away = away or isinstance(answer.error, BrokerUnavailable)
+        else:
+            summary.published += 1
+    return away
+
+
+def _report(output: Output, summary: Summary, name: str, seconds: float, *, stopped: bool) -> None:
+    for number, problem in summary.refused[:SHOWN_PROBLEMS]:
+        warn(f"{name}:{number}: refused: {problem}")
+    if len(summary.refused) > SHOWN_PROBLEMS:
+        warn(f"… and {counted(len(summary.refused) - SHOWN_PROBLEMS, 'refused message')} more")
+    output.record(
+        {
+            "topic": summary.topic,
+            "published": summary.published,
+            "refused": [{"line": number, "error": problem} for number, problem in summary.refused],
+            "bad": summary.bad,
+            "unsent": summary.unsent,
+            "seconds": round(seconds, 3),
+        }
+    )
+    if stopped:
+        output.line(f"nothing published: {counted(summary.bad, 'bad line')}; mend them, or add --skip-bad")
+        return
+    parts = [f"published {counted(summary.published, 'message')} to {summary.topic}"]
+    troubles = {"refused": len(summary.refused), "bad": summary.bad, "unsent": summary.unsent}
+    parts += [f"{count:,} {what}" for what, count in troubles.items() if count]
+    output.line(", ".join(parts))
