@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from threading import Lock
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from oncemq.adapter import (
     CONFIRMED,
@@ -27,6 +27,8 @@ from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.embedded import advice, graves, settlements, takes, topics
 from oncemq_adapters.embedded.custody import Custody
+from oncemq_adapters.embedded.database import Work
+from oncemq_adapters.embedded.faults import StoreGone
 from oncemq_adapters.embedded.properties import microseconds, moment, pack, unpack
 from oncemq_adapters.embedded.receiver import Receiver, microseconds_of
 from oncemq_adapters.embedded.session import Link
@@ -34,6 +36,7 @@ from oncemq_adapters.embedded.settings import Settings, read_settings
 from oncemq_adapters.embedded.settlements import Hold
 from oncemq_adapters.embedded.topics import Stored
 
+T = TypeVar("T")
 _Settling = Callable[[sqlite3.Connection, Sequence[Delivery]], Collection[Hold]]
 _PAGE = 100
 
@@ -222,9 +225,7 @@ class EmbeddedAdapter:
         stored = [self._stored(one) for one, no in zip(messages, refusals, strict=True) if no is None]
         try:
             if stored:
-                self._link.current().database.write(
-                    lambda connection: topics.publish(connection, topic, stored), durable=True
-                )
+                self._write(lambda connection: topics.publish(connection, topic, stored), durable=True)
         except BrokerError as error:
             return [Refused(no or error) for no in refusals]
         self._wake()
@@ -242,7 +243,7 @@ class EmbeddedAdapter:
     def replay_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
         """Send dead letters to the group again, with fresh attempts; one transaction with their removal."""
         group = self._group(subscription)
-        count = self._link.current().database.write(
+        count = self._write(
             lambda connection: graves.replay(connection, subscription.topic, group, ids), durable=True
         )
         self._wake()
@@ -251,12 +252,21 @@ class EmbeddedAdapter:
     def purge_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
         """Remove dead letters for ever."""
         group = self._group(subscription)
-        return self._link.current().database.write(lambda connection: graves.purge(connection, group, ids))
+        return self._write(lambda connection: graves.purge(connection, group, ids))
 
     def depth(self, subscription: Subscription) -> int | None:
         """Return how many messages wait for the group, delayed ones included, those in hands not."""
         group = self._group(subscription)
         return self._link.current().database.read(lambda connection: takes.depth(connection, group))
+
+    def _write(self, work: Work[T], *, durable: bool = False) -> T:
+        session = self._link.current()
+        try:
+            return session.database.write(work, durable=durable)
+        except StoreGone:
+            if self._receiver is not None:  # it makes the new session, and tells the sink of the loss
+                raise
+            return self._link.renew(session).database.write(work, durable=durable)
 
     def _page(self, group: int, after: int, size: int) -> list[graves.Grave]:
         database = self._link.current().database

@@ -107,17 +107,19 @@ class Link:
 
     def renew(self, broken: Session) -> Session:
         """Return a new session in place of a broken one; never makes a file that has gone."""
-        broken.database.close()
         with self._lock:
-            renewed = Session(
+            if self._session is not broken:
+                return self.current()
+            broken.database.close()
+            self._session = Session(
                 self._settings,
                 self._subscriptions,
                 broken.generation + 1,
                 create=False,
                 former=broken.member,
             )
-            self._session, self._generation = renewed, renewed.generation
-            return renewed
+            self._generation = self._session.generation
+            return self._session
 
     def disconnect(self) -> None:
         """End the session, if there is one."""

@@ -6,6 +6,8 @@ from datetime import timedelta
 from threading import Event
 from time import monotonic
 
+import pytest
+
 from oncemq.adapter import Adapter, Confirmed, Later, SettleFailed, Subscription
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, OutgoingMessage
@@ -78,6 +80,11 @@ class Bench:
         answers = self.publisher().publish(topic.name, topic.options, outgoing)
         assert len(answers) == len(messages)
         assert all(isinstance(answer, Confirmed) for answer in answers), answers
+
+    def only_where(self, capability: str) -> None:
+        """Skip the test where the adapter does not claim this capability and nothing can be said instead."""
+        if not getattr(self.harness.capabilities, capability):
+            pytest.skip(f"the adapter claims no {capability}")
 
     def receive(self, member: Member, count: int, consumer: str | None = None) -> list[Delivery]:
         """Return exactly `count` deliveries; more than that is an error at once."""

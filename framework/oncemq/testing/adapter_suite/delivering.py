@@ -97,8 +97,7 @@ class Delivering(SuitePart):
 
     def test_members_of_a_group_share(self, bench: Bench) -> None:
         """Two members get different messages, and together every one exactly once, where sharing is claimed."""
-        if not bench.harness.capabilities.competing:
-            return
+        bench.only_where("competing")
         topic = bench.topic()
         subscription = bench.subscription(topic, in_flight=5)
         members = [bench.open(subscription), bench.open(subscription)]

@@ -152,8 +152,7 @@ class Settling(SuitePart):
 
     def test_given_back_goes_to_another_member(self, bench: Bench) -> None:
         """What a paused member gives back is had by another member of the group."""
-        if not bench.harness.capabilities.competing:
-            return
+        bench.only_where("competing")
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)

@@ -1,0 +1,145 @@
+"""Suite part: a dead letter keeps everything, can be looked at without harm, replayed, and removed."""
+
+from datetime import UTC, datetime, timedelta
+
+from oncemq.adapter import Adapter, Dead, DeadLetter, Subscription
+from oncemq.message import headers as names
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.testing.adapter_suite.base import SuitePart
+from oncemq.testing.adapter_suite.bench import Bench, Member, bodies, later, numbered
+from oncemq.testing.adapter_suite.harness import Topic
+
+
+class DeadLetters(SuitePart):
+    """Dead-letter, list, replay, purge; where browsing is denied, only that the message is out of the way."""
+
+    def _bury(self, bench: Bench, subscription: Subscription, *sent: bytes | OutgoingMessage) -> Member:
+        """Return a member that has dead-lettered these; it receives nothing else."""
+        member = bench.open(subscription)
+        bench.publish(Topic(subscription.topic, subscription.options), *sent)
+        cause = {names.REASON: "rejected", names.ERROR_TEXT: "no such ordér"}
+        dead = [Dead(one, cause) for one in bench.receive(member, len(sent))]
+        bench.settled(member.adapter.dead_letter(dead))
+        return member
+
+    def _listed(self, adapter: Adapter, subscription: Subscription, limit: int = 100) -> list[DeadLetter]:
+        return list(adapter.dead_letters(subscription, limit))
+
+    def test_dead_letter_is_not_delivered_again(self, bench: Bench) -> None:
+        """A dead-lettered message is out of the way, also after reopening."""
+        subscription = bench.subscription(bench.topic())
+        member = self._bury(bench, subscription, b"x")
+        bench.nothing_more(bench.reopen(member, subscription), 0)
+
+    def test_dead_letter_keeps_body_headers_and_cause(self, bench: Bench) -> None:
+        """Original bytes, headers, keys and id lie there together with the added cause and the time."""
+        bench.only_where("browse_dead_letters")
+        subscription = bench.subscription(bench.topic())
+        sent = OutgoingMessage(b"\x00\xffnot json", {"tenant": "a", "empty": ""}, "key-1", "id-1")
+        member = self._bury(bench, subscription, sent)
+        (letter,) = self._listed(member.adapter, subscription)
+        message = letter.message
+        assert (message.body, message.keys, message.message_id) == (sent.body, ("key-1",), "id-1")
+        assert (message.headers["tenant"], message.headers["empty"]) == ("a", "")
+        assert message.headers[names.REASON] == "rejected"
+        assert message.headers[names.ERROR_TEXT] == "no such ordér"
+        assert letter.dead_at is not None
+        assert abs(letter.dead_at - datetime.now(UTC)) < timedelta(seconds=30)
+
+    def test_listing_takes_nothing_away(self, bench: Bench) -> None:
+        """Listing twice gives the same letters with the same ids, oldest first, no more than asked for."""
+        bench.only_where("browse_dead_letters")
+        subscription = bench.subscription(bench.topic())
+        member = self._bury(bench, subscription, *numbered(5))
+        first = self._listed(member.adapter, subscription)
+        assert [one.message.body for one in first] == numbered(5)
+        assert [one.id for one in self._listed(member.adapter, subscription)] == [one.id for one in first]
+        assert len(self._listed(member.adapter, subscription, limit=2)) == 2
+
+    def test_abandoned_listing_takes_nothing_away(self, bench: Bench) -> None:
+        """A listing that is left in the middle leaves every letter in place."""
+        bench.only_where("browse_dead_letters")
+        subscription = bench.subscription(bench.topic())
+        member = self._bury(bench, subscription, *numbered(5))
+        listing = member.adapter.dead_letters(subscription, 100)
+        next(listing)
+        del listing
+        assert len(self._listed(member.adapter, subscription)) == 5
+
+    def test_dead_letters_belong_to_their_group(self, bench: Bench) -> None:
+        """One group does not see another group's dead letters."""
+        bench.only_where("browse_dead_letters")
+        topic = bench.topic()
+        one, two = bench.subscription(topic, "one"), bench.subscription(topic, "two")
+        member = bench.open(one, two)
+        bench.publish(topic, b"x")
+        bench.settled(member.adapter.dead_letter([Dead(bench.receive(member, 1, "one")[0], {})]))
+        assert len(self._listed(member.adapter, one)) == 1
+        assert self._listed(member.adapter, two) == []
+
+    def test_replay_starts_anew(self, bench: Bench) -> None:
+        """A replayed letter comes with its own headers, a fresh attempt and without the cause; it lies there no more."""
+        bench.only_where("browse_dead_letters")
+        topic = bench.topic()
+        subscription = bench.subscription(topic)
+        member = bench.open(subscription)
+        bench.publish(topic, OutgoingMessage(b"\x00x", {"tenant": "a"}, "key-1", "id-1"))
+        bench.settled(member.adapter.retry([later(bench.receive(member, 1)[0], 0.05)]))
+        second = bench.receive(member, 2)[1]
+        bench.settled(member.adapter.dead_letter([Dead(second, {names.REASON: "rejected"})]))
+        (letter,) = self._listed(member.adapter, subscription)
+        assert letter.message.attempt == 2
+        assert member.adapter.replay_dead_letters(subscription, [letter.id]) == 1
+        again = bench.receive(member, 3)[2].message
+        assert (again.body, again.keys, again.message_id) == (b"\x00x", ("key-1",), "id-1")
+        assert again.attempt == 1
+        assert again.headers["tenant"] == "a"
+        assert names.REASON not in again.headers
+        assert self._listed(member.adapter, subscription) == []
+
+    def test_replay_reaches_its_group_alone(self, bench: Bench) -> None:
+        """Replaying a letter of one group does not deliver it to another group of the topic."""
+        bench.only_where("browse_dead_letters")
+        topic = bench.topic()
+        one, two = bench.subscription(topic, "one"), bench.subscription(topic, "two")
+        member = bench.open(one, two)
+        bench.publish(topic, b"x")
+        bench.receive(member, 1, "two")
+        bench.settled(member.adapter.dead_letter([Dead(bench.receive(member, 1, "one")[0], {})]))
+        (letter,) = self._listed(member.adapter, one)
+        member.adapter.replay_dead_letters(one, [letter.id])
+        bench.receive(member, 2, "one")
+        bench.nothing_more(member, 1, "two")
+
+    def test_replay_takes_only_what_was_named(self, bench: Bench) -> None:
+        """Letters that were not named stay; unknown ids count for nothing."""
+        bench.only_where("browse_dead_letters")
+        subscription = bench.subscription(bench.topic())
+        member = self._bury(bench, subscription, *numbered(5))
+        letters = self._listed(member.adapter, subscription)
+        named = [letters[1].id, letters[3].id, "no-such-id"]
+        assert member.adapter.replay_dead_letters(subscription, named) == 2
+        assert sorted(bodies(bench.receive(member, 7)[5:])) == [numbered(5)[1], numbered(5)[3]]
+        left = [one.message.body for one in self._listed(member.adapter, subscription)]
+        assert sorted(left) == [numbered(5)[0], numbered(5)[2], numbered(5)[4]]
+
+    def test_purge_removes_for_ever(self, bench: Bench) -> None:
+        """Purged letters are gone and are not delivered; the others stay."""
+        bench.only_where("browse_dead_letters")
+        subscription = bench.subscription(bench.topic())
+        member = self._bury(bench, subscription, *numbered(3))
+        letters = self._listed(member.adapter, subscription)
+        purged = member.adapter.purge_dead_letters(subscription, [letters[0].id, letters[2].id])
+        assert purged == 2
+        assert [one.message.body for one in self._listed(member.adapter, subscription)] == numbered(3)[1:2]
+        bench.nothing_more(member, 3)
+
+    def test_administration_needs_no_consumer(self, bench: Bench) -> None:
+        """An adapter that is only prepared can list and replay."""
+        bench.only_where("browse_dead_letters")
+        subscription = bench.subscription(bench.topic())
+        member = self._bury(bench, subscription, b"x")
+        desk = bench.prepare(subscription)
+        (letter,) = self._listed(desk, subscription)
+        assert desk.replay_dead_letters(subscription, [letter.id]) == 1
+        assert bench.receive(member, 2)[1].message.body == b"x"

@@ -1,0 +1,179 @@
+"""Suite part: the broker goes away or a connection breaks, and nothing is lost, doubled in settling, or hushed up."""
+
+from collections.abc import Callable
+from threading import Event, Thread
+
+import pytest
+
+from oncemq.adapter import Refused
+from oncemq.errors import DeliveryVoid
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.testing.adapter_suite.base import SuitePart
+from oncemq.testing.adapter_suite.bench import Bench, Member, bodies, later, numbered
+from oncemq.testing.adapter_suite.harness import AdapterHarness
+
+
+def restart(bench: Bench, member: Member) -> None:
+    """Stop the broker until the member says that it is not subscribed, then start it."""
+    bench.harness.stop()
+    bench.eventually(lambda: not bench.subscribed(member), "health to notice the outage")
+    bench.harness.start()
+
+
+def cut(bench: Bench, member: Member) -> None:
+    """Break the connection; returns when the member has noticed."""
+    bench.harness.cut()
+    member.sink.wait_for_loss(bench.harness.patience)
+
+
+FAULTS = pytest.mark.parametrize("fault", [restart, cut])
+Fault = Callable[[Bench, Member], None]
+
+
+class Outages(SuitePart):
+    """Restart of the broker and a cut connection."""
+
+    @FAULTS
+    def test_consuming_resumes(self, bench: Bench, fault: Fault) -> None:
+        """After the fault the member is subscribed again by itself and receives what is published then."""
+        topic = bench.topic()
+        member = bench.open(bench.subscription(topic))
+        assert bench.subscribed(member)
+        fault(bench, member)
+        bench.eventually(lambda: bench.subscribed(member), "the consumer to be subscribed again")
+        fresh = bench.prepare()
+        (answer,) = fresh.publish(topic.name, topic.options, [OutgoingMessage(b"after")])
+        assert not isinstance(answer, Refused), answer.error
+        assert bodies(bench.receive(member, 1)) == [b"after"]
+
+    @FAULTS
+    def test_unsettled_come_back_and_the_old_ones_are_void(self, bench: Bench, fault: Fault) -> None:
+        """The loss is told; old deliveries are void and settle nothing, new ones of a higher generation settle."""
+        topic = bench.topic()
+        subscription = bench.subscription(topic)
+        member = bench.open(subscription)
+        bench.publish(topic, *numbered(10))
+        old = bench.receive(member, 10)
+        fault(bench, member)
+        losses = member.sink.wait_for_loss(bench.harness.patience)
+        assert {one.consumer for one in losses} == {subscription.consumer}
+        new = bench.receive(member, 20)[10:]
+        assert sorted(bodies(new)) == numbered(10)
+        lost = max(one.generation for one in losses)
+        assert all(one.generation <= lost for one in old)
+        assert all(one.generation > lost for one in new)
+        failed = member.adapter.acknowledge(old)
+        assert [type(one.error) for one in failed] == [DeliveryVoid] * 10
+        bench.settled(member.adapter.acknowledge(new[:5]))
+        again = bench.reopen(member, subscription)
+        assert sorted(bodies(bench.receive(again, 5))) == sorted(bodies(new[5:]))
+
+    @FAULTS
+    def test_acknowledged_before_the_fault_is_final(self, bench: Bench, fault: Fault) -> None:
+        """What was acknowledged and answered before the fault does not come back after it."""
+        topic = bench.topic()
+        subscription = bench.subscription(topic)
+        member = bench.open(subscription)
+        bench.publish(topic, *numbered(10))
+        deliveries = bench.receive(member, 10)
+        bench.settled(member.adapter.acknowledge(deliveries[:9]))
+        bench.eventually(lambda: bench.subscribed(member), "the consumer to be subscribed")
+        again = bench.reopen(member, subscription)
+        bench.receive(again, 1)
+        fault(bench, again)
+        assert bodies(bench.receive(again, 2)) == bodies(deliveries[9:]) * 2
+
+    @FAULTS
+    def test_every_consumer_resumes(self, bench: Bench, fault: Fault) -> None:
+        """Two consumers of one adapter are both told of the loss and both receive again."""
+        one, two = bench.topic("one"), bench.topic("two")
+        member = bench.open(bench.subscription(one, "one"), bench.subscription(two, "two"))
+        bench.publish(one, b"1")
+        bench.publish(two, b"2")
+        bench.receive(member, 2)
+        fault(bench, member)
+        bench.receive(member, 2, "one")
+        bench.receive(member, 2, "two")
+        assert {loss.consumer for loss in member.sink.losses()} == {"one", "two"}
+
+    def test_paused_consumer_stays_paused(self, bench: Bench) -> None:
+        """A cut connection does not wake a paused consumer; resume does."""
+        topic = bench.topic()
+        member = bench.open(bench.subscription(topic, "one"))
+        member.adapter.pause("one")
+        bench.publish(topic, b"x")
+        cut(bench, member)
+        bench.nothing_more(member, 0)
+        member.adapter.resume("one")
+        assert bodies(bench.receive(member, 1)) == [b"x"]
+
+    def test_confirmed_survives_a_restart(self, bench: Bench) -> None:
+        """Confirmed messages outlive a restart of the broker, where that is claimed."""
+        bench.only_where("survives_restart")
+        topic = bench.topic()
+        subscription = bench.subscription(topic)
+        bench.close(bench.open(subscription))
+        bench.publish(topic, *numbered(20))
+        bench.harness.stop()
+        bench.harness.start()
+        assert sorted(bodies(bench.receive(bench.open(subscription), 20))) == numbered(20)
+
+    def test_publishing_into_an_outage_is_refused(self, bench: Bench, harness: AdapterHarness) -> None:
+        """While the broker is away nothing is confirmed; afterwards the same publisher works again."""
+        topic = bench.topic()
+        subscription = bench.subscription(topic)
+        bench.close(bench.open(subscription))
+        publisher = bench.publisher()
+        harness.stop()
+        (answer,) = publisher.publish(topic.name, topic.options, [OutgoingMessage(b"lost")])
+        assert isinstance(answer, Refused)
+        harness.start()
+
+        def published() -> bool:
+            (answer,) = publisher.publish(topic.name, topic.options, [OutgoingMessage(b"kept")])
+            return not isinstance(answer, Refused)
+
+        bench.eventually(published, "the publisher to work again")
+        assert b"kept" in bodies(bench.open(subscription).sink.wait_for(1, harness.patience))
+
+    def test_retry_into_an_outage_loses_nothing(self, bench: Bench) -> None:
+        """A retry that cannot be published is reported as failed, and the message comes back."""
+        topic = bench.topic()
+        member = bench.open(bench.subscription(topic))
+        bench.publish(topic, b"x")
+        (delivery,) = bench.receive(member, 1)
+        bench.harness.stop()
+        (failed,) = member.adapter.retry([later(delivery, 0.05)])
+        assert failed.delivery is delivery
+        bench.harness.start()
+        assert bodies(member.sink.wait_for(2, bench.harness.patience)[1:2]) == [b"x"]
+
+    def test_nothing_is_lost_while_messages_flow(self, bench: Bench) -> None:
+        """Two cuts in a stream of acknowledged messages lose none, and nothing is left at the end."""
+        topic = bench.topic()
+        subscription = bench.subscription(topic, in_flight=20)
+        member = bench.open(subscription)
+        done: set[bytes] = set()
+        over = Event()
+
+        def work() -> None:
+            taken = 0
+            while not over.is_set():
+                fresh = member.sink.deliveries()[taken:]
+                taken += len(fresh)
+                failed = {id(one.delivery) for one in member.adapter.acknowledge(fresh)}
+                done.update(one.message.body for one in fresh if id(one) not in failed)
+                over.wait(0.002)
+
+        worker = Thread(target=work)
+        worker.start()
+        try:
+            bench.publish(topic, *numbered(300))
+            for share in (60, 160):
+                bench.eventually(lambda share=share: len(done) >= share, f"{share} of 300")  # type: ignore[misc]
+                bench.harness.cut()
+            bench.eventually(lambda: len(done) == 300, "all 300")
+        finally:
+            over.set()
+            worker.join()
+        bench.nothing_more(bench.reopen(member, subscription), 0)
