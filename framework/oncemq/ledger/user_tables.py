@@ -118,6 +118,11 @@ def unique_problem(connection: Connection, table: Table, columns: Sequence[str])
     return f"table {table.fullname} has no unique constraint or index over ({listed})"
 
 
+def is_unique(connection: Connection, table: Table, column: str) -> bool:
+    """Return whether a value of `column` names at most one row."""
+    return {column} in _unique_sets(connection, table)
+
+
 def _unique_sets(connection: Connection, table: Table) -> list[set[str]]:
     sets = [{column.name for column in table.primary_key}]
     sets += [

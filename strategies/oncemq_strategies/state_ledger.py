@@ -1,0 +1,95 @@
+"""States in the ledger's own table, one row for each consumer and key."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from oncemq.clock import Clock
+from oncemq.errors import InfrastructureError
+from oncemq.facts import Problem
+from oncemq.ledger import states
+from oncemq.ledger.bulk import Bulk, Shape
+from oncemq.ledger.dialects import bulk_for
+from oncemq.unit import Item, Run
+from oncemq.verdict import Verdict
+
+_NONE_YET = ""
+
+
+class _Notes:
+    """What one run knows.
+
+    Attributes:
+        new: keys whose row this run inserted, without a state.
+        current: the state of each key, changes of this run included.
+        changed: what must be written.
+    """
+
+    __slots__ = ("changed", "current", "new")
+
+    def __init__(self, new: set[str]) -> None:
+        self.new = new
+        self.current: dict[str, str | None] = dict.fromkeys(new)
+        self.changed: dict[str, str] = {}
+
+
+class LedgerStates:
+    """The ledger's table `oncemq_states`: rows are inserted first, then locked, so that no key is without a lock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._bulk: Bulk | None = None
+
+    def check(self, wanted: Sequence[str]) -> list[Problem]:  # noqa: ARG002 - our own table takes any state
+        """Return nothing: `tables create` makes what is needed."""
+        return []
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Lock the row of every key and read its state."""
+        keys = sorted({item.key for item in items})
+        bulk = self._statements(run.connection)
+        rows = [(key, _NONE_YET) for key in keys]
+        notes = run.notes[self] = _Notes(
+            bulk.insert_new(run.connection, run.consumer, rows, self._clock.now())
+        )
+        old = [key for key in keys if key not in notes.new]
+        if not old:
+            return
+        for key, (state,) in bulk.read(run.connection, run.consumer, old, lock=True).items():
+            notes.current[key] = state or None
+        if len(notes.current) < len(keys):
+            raise InfrastructureError(f"{run.consumer}: a state was purged between two statements; run again")
+
+    def current(self, run: Run, item: Item) -> str | Verdict | None:
+        """Return the state of the item's entity; None = it has none yet."""
+        notes: _Notes = run.notes[self]
+        return notes.current[item.key]
+
+    def change(self, run: Run, item: Item, state: str) -> None:
+        """Remember the new state; the key's next item sees it."""
+        notes: _Notes = run.notes[self]
+        notes.current[item.key] = notes.changed[item.key] = state
+
+    def save(self, run: Run) -> None:
+        """Write what changed; delete the rows that were inserted for nothing."""
+        notes: _Notes = run.notes[self]
+        bulk = self._statements(run.connection)
+        if notes.changed:
+            bulk.update(run.connection, run.consumer, sorted(notes.changed.items()), self._clock.now())
+        unused = sorted(notes.new.difference(notes.changed))
+        if unused:
+            bulk.delete(run.connection, run.consumer, unused)
+
+    def _statements(self, connection: Connection) -> Bulk:
+        if self._bulk is None:
+            shape = Shape(
+                states.TABLE,
+                "key",
+                "changed_at",
+                inserted=("state",),
+                updated=("state",),
+                read=("state",),
+                touches=True,
+            )
+            self._bulk = bulk_for(connection.dialect, shape)
+        return self._bulk

@@ -1,0 +1,177 @@
+"""`state_machine`: a message asks to move an entity to a state; whether it may depends on the state it is in."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, Self
+
+from sqlalchemy import MetaData, Table
+
+from oncemq.facts import ConsumerFacts, Effects, Problem
+from oncemq.ledger import locked_rows, states
+from oncemq.ledger.tables import attach
+from oncemq.ledger.user_tables import UnfitTable, check_name
+from oncemq.message.expressions import Expression
+from oncemq.strategy import Scope, Strategy, Traits
+from oncemq.unit import Item, Run
+from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
+from oncemq_strategies.options import Options
+from oncemq_strategies.state_entity import Entity, EntityStates
+from oncemq_strategies.state_ledger import LedgerStates
+from oncemq_strategies.state_rules import OrderedStates, Rules, Step, Transitions
+
+
+class _Store(Protocol):
+    """Where an entity's state stands."""
+
+    def check(self, wanted: Sequence[str]) -> list[Problem]: ...
+    def load(self, run: Run, items: Sequence[Item]) -> None: ...
+    def current(self, run: Run, item: Item) -> str | Verdict | None: ...
+    def change(self, run: Run, item: Item, state: str) -> None: ...
+    def save(self, run: Run) -> None: ...
+
+
+class StateMachine(Strategy):
+    """The same state again is a Duplicate, a state that lies behind is Stale, the next one runs.
+
+    Options:
+
+    - `to: body.status`: the state that a message asks for.
+    - `states: [created, paid, shipped]`: in order; or
+    - `transitions: {created: [paid, cancelled], paid: [shipped]}`: what may follow each state. An entity begins with
+      the states in `initial: [created]`; without it, with those that follow no other.
+    - `early:` for a state that is further ahead than the next one: `run` (default of `states`: skip ahead),
+      `retry` (default of `transitions`) or `reject`.
+    - `entity: {table: rides, key: ride_id, state: status}`: the state stands in the user's table. `missing: run`
+      (default), `retry` or `reject` says what a message for a missing row does; with `run` its handler
+      creates the row. The strategy writes the column after the handler.
+    """
+
+    traits: ClassVar[Traits] = Traits(decides=True)
+
+    def __init__(self, wanted: Expression, rules: Rules, store: _Store, early: str) -> None:
+        self._wanted = wanted
+        self._rules = rules
+        self._store = store
+        self._early = early
+
+    @classmethod
+    def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
+        """Make one from its options."""
+        given = Options("state_machine", options, scope)
+        given.known("to", "states", "transitions", "initial", "early", "entity")
+        wanted = given.expression("to", given.text("to"))
+        rules = _rules(given)
+        if options.get("early") == "park":
+            given.refuse(
+                "`early: park` is not available yet",
+                "write `early: retry`, which tries again after a pause, or `early: run`, which skips ahead",
+                name="early",
+            )
+        default = "run" if isinstance(rules, OrderedStates) else "retry"
+        early = given.choice("early", ["run", "retry", "reject"], default)
+        return cls(wanted, rules, _store(given, scope), early)
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what cannot be safe."""
+        if facts.effects is Effects.EXTERNAL:
+            yield Problem(
+                "state_machine protects what is in the handler's database transaction; effects outside are not",
+                "use two_phase or redis_flag for `effects: external`",
+                "strategies",
+            )
+        elif not facts.dialect:
+            yield Problem("state_machine needs a database", "give the app a `database`", "strategies")
+        yield from self._store.check(self._rules.states)
+
+    def tables(self, metadata: MetaData) -> Sequence[Table]:
+        """Return the tables of states and of mutexes."""
+        return (attach(states.TABLE, metadata), attach(locked_rows.TABLE, metadata))
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Lock and read the state of every key."""
+        run.notes[self] = {}
+        self._store.load(run, items)
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Compare where the entity is with where the message wants it."""
+        wanted = self._wanted(item.delivery.message, item.payload)
+        if not isinstance(wanted, str):
+            return reject(f"`to` found {wanted!r} in the message of key {item.key!r}: a state is text")
+        current = self._store.current(run, item)
+        if isinstance(current, Verdict):
+            return current
+        try:
+            step = self._rules.step(current, wanted)
+        except LookupError as error:
+            return reject(f"key {item.key!r}: {error.args[0]}")
+        if step is Step.NEXT or (step is Step.EARLY and self._early == "run"):
+            run.notes[self][item] = wanted  # the handler may change the payload
+            return PROCEED
+        return DUPLICATE if step is Step.SAME else self._refuse(step, current, wanted)
+
+    def record(self, run: Run, item: Item) -> None:
+        """Let the key's next item see the state that this one reached."""
+        if item.verdict is PROCEED:
+            self._store.change(run, item, run.notes[self][item])
+
+    def save(self, run: Run) -> None:
+        """Write the states."""
+        self._store.save(run)
+
+    def _refuse(self, step: Step, current: str | None, wanted: str) -> Verdict:
+        if step is Step.LATE:
+            return stale(f"{wanted} came late: the state is {current}")
+        if step is Step.IMPOSSIBLE:
+            return reject(f"no way leads from {current or 'the beginning'} to {wanted}")
+        why = f"{wanted} came early: the state is {current or 'none yet'}"
+        return retry(why) if self._early == "retry" else reject(why)
+
+
+def _rules(given: Options) -> Rules:
+    if given.has("states") == given.has("transitions"):
+        given.refuse(
+            "say either `states` in their order, or `transitions`", "states: [created, paid, shipped]"
+        )
+    if given.has("states"):
+        if given.has("initial"):
+            given.refuse("an ordered list begins with its first state", "leave `initial` out", name="initial")
+        return OrderedStates(given.names("states"))
+    followers: dict[str, list[str]] = {}
+    for state, targets in given.mapping("transitions").items():
+        listed = [targets] if isinstance(targets, str) else targets or []
+        if not isinstance(listed, list) or not all(isinstance(target, str) for target in listed):
+            given.refuse(
+                f"{state!r} must list the states that may follow, not {targets!r}", name="transitions"
+            )
+        followers[state] = listed
+    targets_of_others = {
+        target for state, listed in followers.items() for target in listed if target != state
+    }
+    initial = (
+        given.names("initial")
+        if given.has("initial")
+        else [s for s in followers if s not in targets_of_others]
+    )
+    if not initial:
+        given.refuse(
+            "every state follows another, so it is not clear where an entity begins",
+            "add `initial: [created]`",
+            name="initial",
+        )
+    return Transitions(followers, initial)
+
+
+def _store(given: Options, scope: Scope) -> _Store:
+    if not given.has("entity"):
+        return LedgerStates(scope.clock)
+    inner = Options("state_machine.entity", given.mapping("entity"), scope)
+    inner.known("table", "key", "state", "missing")
+    try:
+        entity = Entity(
+            table=check_name(inner.text("table"), qualified=True),
+            key=check_name(inner.text("key")),
+            state=check_name(inner.text("state")),
+            missing=inner.choice("missing", ["run", "retry", "reject"], "run"),
+        )
+    except UnfitTable as error:
+        inner.refuse(str(error))
+    return EntityStates(scope, entity)

@@ -1,0 +1,104 @@
+"""Which state may follow which: two ways to say it, one question to ask."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from oncemq.registry import did_you_mean
+
+V = TypeVar("V")
+
+
+class Step(StrEnum):
+    """What a wanted state is, seen from the current one."""
+
+    NEXT = "next"
+    SAME = "same"
+    LATE = "late"
+    EARLY = "early"
+    IMPOSSIBLE = "impossible"
+
+
+class Rules(Protocol):
+    """The states and their order."""
+
+    @property
+    def states(self) -> Sequence[str]:
+        """Every state there is."""
+        ...
+
+    def step(self, current: str | None, wanted: str) -> Step:
+        """Return what going from `current` to `wanted` would be; None = the entity has no state yet.
+
+        Raises:
+            LookupError: one of them is no state; with words for people.
+        """
+        ...
+
+
+class OrderedStates:
+    """States that follow each other in one line, such as created, paid, shipped."""
+
+    def __init__(self, states: Sequence[str]) -> None:
+        self.states = tuple(states)
+        self._places: dict[str | None, int] = {state: place for place, state in enumerate(states)}
+        self._places[None] = -1
+
+    def step(self, current: str | None, wanted: str) -> Step:
+        """See Rules; everything behind the next state is early."""
+        here, there = _find(self._places, current, wanted)
+        if there == here:
+            return Step.SAME
+        if there < here:
+            return Step.LATE
+        return Step.NEXT if there == here + 1 else Step.EARLY
+
+
+class Transitions:
+    """States that branch: which may follow each is listed.
+
+    Args:
+        followers: for each state those that may follow it; states without followers may be left out.
+        initial: those that an entity may begin with.
+    """
+
+    def __init__(self, followers: Mapping[str, Sequence[str]], initial: Sequence[str]) -> None:
+        targets = [target for listed in followers.values() for target in listed]
+        self.states = tuple(dict.fromkeys([*initial, *followers, *targets]))
+        nodes: dict[str | None, Sequence[str]] = {state: followers.get(state, ()) for state in self.states}
+        nodes[None] = initial
+        self._followers = {state: frozenset(listed) for state, listed in nodes.items()}
+        self._reachable = {state: _reachable(state, self._followers) for state in nodes}
+
+    def step(self, current: str | None, wanted: str) -> Step:
+        """See Rules; what can only be reached over other states is early, from where we could have come is late."""
+        followers, _ = _find(self._followers, current, wanted)
+        if wanted in followers:
+            return Step.NEXT
+        if wanted == current:
+            return Step.SAME
+        if wanted in self._reachable[current]:
+            return Step.EARLY
+        return Step.LATE if current in self._reachable[wanted] else Step.IMPOSSIBLE
+
+
+def _reachable(state: str | None, followers: Mapping[str | None, frozenset[str]]) -> frozenset[str | None]:
+    found: set[str | None] = set()
+    todo: list[str | None] = [state]
+    while todo:
+        new = followers[todo.pop()] - found
+        found |= new
+        todo += new
+    return frozenset(found)
+
+
+def _find(known: Mapping[str | None, V], current: str | None, wanted: str) -> tuple[V, V]:
+    try:
+        return known[current], known[wanted]
+    except KeyError:
+        states = [state for state in known if state is not None]
+        if wanted not in known:
+            raise LookupError(f"unknown state {wanted!r}{did_you_mean(wanted, states)}") from None
+        raise LookupError(
+            f"the entity is in state {current!r}, which this consumer does not list{did_you_mean(str(current), states)}"
+        ) from None
