@@ -88,7 +88,7 @@ class Envelope(_EnvelopeFields):
 class _OpenEnvelope(_EnvelopeFields):
     __slots__ = ()
 
-    def __init__(  # noqa: PLR0917 - once per message, and keywords would cost more than the fields
+    def __init__(
         self,
         broker: str,
         topic: str,
@@ -111,7 +111,7 @@ class _OpenEnvelope(_EnvelopeFields):
         self.published_at = message.published_at
 
 
-def make_envelope(  # noqa: PLR0917 - once per message
+def make_envelope(
     broker: str, topic: str, group: str, key: str, version: int | None, identity: str, message: Message
 ) -> Envelope:
     """Return the envelope of `message`; four times as fast as the constructor, which guards every field."""
