@@ -1,0 +1,109 @@
+"""Deleting what is old: a bounded batch in a transaction of its own, around the rows that somebody holds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    and_,
+    any_,
+    delete,
+    func,
+    literal_column,
+    select,
+)
+
+from oncemq.ledger import history, locked_rows, processed, states, suspects
+from oncemq.ledger.text import MYSQL_NAMES
+
+BATCH = 1000
+"""Rows in one transaction: about 10 ms, so that on SQLite no unit waits long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """A table whose rows grow old.
+
+    Args:
+        table: the table.
+        moment: the column that says when a row came to be; there is an index for it.
+        scope: the column that says whose it is.
+    """
+
+    table: Table
+    moment: str
+    scope: str = "consumer"
+
+
+PROCESSED = Aged(processed.TABLE, "processed_at")
+HISTORY = Aged(history.TABLE, "at")
+SUSPECTS = Aged(suspects.TABLE, "crashed_at")
+STATES = Aged(states.TABLE, "changed_at")
+LOCKED_ROWS = Aged(locked_rows.TABLE, "locked_at", "scope")
+
+
+def purge(
+    engine: Engine, aged: Aged, before: datetime, *, scope: str | None = None, limit: int = BATCH
+) -> int:
+    """Delete the oldest rows from before a moment, at most `limit`; returns how many.
+
+    Rows that a transaction holds are left for the next time, so consumers are never waited for; where the
+    database cannot skip them (MariaDB before 10.6), the lock time-out bounds the wait.
+
+    Args:
+        engine: the app's database.
+        aged: what to delete from.
+        before: aware.
+        scope: only of this consumer; None = of all.
+        limit: rows in this transaction.
+    """
+    old: ColumnElement[bool] = aged.table.c[aged.moment] < before
+    if scope is not None:
+        old = and_(aged.table.c[aged.scope] == scope, old)
+    with engine.begin() as connection:
+        if connection.dialect.name in MYSQL_NAMES:
+            return _by_key(connection, aged, old, limit)
+        return _by_place(connection, aged, old, limit)
+
+
+def _by_place(connection: Connection, aged: Aged, old: ColumnElement[bool], limit: int) -> int:
+    """Delete by the row's physical place, in one statement."""
+    postgresql = connection.dialect.name == "postgresql"
+    place: ColumnElement[Any] = literal_column("ctid" if postgresql else "rowid")
+    oldest = select(place).select_from(aged.table).where(old).order_by(aged.table.c[aged.moment]).limit(limit)
+    if postgresql:
+        chosen = place == any_(func.array(oldest.with_for_update(skip_locked=True).scalar_subquery()))
+    else:
+        chosen = place.in_(oldest)
+    return connection.execute(delete(aged.table).where(chosen)).rowcount
+
+
+def _by_key(connection: Connection, aged: Aged, old: ColumnElement[bool], limit: int) -> int:
+    """Lock the oldest rows, then delete them by primary key: MySQL cannot do both in one statement."""
+    *leading, last = aged.table.primary_key.columns
+    oldest = select(*leading, last).where(old).order_by(aged.table.c[aged.moment]).limit(limit)
+    if _can_skip(connection):
+        oldest = oldest.with_for_update(skip_locked=True)
+    rows = sorted(map(tuple, connection.execute(oldest)))
+    deleted = 0
+    for head, group in groupby(rows, key=lambda row: row[:-1]):
+        ours = _equals(leading, head)
+        found = last.in_([row[-1] for row in group])
+        deleted += connection.execute(delete(aged.table).where(*ours, found)).rowcount
+    return deleted
+
+
+def _equals(columns: Sequence[Column[Any]], values: Sequence[Any]) -> list[ColumnElement[bool]]:
+    return [column == value for column, value in zip(columns, values, strict=True)]
+
+
+def _can_skip(connection: Connection) -> bool:
+    since = (10, 6) if getattr(connection.dialect, "is_mariadb", False) else (8, 0, 1)
+    return tuple(connection.dialect.server_version_info or ())[:3] >= since
