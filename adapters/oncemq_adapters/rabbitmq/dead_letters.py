@@ -5,17 +5,22 @@ Looking takes messages without acknowledging them; closing the channel puts them
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 from oncemq.adapter import DeadLetter
 from oncemq.message import headers as names
+from oncemq.message.envelope import Message
 from oncemq_adapters.rabbitmq.confirms import Publication
 from oncemq_adapters.rabbitmq.names import Place
 from oncemq_adapters.rabbitmq.properties import as_text, for_replay, read_message
 
 DEAD_ID = f"{names.PREFIX}dead-id"
 DEAD_AT = f"{names.PREFIX}dead-at"
+BACK_TRIES = 100
+BACK_PAUSE = 0.02
+"""Seconds; 2 s in all for what was looked at to lie in the queue again."""
 
 Publish = Callable[[Sequence[Publication]], Sequence[Exception | None]]
 
@@ -23,9 +28,11 @@ Publish = Callable[[Sequence[Publication]], Sequence[Exception | None]]
 def browse(connection: Any, place: Place, limit: int) -> list[DeadLetter]:
     """Return up to `limit` dead letters, oldest first; all of them stay."""
     found = []
-    with connection.channel() as channel:
-        for _, properties, body in _walk(channel, place.dead_queue, limit):
-            message = read_message(place.topic.topic, body, properties, redelivered=False)
+    with _Look(connection, place.dead_queue, limit) as look:
+        for _, properties, body in look:
+            message = _with_reason(
+                read_message(place.topic.topic, body, properties, redelivered=False), properties
+            )
             found.append(DeadLetter(_id_of(properties, body), message, _dead_at(message.headers)))
     return found
 
@@ -36,45 +43,86 @@ def replay(connection: Any, place: Place, ids: Sequence[str], publish: Publish, 
     Raises:
         BrokerError: one could not be sent; it stays, as do those after it.
     """
-    wanted, done = set(ids), 0
-    with connection.channel() as channel:
-        for tag, properties, body in _walk(channel, place.dead_queue):
-            if (found := _id_of(properties, body)) not in wanted:
-                continue
-            fresh = Publication("", place.queue, for_replay(properties, username), body)
-            error = publish([fresh])[0]
-            if error is not None:
-                raise error
-            channel.basic_ack(tag)
-            done += 1
-            wanted.discard(found)
-            if not wanted:
-                break
-    return done
+
+    def send(properties: Any, body: bytes) -> None:
+        copy = Publication("", place.queue, for_replay(properties, username), body)
+        error = publish([copy])[0]
+        if error is not None:
+            raise error
+
+    return _take(connection, place, ids, send)
 
 
 def purge(connection: Any, place: Place, ids: Sequence[str]) -> int:
     """Remove dead letters for ever; return how many."""
-    wanted, done = set(ids), 0
-    with connection.channel() as channel:
-        for tag, properties, body in _walk(channel, place.dead_queue):
-            if (found := _id_of(properties, body)) in wanted:
-                channel.basic_ack(tag)
-                done += 1
-                wanted.discard(found)
+    return _take(connection, place, ids, lambda *_: None)
+
+
+def _take(connection: Any, place: Place, ids: Sequence[str], use: Callable[[Any, bytes], None]) -> int:
+    """Remove the wanted ones, each after it has been used."""
+    wanted = set(ids)
+    with _Look(connection, place.dead_queue) as look:
+        for tag, properties, body in look:
             if not wanted:
                 break
-    return done
+            if (found := _id_of(properties, body)) in wanted:
+                use(properties, body)
+                look.remove(tag)
+                wanted.discard(found)
+    return look.removed
 
 
-def _walk(channel: Any, queue: str, limit: int | None = None) -> Iterator[tuple[int, Any, bytes]]:
-    """Yield tag, properties and body of what lies in a queue now; what arrives meanwhile is left out."""
-    waiting = channel.queue_declare(queue, passive=True).method.message_count
-    for _ in range(waiting if limit is None else min(waiting, limit)):
-        method, properties, body = channel.basic_get(queue)
-        if method is None:
-            return
-        yield method.delivery_tag, properties, body
+class _Look:
+    """Yields tag, properties and body of what lies in a queue now, and gives back what was not removed.
+
+    Args:
+        connection: pika's, of the calling thread.
+        queue: what to look into.
+        limit: how many at most; None = all that lie there at the start.
+    """
+
+    def __init__(self, connection: Any, queue: str, limit: int | None = None) -> None:
+        self.removed = 0
+        self._connection = connection
+        self._channel = connection.channel()
+        self._queue = queue
+        self._waiting = self._count()
+        self._most = self._waiting if limit is None else min(self._waiting, limit)
+        self._last = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._last:
+            self._channel.basic_nack(self._last, multiple=True, requeue=True)
+            self._wait_until_back()
+        self._channel.close()
+
+    def __iter__(self) -> Iterator[tuple[int, Any, bytes]]:
+        for _ in range(self._most):
+            method, properties, body = self._channel.basic_get(self._queue)
+            if method is None:
+                return
+            self._last = method.delivery_tag
+            yield self._last, properties, body
+
+    def remove(self, tag: int) -> None:
+        """Take one out for ever."""
+        self._channel.basic_ack(tag)
+        self.removed += 1
+        if tag == self._last:
+            self._last = tag - 1
+
+    def _count(self) -> int:
+        return int(self._channel.queue_declare(self._queue, passive=True).method.message_count)
+
+    def _wait_until_back(self) -> None:
+        """Requeueing is not answered; whoever looks next would find the queue empty."""
+        for _ in range(BACK_TRIES):
+            if self._count() >= self._waiting - self.removed:
+                return
+            self._connection.sleep(BACK_PAUSE)
 
 
 def _id_of(properties: Any, body: bytes) -> str:
@@ -90,3 +138,11 @@ def _id_of(properties: Any, body: bytes) -> str:
 
 def _dead_at(headers: Any) -> datetime | None:
     return names.time_of(headers, DEAD_AT) or names.time_of(headers, names.LAST_FAILED_AT)
+
+
+def _with_reason(message: Message, properties: Any) -> Message:
+    """Say the broker's reason where it was the broker that put the message here."""
+    cause = (properties.headers or {}).get("x-first-death-reason")
+    if names.REASON in message.headers or cause is None:
+        return message
+    return replace(message, headers={**message.headers, names.REASON: f"rabbitmq-{as_text(cause)}"})

@@ -1,6 +1,6 @@
 """Makes sure that what a group needs exists: declares what is ours, only looks at what is somebody else's."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -10,10 +10,7 @@ from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq import faults
 from oncemq_adapters.rabbitmq.address import Address
-from oncemq_adapters.rabbitmq.names import DEFAULT_EXCHANGE, DEFAULT_KIND, Place, TopicOptions
-
-UNLIMITED = {"x-delivery-limit": -1}
-"""From RabbitMQ 4 quorum queues drop what was delivered 20 times; attempts are ours to count."""
+from oncemq_adapters.rabbitmq.names import DEFAULT_KIND, Place, TopicOptions
 
 Arguments = Mapping[str, Any]
 
@@ -52,12 +49,15 @@ def ensure_place(connection: Any, place: Place) -> None:
         BrokerRefused: something does not exist, or exists and is declared differently.
     """
     topic = place.topic
-    declare(connection, place.dead_queue, _own_queue(topic))
+    # Quorum queues count every look as a delivery, change the order, and drop what was looked at too often.
+    declare(connection, place.dead_queue, {"x-queue-type": "classic"})
     if place.is_existing:
         _look_at_queue(connection, place)
         return
     ensure_exchange(connection, topic)
-    declare(connection, place.queue, {**_own_queue(topic), **dead_lettering("", place.dead_queue)})
+    # From RabbitMQ 4 a quorum queue drops what was delivered 20 times, unless it has somewhere to put it.
+    arguments = {"x-queue-type": topic.queue_type, **dead_lettering("", place.dead_queue)}
+    declare(connection, place.queue, arguments)
     with _explained("queue", place.queue, f"it cannot be bound to {topic.exchange!r}"):
         connection.channel().queue_bind(place.queue, topic.exchange, topic.routing_key)
 
@@ -80,21 +80,12 @@ def ensure_exchange(connection: Any, topic: TopicOptions) -> None:
 
 def declare(connection: Any, queue: str, arguments: Arguments) -> None:
     """Declare a durable queue of ours."""
-    wanted = [{**arguments, **UNLIMITED}, arguments] if arguments["x-queue-type"] == "quorum" else [arguments]
     advice = (
         "set queue_type to what it is, delete the queue when it is empty, "
         f"or consume it as it is with queue: {queue}"
     )
     with _explained("queue", queue, advice):
-        for variant in wanted:
-            try:
-                connection.channel().queue_declare(queue, durable=True, arguments=variant)
-            except ChannelClosed as error:
-                # Older brokers refuse the limit, and older queues were declared without it.
-                if variant is wanted[-1] or "x-delivery-limit" not in str(error.reply_text):
-                    raise
-            else:
-                return
+        connection.channel().queue_declare(queue, durable=True, arguments=arguments)
 
 
 def dead_lettering(exchange: str, routing_key: str) -> Arguments:
@@ -121,10 +112,6 @@ def depth_of(connection: Any, queue: str) -> int:
         return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
 
 
-def _own_queue(topic: TopicOptions) -> Arguments:
-    return {"x-queue-type": topic.queue_type}
-
-
 def _look_at_queue(connection: Any, place: Place) -> None:
     advice = (
         f"topic {place.topic.topic!r} says queue: {place.queue}, which is never declared here – declare it, or "
@@ -138,9 +125,7 @@ def _exists(connection: Any, exchange: str) -> bool:
     try:
         connection.channel().exchange_declare(exchange, passive=True)
     except ChannelClosed as error:
-        if error.reply_code == faults.MISSING and (
-            exchange == DEFAULT_EXCHANGE or not exchange.startswith("amq.")
-        ):
+        if error.reply_code == faults.MISSING and (not exchange.startswith("amq.")):
             return False
         raise faults.declaring(
             error, "exchange", exchange, "names that start with amq. cannot be declared"
@@ -159,6 +144,3 @@ def _explained(what: str, name: str, advice: str) -> Iterator[None]:
         yield
     except (ChannelClosed, ConnectionClosed) as error:
         raise faults.declaring(error, what, name, advice) from error
-
-
-Ensure = Callable[[], None]

@@ -1,0 +1,176 @@
+"""A TCP proxy on the loopback interface that misbehaves on command: cuts, refuses, freezes, slows down."""
+
+import socket
+import struct
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from typing import Self
+
+LOOPBACK = "127.0.0.1"
+_CHUNK = 65536
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER with no time: closing sends a reset, as a broken network does."""
+
+
+class TcpProxy:
+    """Passes bytes between clients and one server, and does harm when asked to.
+
+    Args:
+        host: the server's.
+        port: the server's.
+        port_here: where to listen; 0 = any free port.
+    """
+
+    def __init__(self, host: str, port: int, port_here: int = 0) -> None:
+        self._target = (host, port)
+        self._lock = Lock()
+        self._connections: set[_Connection] = set()
+        self._flowing = Event()
+        self._flowing.set()
+        self._latency = 0.0
+        self._accepting = False
+        self._listener = self._listen(port_here)
+        self.port = int(self._listener.getsockname()[1])
+        self._accept_on(self._listener)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def address(self) -> str:
+        """Where clients connect, as `host:port`."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        with self._lock:
+            return len(self._connections)
+
+    def cut(self) -> None:
+        """Reset every connection; new ones work."""
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.reset()
+
+    def refuse(self) -> None:
+        """Refuse new connections and reset those that exist, until `accept`."""
+        with self._lock:
+            self._accepting = False
+        with suppress(OSError):
+            # Wakes the accepting thread; closing alone would leave it waiting, and the port open.
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def accept(self) -> None:
+        """Take connections again, on the same port."""
+        if not self._accepting:
+            self._listener = self._listen(self.port)
+            self._accept_on(self._listener)
+
+    def freeze(self) -> None:
+        """Pass nothing on in either direction; connections stay open and new ones are accepted."""
+        self._flowing.clear()
+
+    def thaw(self) -> None:
+        """Pass on what has been held back, and all that follows."""
+        self._flowing.set()
+
+    def slow_down(self, seconds: float) -> None:
+        """Hold back each piece of data for so long; 0 = not at all."""
+        self._latency = seconds
+
+    def close(self) -> None:
+        """Stop for good."""
+        self.refuse()
+        self._flowing.set()
+
+    def hold(self, ended: Event) -> None:
+        """Wait as long as data may not flow; for the connections."""
+        if self._latency:
+            ended.wait(self._latency)
+        while not self._flowing.wait(0.1) and not ended.is_set():
+            pass
+
+    def forget(self, connection: "_Connection") -> None:
+        """Note that a connection has ended; for the connections."""
+        with self._lock:
+            self._connections.discard(connection)
+
+    @staticmethod
+    def _listen(port: int) -> socket.socket:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((LOOPBACK, port))
+        listener.listen(128)
+        return listener
+
+    def _accept_on(self, listener: socket.socket) -> None:
+        self._accepting = True
+        Thread(target=self._serve, args=(listener,), name="tcp-proxy", daemon=True).start()
+
+    def _serve(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                client = listener.accept()[0]
+                # Apart, because a server that is slow to answer must not keep others from being accepted.
+                Thread(target=self._connect, args=(client,), name="tcp-proxy", daemon=True).start()
+
+    def _connect(self, client: socket.socket) -> None:
+        try:
+            server = socket.create_connection(self._target, timeout=5)
+        except OSError:
+            client.close()
+            return
+        server.settimeout(None)
+        connection = _Connection(self, client, server)
+        with self._lock:
+            welcome = self._accepting
+            if welcome:
+                self._connections.add(connection)
+        if welcome:
+            connection.start()
+        else:
+            connection.reset()
+
+
+class _Connection:
+    """One client's connection: two threads that pass bytes on."""
+
+    def __init__(self, proxy: TcpProxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._ended = Event()
+
+    def start(self) -> None:
+        for source, target in ((self._client, self._server), (self._server, self._client)):
+            Thread(target=self._pass_on, args=(source, target), name="tcp-proxy", daemon=True).start()
+
+    def reset(self) -> None:
+        """End it as a broken network would."""
+        for end in (self._client, self._server):
+            with suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._end()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(_CHUNK):
+                self._proxy.hold(self._ended)
+                target.sendall(data)
+        self._end()
+
+    def _end(self) -> None:
+        self._ended.set()
+        for end in (self._client, self._server):
+            with suppress(OSError):
+                # Wakes the thread that reads from it.
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self._proxy.forget(self)

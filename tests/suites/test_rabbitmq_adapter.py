@@ -1,0 +1,58 @@
+"""RabbitMQ passes the adapter suite, with both kinds of queue, and its outages again on a server that is killed."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from oncemq.testing.adapter_suite import AdapterSuite, Outages
+from services import catalog
+from services.container import Container
+from services.rabbitmq import RabbitMQ
+from services.server import Server
+from support.rabbitmq import OwnRabbitMQ, ProxiedRabbitMQ
+
+
+class TestRabbitMQAdapter(AdapterSuite):
+    """On the shared server, with quorum queues as by default."""
+
+    @pytest.fixture
+    def harness(self, rabbitmq_url: str) -> Iterator[ProxiedRabbitMQ]:
+        """Return a proxy of this test's own before the shared server."""
+        harness = ProxiedRabbitMQ(rabbitmq_url, {})
+        yield harness
+        harness.proxy.close()
+
+
+class TestRabbitMQAdapterOnClassicQueues(AdapterSuite):
+    """On the shared server, with classic queues."""
+
+    @pytest.fixture
+    def harness(self, rabbitmq_url: str) -> Iterator[ProxiedRabbitMQ]:
+        """Return a proxy of this test's own before the shared server."""
+        harness = ProxiedRabbitMQ(rabbitmq_url, {"queue_type": "classic"})
+        yield harness
+        harness.proxy.close()
+
+
+@pytest.mark.slow
+@pytest.mark.server
+@pytest.mark.timeout(300)
+class TestRabbitMQAdapterOnAKilledServer(Outages):
+    """On a server of its own that is killed and started again."""
+
+    @pytest.fixture(scope="class")
+    def server(self) -> Iterator[Server | Container]:
+        """Start a server for this class."""
+        servers = catalog.OwnServers(catalog.FOLDER)
+        server = servers.make(RabbitMQ)
+        server.start()
+        yield server
+        servers.remove(server)
+
+    @pytest.fixture
+    def harness(self, server: Server | Container) -> Iterator[OwnRabbitMQ]:
+        """Return the server, running, behind a proxy for cuts."""
+        server.start()
+        harness = OwnRabbitMQ(server, {})
+        yield harness
+        harness.proxy.close()
