@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 import click
 
-from oncemq.adapter import Adapter, Refused
+from oncemq.adapter import Adapter, Confirmed, Refused
 from oncemq.cli.opened import app_option, prepared
 from oncemq.cli.output import Output, counted, json_option, warn
 from oncemq.cli.publish_lines import Line, LineReader
@@ -21,7 +21,7 @@ from oncemq.config import load
 from oncemq.config.build import LoadedApp
 from oncemq.config.build_parts import written
 from oncemq.config.model import Topic
-from oncemq.errors import BrokerUnavailable, ConfigError
+from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
 from oncemq.message.decoding import make_decoder
 from oncemq.message.reader import Reader
 from oncemq.observe.fields import error_text
@@ -189,7 +189,11 @@ def _send(
 ) -> bool:
     """Publish one batch; returns whether the broker has gone away."""
     away = False
-    answers = adapter.publish(name, options, [line.message for line in batch if line.message is not None])
+    answers: Sequence[Confirmed | Refused]
+    try:
+        answers = adapter.publish(name, options, [line.message for line in batch if line.message is not None])
+    except BrokerError as error:
+        answers = [Refused(error)] * len(batch)
     for line, answer in zip(batch, answers, strict=True):
         if isinstance(answer, Refused):
             summary.refused.append((line.number, error_text(answer.error)))

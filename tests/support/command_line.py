@@ -1,0 +1,94 @@
+"""An app on the embedded broker and SQLite in a folder of its own, and a way to run commands on it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from click import Command
+from click.testing import CliRunner, Result
+
+from oncemq.adapter import Dead
+from oncemq.config import load
+from oncemq.ledger import schema
+from oncemq.message import headers as names
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.run.plan import AppPlan
+from oncemq.testing.recording_sink import RecordingSink
+
+APP = """
+app: loyalty
+brokers:
+  shop: {{url: "embedded:///{folder}/broker.db"}}
+database: {{url: "sqlite:///{folder}/shop.db"}}
+topics:
+  order.paid: {{key: body.order_id, strategies: [unique_key]}}
+  notes: {{format: text, key: "keys[0]", strategies: [unique_key]}}
+  free: {{}}
+consumers:
+  award: {{topic: order.paid, handler: "handlers:award"}}
+  mail: {{topic: order.paid, handler: "handlers:award"}}
+"""
+HANDLERS = '''
+from sqlalchemy.orm import Session
+
+
+def award(order: dict, session: Session) -> None:
+    """Do nothing."""
+'''
+
+
+class CommandLine:
+    """An app in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.app = folder / "app.yaml"
+        self.app.write_text(APP.format(folder=folder))
+        (folder / "handlers.py").write_text(HANDLERS)
+
+    def write(self, name: str, *lines: str) -> str:
+        """Write a file of lines; returns its path."""
+        path = self.folder / name
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return str(path)
+
+    def run(self, command: Command, *arguments: str, stdin: str | bytes | None = None) -> Result:
+        """Run a command on the app."""
+        return CliRunner().invoke(command, [*arguments, "-f", str(self.app)], input=stdin)
+
+    @contextmanager
+    def plan(self) -> Iterator[AppPlan]:
+        """Lend the app as the engine would get it."""
+        plan = load([self.app]).plan
+        try:
+            yield plan
+        finally:
+            for adapter in plan.adapters.values():
+                adapter.close(grace=timedelta(seconds=5))
+            if plan.engine is not None:
+                plan.engine.dispose()
+
+    def create_tables(self) -> None:
+        """Create the ledger."""
+        with self.plan() as plan:
+            schema.create(plan.engine)
+
+    def received(self, count: int, consumer: str = "award") -> list[OutgoingMessage]:
+        """Return what `consumer` receives; the deliveries go back."""
+        with self.plan() as plan:
+            sink = RecordingSink()
+            plan.adapters["shop"].open([one.subscription for one in plan.consumers], sink)
+            return [delivery.message for delivery in sink.wait_for(count, consumer=consumer)]
+
+    def bury(self, *bodies: bytes, consumer: str = "award", **headers: str) -> None:
+        """Publish messages and dead-letter those of `consumer`, with our headers given by their constants' names."""
+        with self.plan() as plan:
+            adapter, sink = plan.adapters["shop"], RecordingSink()
+            adapter.open([one.subscription for one in plan.consumers], sink)
+            adapter.publish("order.paid", {}, [OutgoingMessage(body, message_id="m-1") for body in bodies])
+            added = {getattr(names, name): text for name, text in headers.items()}
+            others = {one.name for one in plan.consumers} - {consumer}
+            adapter.dead_letter([Dead(one, added) for one in sink.wait_for(len(bodies), consumer=consumer)])
+            for other in others:
+                adapter.acknowledge(sink.wait_for(len(bodies), consumer=other))

@@ -1,0 +1,98 @@
+"""What `inspect` knows about a key."""
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import insert
+
+from oncemq.cli.inspect import inspect
+from oncemq.errors import LedgerError
+from oncemq.ledger import history, processed, states, suspects
+from oncemq.ledger.history import HistoryRow
+from support.command_line import CommandLine
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def line(tmp_path):
+    """Return an app that knows everything there can be about the key a1, and something about a2."""
+    line = CommandLine(tmp_path)
+    line.create_tables()
+    with line.plan() as plan, plan.engine.begin() as connection:
+        for key, scope in (
+            ("a1", "loyalty.award"),
+            ("a1", "loyalty.mail"),
+            ("a1", "other.award"),
+            ("a2", "loyalty.award"),
+        ):
+            row = {"consumer": scope, "identity": f"{key}:7", "key": key, "processed_at": AT}
+            connection.execute(insert(processed.TABLE), row)
+        row = {"consumer": "loyalty.award", "key": "a1", "state": "paid", "changed_at": AT}
+        connection.execute(insert(states.TABLE), row)
+        stale = HistoryRow("loyalty.award", "order.paid", "a1", "a1:6", "stale", "paid after shipped", 1, AT)
+        history.add(connection, [stale])
+        suspects.charge(connection, "loyalty.award", "a1", "a1:8", at=AT)
+    line.bury(b'{"order_id": "a1"}', KEY="a1", REASON="rejected", ERROR_TEXT="no such user")
+    return line
+
+
+def test_everything_is_shown_in_sections(line):
+    """Applied, states, history, suspects and dead letters of the key, of this app's consumers only."""
+    result = line.run(inspect, "a1")
+    assert result.exit_code == 0, result.output
+    applied = result.stdout.split("dead letters:")[0]
+    assert applied == (
+        "applied:\n"
+        "CONSUMER  IDENTITY  AT                    RESULT\n"
+        "award     a1:7      2026-01-02T03:04:05Z  -\n"
+        "mail      a1:7      2026-01-02T03:04:05Z  -\n"
+        "\n"
+        "states:\n"
+        "CONSUMER  STATE  SINCE\n"
+        "award     paid   2026-01-02T03:04:05Z\n"
+        "\n"
+        "history:\n"
+        "CONSUMER  AT                    OUTCOME  ATTEMPT  IDENTITY  REASON\n"
+        "award     2026-01-02T03:04:05Z  stale    1        a1:6      paid after shipped\n"
+        "\n"
+        "crash suspects:\n"
+        "CONSUMER  IDENTITY  CRASHES  LAST AT\n"
+        "award     a1:8      1        2026-01-02T03:04:05Z\n"
+        "\n"
+    )
+    assert "rejected" in result.stdout.split("dead letters:")[1]
+
+
+def test_json_is_one_object(line):
+    """A script gets every section as a list."""
+    result = line.run(inspect, "a1", "--json")
+    found = json.loads(result.stdout)
+    assert list(found) == ["key", "processed", "states", "history", "suspects", "dead_letters", "problems"]
+    assert found["states"] == [
+        {"consumer": "award", "key": "a1", "state": "paid", "changed_at": "2026-01-02T03:04:05+00:00"}
+    ]
+    assert [row["reason"] for row in found["dead_letters"]] == ["rejected"]
+    assert found["problems"] == []
+
+
+def test_one_consumer_can_be_asked_for(line):
+    """With --consumer the others' rows are left out."""
+    result = line.run(inspect, "a1", "--consumer", "mail")
+    assert result.stdout == (
+        "applied:\nCONSUMER  IDENTITY  AT                    RESULT\nmail      a1:7      2026-01-02T03:04:05Z  -\n\n"
+    )
+
+
+def test_an_unknown_key_says_so(line):
+    """Nothing known is an answer."""
+    result = line.run(inspect, "a3")
+    assert (result.exit_code, result.stdout) == (0, "nothing is known about this key\n")
+
+
+def test_without_tables_it_says_what_to_type(tmp_path):
+    """A ledger that is not there is an error of its own."""
+    result = CommandLine(tmp_path).run(inspect, "a1")
+    assert isinstance(result.exception, LedgerError)
+    assert "oncemq tables create" in str(result.exception)
