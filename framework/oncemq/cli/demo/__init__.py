@@ -1,0 +1,1 @@
+"""`oncemq demo`: the promise shown – duplicates, disorder and a killed process, each event counted once."""

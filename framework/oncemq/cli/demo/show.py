@@ -1,0 +1,148 @@
+"""The demo's play, act by act: publish, start, kill, wait, count."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+from oncemq.adapter import Refused, Subscription
+from oncemq.cli.demo.events import Event, as_networks_do, read_events
+from oncemq.cli.demo.stage import Stage, example_folder
+from oncemq.cli.demo.tally import Tally, progress, tally
+from oncemq.config.load import load
+from oncemq.errors import OnceMQError
+from oncemq.run.plan import AppPlan
+
+_TWICE = 0.1
+_WINDOW = 200
+_KILL_AT = 0.4
+_PUBLISH_TOGETHER = 500
+_LOOK_EVERY = 0.1
+_STUCK_AFTER = 60.0
+
+Tell = Callable[[str, int, int], None]
+"""Told (what is going on, how many, of how many)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a person may choose.
+
+    Args:
+        broker: URL; empty = embedded.
+        database: URL; empty = SQLite.
+        orders: a CSV file; None = the one that is shipped.
+        rounds: how often the file's orders are told.
+        processes: worker processes.
+    """
+
+    broker: str
+    database: str
+    orders: Path | None
+    rounds: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How the demo ended.
+
+    Args:
+        tally: what really happened.
+        killed: the process id of the worker that was killed; None if it was too quick to be caught.
+        seconds: from the first effect to the last.
+    """
+
+    tally: Tally
+    killed: int | None
+    seconds: float
+
+
+def play(settings: Settings, tell: Tell) -> Result:
+    """Run the demo in a folder that is removed afterwards.
+
+    Raises:
+        OnceMQError: a broker or database cannot be used, or the app does not end.
+    """
+    prefix = f"{uuid4().hex[:8]}-"
+    file = settings.orders or example_folder() / "orders.csv"
+    events = read_events(file, prefix, settings.rounds)
+    sent = as_networks_do(events, random.Random(7), twice=_TWICE, window=_WINDOW)  # noqa: S311 - a repeatable shuffle
+    with TemporaryDirectory(prefix="oncemq-demo-") as folder, _stage(Path(folder), settings) as stage:
+        stage.create_tables()
+        plan = load([stage.app], environment=_variables(Path(folder), settings)).plan
+        _publish(plan, sent, tell)
+        stage.start(settings.processes)
+        killed, seconds = _watch(stage, plan, prefix, len(sent), tell)
+        code = stage.finish()
+        if code:
+            raise OnceMQError(f"the app ended with exit code {code}:\n{stage.log.read_text()[-2000:]}")
+        if plan.engine is None:
+            raise OnceMQError("the example app has lost its database")
+        result = tally(plan.engine, prefix, len(sent), {event.identity for event in events})
+        plan.engine.dispose()
+        return Result(result, killed, seconds)
+
+
+@contextmanager
+def _stage(folder: Path, settings: Settings) -> Iterator[Stage]:
+    stage = Stage(folder, _variables(folder, settings))
+    try:
+        yield stage
+    finally:
+        stage.stop()
+
+
+def _variables(folder: Path, settings: Settings) -> dict[str, str]:
+    return {
+        "BROKER": settings.broker or f"embedded:///{folder}/broker.db",
+        "DATABASE": settings.database or f"sqlite:///{folder}/orders.db",
+    }
+
+
+def _publish(plan: AppPlan, events: Sequence[Event], tell: Tell) -> None:
+    consumer = plan.consumers[0]
+    adapter, target = plan.adapters[consumer.broker], consumer.subscription
+    try:
+        adapter.prepare([target])
+        for start in range(0, len(events), _PUBLISH_TOGETHER):
+            part = [event.message() for event in events[start : start + _PUBLISH_TOGETHER]]
+            _insist(adapter.publish(target.topic, target.options, part), target)
+            tell("publishing", min(start + _PUBLISH_TOGETHER, len(events)), len(events))
+    finally:
+        adapter.close(grace=timedelta(seconds=5))
+
+
+def _insist(answers: Sequence[object], target: Subscription) -> None:
+    refused = [answer for answer in answers if isinstance(answer, Refused)]
+    if refused:
+        raise OnceMQError(
+            f"the broker refused {len(refused)} messages for {target.topic!r}: {refused[0].error}"
+        )
+
+
+def _watch(stage: Stage, plan: AppPlan, prefix: str, total: int, tell: Tell) -> tuple[int | None, float]:
+    """Kill one worker midway and wait until every message has come to an end, or the app has."""
+    engine, killed = plan.engine, None
+    if engine is None:
+        return None, 0.0
+    began = last_change = time.monotonic()
+    first: float | None = None
+    seen = 0
+    while stage.running() and seen < total:
+        time.sleep(_LOOK_EVERY)
+        now, done = time.monotonic(), progress(engine, prefix)
+        if done != seen:
+            first, last_change, seen = first or now, now, done
+            tell("consuming", min(seen, total), total)
+        if killed is None and seen >= _KILL_AT * total:
+            killed = stage.kill_a_worker()
+            tell(f"killed worker process {killed} with SIGKILL", seen, total)
+        if now - last_change > _STUCK_AFTER:
+            raise OnceMQError(f"nothing has moved for {_STUCK_AFTER:.0f} s:\n{stage.log.read_text()[-2000:]}")
+    return killed, last_change - (first or began)

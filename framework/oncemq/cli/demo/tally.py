@@ -1,0 +1,100 @@
+"""What really happened in the demo, read from the effects and the ledger, not from what anybody claims."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, text
+
+from oncemq.cli.demo.events import STATES
+from oncemq.message.identity import join_parts
+from oncemq.verdict import Outcome
+
+_STEPS = text("SELECT order_id, status FROM order_steps WHERE order_id LIKE :mine ORDER BY id")
+_COUNT = text("SELECT count(*) FROM order_steps WHERE order_id LIKE :mine")
+_HISTORY = text("SELECT identity, outcome FROM oncemq_history WHERE identity LIKE :mine")
+_HISTORY_BYTES = text(
+    "SELECT identity, outcome FROM oncemq_history WHERE identity LIKE cast(:mine AS binary)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The demo's result.
+
+    Args:
+        published: messages that the broker confirmed.
+        delivered: messages that came to an end, redelivered ones included.
+        applied: effects.
+        duplicates: messages recognised as applied before.
+        stale: messages that came too late, an order's later step having been applied.
+        dead: dead letters.
+        double: effects beyond the first of an event.
+        backwards: effects of an earlier step after a later one.
+        lost: events without any end.
+    """
+
+    published: int
+    delivered: int
+    applied: int
+    duplicates: int
+    stale: int
+    dead: int
+    double: int
+    backwards: int
+    lost: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether the promise was kept."""
+        return not (self.double or self.backwards or self.lost or self.dead)
+
+
+def progress(engine: Engine, prefix: str) -> int:
+    """Return how many messages have come to an end so far."""
+    with engine.connect() as connection:
+        return int(connection.execute(_COUNT, {"mine": prefix + "%"}).scalar_one()) + len(
+            _history(engine, prefix)
+        )
+
+
+def tally(engine: Engine, prefix: str, published: int, identities: Collection[str]) -> Tally:
+    """Return what became of the events with these identities."""
+    with engine.connect() as connection:
+        steps = [(row[0], row[1]) for row in connection.execute(_STEPS, {"mine": prefix + "%"})]
+    history = _history(engine, prefix)
+    outcomes = Counter(outcome for _, outcome in history)
+    applied = Counter(join_parts(list(step), "identity") for step in steps)
+    ended = applied.keys() | {identity for identity, outcome in history if outcome != Outcome.DUPLICATE}
+    duplicates, stale = outcomes.pop(Outcome.DUPLICATE, 0), outcomes.pop(Outcome.STALE, 0)
+    return Tally(
+        published=published,
+        delivered=len(steps) + len(history),
+        applied=len(steps),
+        duplicates=duplicates,
+        stale=stale,
+        dead=sum(outcomes.values()),
+        double=sum(count - 1 for count in applied.values()),
+        backwards=_backwards(steps),
+        lost=len(set(identities) - ended),
+    )
+
+
+def _history(engine: Engine, prefix: str) -> list[tuple[str, str]]:
+    query = _HISTORY_BYTES if engine.dialect.name in {"mysql", "mariadb"} else _HISTORY
+    with engine.connect() as connection:
+        return [(_text(row[0]), row[1]) for row in connection.execute(query, {"mine": prefix + "%"})]
+
+
+def _text(stored: str | bytes) -> str:
+    return stored.decode() if isinstance(stored, bytes) else stored
+
+
+def _backwards(steps: Sequence[tuple[str, str]]) -> int:
+    reached: dict[str, int] = {}
+    wrong = 0
+    for order, status in steps:
+        place = STATES.index(status)
+        wrong += place < reached.get(order, -1)
+        reached[order] = max(place, reached.get(order, -1))
+    return wrong
