@@ -1,1 +1,39 @@
 """OnceMQ: consume from message brokers so that every business message takes effect once."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from oncemq.app import App
+    from oncemq.batch import Batch
+    from oncemq.errors import ConfigError, OnceMQError, Reject, Retry
+    from oncemq.message.envelope import Envelope
+
+__version__ = "0.1.0"
+
+__all__ = ["App", "Batch", "ConfigError", "Envelope", "OnceMQError", "Reject", "Retry", "Session"]
+
+_HOMES = {
+    "App": "oncemq.app",
+    "Batch": "oncemq.batch",
+    "ConfigError": "oncemq.errors",
+    "Envelope": "oncemq.message.envelope",
+    "OnceMQError": "oncemq.errors",
+    "Reject": "oncemq.errors",
+    "Retry": "oncemq.errors",
+    "Session": "sqlalchemy.orm",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for, so that `import oncemq` costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'oncemq' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, for completion."""
+    return sorted(__all__)

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from oncemq.adapter import Adapter, DeadLetter
-from oncemq.cli.opened import app_option, by_broker, chosen_consumers, prepared
+from oncemq.cli.files import app_option
+from oncemq.cli.opened import by_broker, chosen_consumers, prepared
 from oncemq.cli.output import Output, counted, json_option, shown
 from oncemq.config import load
 from oncemq.errors import BrokerRefused

@@ -8,7 +8,8 @@ import click
 from sqlalchemy import Connection, select
 
 from oncemq.cli.dead_letters import EVERYTHING, Filter, found_letters, row_of
-from oncemq.cli.opened import app_option, by_broker, chosen_consumers
+from oncemq.cli.files import app_option
+from oncemq.cli.opened import by_broker, chosen_consumers
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError

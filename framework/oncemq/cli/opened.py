@@ -1,31 +1,13 @@
 """Brokers for commands that consume nothing: connected for a moment, to publish or to look after dead letters."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
-from typing import Any, TypeVar
-
-import click
 
 from oncemq.adapter import Adapter
 from oncemq.errors import ConfigError
 from oncemq.registry import did_you_mean
 from oncemq.run.plan import AppPlan, ConsumerPlan
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-app_option: Callable[[Command], Command] = click.option(
-    "-f",
-    "--file",
-    "files",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    default=("app.yaml",),
-    show_default="app.yaml",
-    help="The app's YAML; give it again to lay further files over the first.",
-)
-"""The option that every command has which needs an app."""
 
 CLOSE_WITHIN = timedelta(seconds=5)
 

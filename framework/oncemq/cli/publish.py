@@ -14,7 +14,8 @@ from typing import IO, Any, cast
 import click
 
 from oncemq.adapter import Adapter, Confirmed, Refused
-from oncemq.cli.opened import app_option, prepared
+from oncemq.cli.files import app_option
+from oncemq.cli.opened import prepared
 from oncemq.cli.output import Output, counted, json_option, warn
 from oncemq.cli.publish_lines import Line, LineReader
 from oncemq.config import load

@@ -14,6 +14,7 @@ from oncemq.config.importing import make_importable
 from oncemq.config.model import AppModel, Topic
 from oncemq.config.problems import ConfigProblem, Problems
 from oncemq.config.settled import Settled, settle
+from oncemq.config.topic_names import check_topic_names
 from oncemq.config.tree import Fields
 from oncemq.registry import did_you_mean
 from oncemq.run.plan import AppPlan
@@ -29,12 +30,14 @@ class LoadedApp:
     Args:
         plan: what the engine runs.
         model: what was declared; shows no values.
+        consumers: every consumer's settled values, by declaration order.
         warnings: what a person should know.
         secrets: texts that logs must not show.
     """
 
     plan: AppPlan
     model: AppModel
+    consumers: tuple[Settled, ...] = field(repr=False)
     warnings: tuple[ConfigProblem, ...]
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
@@ -86,7 +89,7 @@ def build_app(
         http=model.http.address if model.http is not None else None,
         warnings=tuple(str(warning) for warning in problems.warnings),
     )
-    return LoadedApp(plan, model, tuple(problems.warnings), frozenset(problems.secrets))
+    return LoadedApp(plan, model, tuple(consumers), tuple(problems.warnings), frozenset(problems.secrets))
 
 
 def _dialect(model: AppModel, engine: Engine | None) -> str:
@@ -96,6 +99,8 @@ def _dialect(model: AppModel, engine: Engine | None) -> str:
 
 
 def _settle_all(model: AppModel, report: Reporter) -> list[Settled]:
+    for name, topic in model.topics.items():
+        check_topic_names(name, topic, report)
     brokers = {name: _broker_of(name, topic, model, report) for name, topic in model.topics.items()}
     settled = []
     for name, consumer in model.consumers.items():

@@ -72,9 +72,26 @@ _BROKER_ANSWERS: tuple[tuple[str, str], ...] = (
 )
 
 
+_RETRY_ANSWERS: tuple[tuple[str, str], ...] = (
+    (
+        "max max_retries retries max_attempts tries count limit times",
+        "write attempts: 6; the first try counts too",
+    ),
+    ("delay interval min_backoff max_backoff first factor jitter countdown exponential", _PAUSES),
+)
+
+_TOPIC_ANSWERS: tuple[tuple[str, str], ...] = tuple(
+    entry
+    for entry in _ANSWERS
+    if entry[1] in {_RETRY, _PAUSES, _LIMITS, _ACK, _DEDUP, "write in_flight: 1000"}
+)
+"""At a topic most foreign names may well be options of its adapter."""
+
+
 def answer(name: str, section: str) -> str | None:
     """Return what to write instead of the foreign `name` in a section (`app`, `brokers`, `consumers` …)."""
     tables = {
+        "topics": _TOPIC_ANSWERS,
         "app": _APP_ANSWERS,
         "brokers": _BROKER_ANSWERS,
         "database": _BROKER_ANSWERS,
@@ -85,12 +102,3 @@ def answer(name: str, section: str) -> str | None:
         if wanted in names.split():
             return advice
     return None
-
-
-_RETRY_ANSWERS: tuple[tuple[str, str], ...] = (
-    (
-        "max max_retries retries max_attempts tries count limit times",
-        "write attempts: 6; the first try counts too",
-    ),
-    ("delay interval min_backoff max_backoff first factor jitter countdown exponential", _PAUSES),
-)

@@ -1,6 +1,6 @@
 """What can be written in an app's YAML: every section, field and default, with the words that document it."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
@@ -29,7 +29,7 @@ EffectsName = Annotated[
     WithJsonSchema({"anyOf": [{"enum": ["database", "external"]}, VARIABLE]}),
 ]
 LogFormat = Annotated[
-    str,
+    Literal["auto", "console", "json"],
     PlainValidator(one_of("auto", "console", "json")),
     WithJsonSchema({"anyOf": [{"enum": ["auto", "console", "json"]}, VARIABLE]}),
 ]

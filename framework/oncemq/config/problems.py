@@ -37,7 +37,7 @@ class ConfigProblem:
     severity: Severity = Severity.ERROR
 
     def __str__(self) -> str:
-        return f"{self.position}: {self.text}{f' – {self.advice}' if self.advice else ''}"  # noqa: RUF001
+        return f"{self.position}: {self.text}{f' – {self.advice}' if self.advice else ''}"
 
 
 @dataclass(slots=True)

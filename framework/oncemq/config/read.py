@@ -5,13 +5,11 @@ from pathlib import Path
 
 from oncemq.config.overlay import overlay
 from oncemq.config.problems import Position, Problems, fail
-from oncemq.config.secrets import is_secret_name, secrets_in_url
+from oncemq.config.secrets import secrets_in_url
 from oncemq.config.tree import Fields, scalars
 from oncemq.config.variables import expand
 from oncemq.config.yaml_text import MAX_BYTES, parse_yaml
-
-_SHORTEST_SECRET = 3
-"""Shorter texts occur in every sentence; masking them would make all messages unreadable."""
+from oncemq.observe.redaction import MIN_KNOWN_SECRET, is_secret_name
 
 
 def read_tree(files: Sequence[Path], environment: Mapping[str, str], problems: Problems) -> Fields:
@@ -43,7 +41,7 @@ def note_secrets(tree: Fields, problems: Problems) -> None:
 
 
 def _note(secret: str, problems: Problems) -> None:
-    if len(secret) >= _SHORTEST_SECRET:
+    if len(secret) >= MIN_KNOWN_SECRET:
         problems.secrets.add(secret)
 
 

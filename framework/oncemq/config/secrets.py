@@ -1,16 +1,9 @@
 """Values that must never be shown: passwords, and URLs that may carry one."""
 
-import re
 from collections.abc import Iterator
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
-_SECRET_NAME = re.compile(r"pass|pwd|secret|token|credential|private|api_?key", re.IGNORECASE)
-MASK = "***"
-
-
-def is_secret_name(name: str) -> bool:
-    """Return whether a value under this name is better never shown."""
-    return _SECRET_NAME.search(name) is not None
+from oncemq.observe.redaction import MASK, is_secret_name
 
 
 class Secret:

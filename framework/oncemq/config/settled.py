@@ -1,7 +1,7 @@
 """What holds for one consumer after its topic and the defaults are taken in, and where each value was written."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -70,8 +70,8 @@ class Settled:
     batch_limit: int
     soft_limit: timedelta | None
     hard_limit: timedelta | None
-    options: dict[str, Any]
-    origins: dict[str, Path]
+    options: dict[str, Any] = field(repr=False)
+    origins: dict[str, Path] = field(repr=False)
 
     @property
     def kind(self) -> UnitKind:
@@ -79,10 +79,17 @@ class Settled:
         return UnitKind.TRANSACTIONAL if self.transactional else UnitKind.DIRECT
 
     def path(self, where: str = "") -> Path:
-        """Return the path in the file of `where`, such as `strategies[0].keep`, relative to this consumer."""
+        """Return the path in the file of `where`: `strategies[0].keep`, or what begins with topic, broker or database."""
         steps = parse_where(where)
         if not steps:
             return ("consumers", self.name)
+        roots: dict[str | int, Path] = {
+            "topic": ("topics", self.topic),
+            "broker": ("brokers", self.broker),
+            "database": ("database",),
+        }
+        if len(steps) > 1 and steps[0] in roots:
+            return (*roots[steps[0]], *steps[1:])
         return (*self.origins.get(str(steps[0]), ("consumers", self.name)), *steps)
 
 

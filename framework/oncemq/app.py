@@ -1,0 +1,244 @@
+"""An app declared in Python: the same model, checks and plan as from YAML, for scripts and tests."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+from oncemq.config.build import LoadedApp, build_app
+from oncemq.config.catalog import Catalog
+from oncemq.config.problems import ConfigProblem, Position, Problems
+from oncemq.config.read import note_secrets
+from oncemq.config.tree import Fields, from_python
+from oncemq.config.validate import validate
+from oncemq.durations import parse_duration
+from oncemq.errors import ConfigError
+from oncemq.observe.logs import configure
+from oncemq.run.application import Application
+from oncemq.run.plan import AppPlan
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+EXIT_STOPPED_AT_ONCE = 130
+"""A second signal came while draining."""
+
+
+class App:
+    """A consumer app: `app.topic(…)` says what messages are, `@app.consumer(…)` what becomes of them.
+
+    Everything is named and means the same as in YAML; durations may be `timedelta` too, and handlers,
+    schemas and the like the objects themselves.
+
+    Args:
+        name: the app's name; part of groups and of every ledger row.
+        brokers: by a name of your choice; a URL, or a mapping with `url` and the adapter's options.
+        database: a URL, or a mapping with `url`, `username`, `password`, `pool_size`.
+        defaults: what every consumer has unless it says otherwise.
+        catalog: which adapters and strategies there are; what is installed, unless given.
+        settings: the other sections of a file: `http`, `logging`, `state`, `grace`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        brokers: Mapping[str, str | Mapping[str, Any]],
+        database: str | Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        catalog: Catalog | None = None,
+        **settings: Any,
+    ) -> None:
+        self._position = _caller()
+        self._catalog = catalog
+        self._name = name
+        self._problems: list[ConfigProblem] = []
+        self._topics = Fields({}, self._position)
+        self._consumers = Fields({}, self._position)
+        self._sections = {
+            "app": name,
+            "brokers": {broker: _with_url(value) for broker, value in brokers.items()},
+            "database": _with_url(database) if database is not None else None,
+            "defaults": defaults,
+            **settings,
+        }
+
+    def __repr__(self) -> str:
+        return f"App({self._name!r})"
+
+    def topic(
+        self,
+        name: str,
+        *,
+        key: str | Sequence[str] | None = None,
+        version: str | None = None,
+        identity: str | Sequence[str] | None = None,
+        broker: str | None = None,
+        strategies: Sequence[str | Mapping[str, Any]] | None = None,
+        **more: Any,
+    ) -> None:
+        """Declare what the messages of a topic are; every consumer of it inherits that.
+
+        Args:
+            name: the topic's name, for consumers and, unless options say otherwise, for the broker.
+            key: the expression of the business entity; several make one key together.
+            version: the expression of the entity's version or sequence number.
+            identity: the expressions of what makes two messages the same one.
+            broker: the broker's name; may be left out where there is one.
+            strategies: those of its consumers, unless they say otherwise.
+            more: `format`, `schema`, and the adapter's own options (`queue`, `exchange` …).
+        """
+        fields = {
+            "key": key,
+            "version": version,
+            "identity": identity,
+            "broker": broker,
+            "strategies": strategies,
+            **more,
+        }
+        self._declare(self._topics, "topic", name, fields, _caller())
+
+    def consumer(
+        self,
+        *,
+        topic: str,
+        name: str | None = None,
+        group: str | None = None,
+        strategies: Sequence[str | Mapping[str, Any]] | None = None,
+        **more: Any,
+    ) -> Callable[[Handler], Handler]:
+        """Make the decorated function a consumer; it stays an ordinary function.
+
+        Args:
+            topic: the name of a declared topic.
+            name: the consumer's name; the function's unless given.
+            group: members with the same group share the messages, every group gets all.
+            strategies: how it is made idempotent, in order.
+            more: `effects`, `retry`, `limits`, `workers` and whatever else a consumer may say in YAML.
+        """
+        position = _caller()
+
+        def declare(function: Handler) -> Handler:
+            fields = {"topic": topic, "group": group, "strategies": strategies, "handler": function, **more}
+            chosen = name or str(getattr(function, "__name__", "handler"))
+            self._declare(self._consumers, "consumer", chosen, fields, position)
+            return function
+
+        return declare
+
+    def check(self) -> list[str]:
+        """Return what a person should know about the app; connects to no broker.
+
+        Raises:
+            ConfigError: the app cannot run; carries every problem.
+        """
+        return [str(warning) for warning in self._load().warnings]
+
+    def plan(self) -> AppPlan:
+        """Return what the engine runs.
+
+        Raises:
+            ConfigError: the app cannot run; carries every problem.
+        """
+        return self._load().plan
+
+    def run(self, until_idle: timedelta | str | None = None) -> int:
+        """Run in this process until SIGTERM or Ctrl-C, or until nothing has come for `until_idle`.
+
+        Returns the exit code: 0 when everything that was begun is settled.
+
+        Raises:
+            OnceMQError: it could not start.
+        """
+        loaded = self._load()
+        idle = parse_duration(until_idle) if isinstance(until_idle, str) else until_idle
+        return run_loaded(loaded, until_idle=idle)
+
+    def _load(self) -> LoadedApp:
+        problems = Problems(found=list(self._problems))
+        given = {name: value for name, value in self._sections.items() if value is not None}
+        tree = from_python(given, self._position)
+        if not isinstance(tree, Fields):
+            raise TypeError("an app's sections are a mapping")
+        tree.fields |= {"topics": self._topics, "consumers": self._consumers}
+        note_secrets(tree, problems)
+        model = validate(tree, problems)
+        problems.raise_errors()
+        if model is None:
+            raise ConfigError(problems.found)
+        return build_app(model, tree, problems, Path(self._position.file).parent, self._catalog)
+
+    def _declare(
+        self, section: Fields, kind: str, name: str, fields: Mapping[str, Any], position: Position
+    ) -> None:
+        if name in section.fields:
+            text = f"{kind} {name!r} is declared a second time"
+            self._problems.append(ConfigProblem(position, text, "give each a name of its own"))
+            return
+        given = {field: value for field, value in fields.items() if value is not None}
+        section.fields[name] = from_python(given, position)
+        section.keys[name] = position
+
+
+def run_loaded(loaded: LoadedApp, *, index: int = 0, until_idle: timedelta | None = None) -> int:
+    """Run an app in this process: logs set up, signals obeyed; returns the exit code.
+
+    Args:
+        loaded: from `oncemq.config.load`, or an `App`.
+        index: which of several processes this is, counted from 0.
+        until_idle: end when nothing has come for so long.
+
+    Raises:
+        OnceMQError: it could not start.
+    """
+    logging = loaded.model.logging
+    if logging is not None:
+        configure(logging.level, logging.format, secrets=loaded.secrets)
+    else:
+        configure(secrets=loaded.secrets)
+    application = Application(loaded.plan, index=index)
+    with _signals(application.stop):
+        return application.run(until_idle)
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """The first signal drains, the second ends the process at once; other threads have no say in signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen = 0
+
+    def obey(_number: int, _frame: FrameType | None) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > 1:
+            os._exit(EXIT_STOPPED_AT_ONCE)
+        stop()
+
+    numbers = [number for number in (signal.SIGTERM, signal.SIGINT) if _is_ours(number)]
+    previous = {number: signal.signal(number, obey) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _is_ours(number: signal.Signals) -> bool:
+    """A supervisor ignores Ctrl-C in its children, since it decides itself what it means."""
+    return signal.getsignal(number) is not signal.SIG_IGN
+
+
+def _with_url(value: Any) -> Any:
+    return {"url": value} if isinstance(value, str) else value
+
+
+def _caller() -> Position:
+    frame = sys._getframe(2)
+    return Position(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,50 @@
+"""With which code each kind of failure ends the program, for scripts and process managers."""
+
+from collections.abc import Sequence
+
+from oncemq.errors import (
+    BrokerError,
+    ConfigError,
+    InfrastructureError,
+    LedgerError,
+    MissingExtra,
+    OnceMQError,
+    UnknownName,
+)
+
+OK = 0
+FAILED = 1
+USAGE = 2
+CONFIG = 3
+BROKER = 4
+DATABASE = 5
+HARD_LIMIT = 70
+INTERRUPTED = 130
+
+MEANINGS: Sequence[tuple[int, str]] = (
+    (OK, "done; `run`: drained, everything that was begun is settled"),
+    (FAILED, "something failed; `run`: work was left unsettled and will be delivered again"),
+    (USAGE, "the command line is wrong"),
+    (CONFIG, "the configuration cannot run, or a needed package is not installed"),
+    (BROKER, "a broker cannot be reached or refuses"),
+    (DATABASE, "the database cannot be reached, or its OnceMQ tables are missing or of another version"),
+    (HARD_LIMIT, "a worker process ended because a handler exceeded its hard time limit"),
+    (INTERRUPTED, "stopped at once, by Ctrl-C or a second signal"),
+)
+
+FATAL = frozenset({USAGE, CONFIG})
+"""Starting again would not mend these."""
+
+_CODES: tuple[tuple[type[OnceMQError], int], ...] = (
+    (ConfigError, CONFIG),
+    (UnknownName, CONFIG),
+    (MissingExtra, CONFIG),
+    (BrokerError, BROKER),
+    (InfrastructureError, DATABASE),
+    (LedgerError, DATABASE),
+)
+
+
+def exit_code(error: OnceMQError) -> int:
+    """Return the code that `error` ends the program with."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)

@@ -1,0 +1,62 @@
+"""A command group that imports a command only when it is called: `--help` costs no more than reading a table."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+from oncemq.registry import did_you_mean
+
+
+class Command(NamedTuple):
+    """Where a command lives.
+
+    Args:
+        home: `module:name` of its click command.
+        help: its one line in the group's help.
+    """
+
+    home: str
+    help: str
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are a table.
+
+    Args:
+        table: commands by name, in the order of the help.
+        arguments: what `click.Group` takes.
+    """
+
+    def __init__(self, *arguments: Any, table: Mapping[str, Command] | None = None, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self._table = dict(table or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the table's order."""
+        del ctx
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one command."""
+        del ctx
+        if cmd_name not in self._table:
+            return None
+        module, _colon, name = self._table[cmd_name].home.partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; an unknown one is answered with the nearest."""
+        if args and not args[0].startswith("-") and args[0] not in self._table:
+            ctx.fail(f"there is no command {args[0]!r}{did_you_mean(args[0], list(self._table))}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table into the help."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help) for name, command in self._table.items()])

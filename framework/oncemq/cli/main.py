@@ -1,0 +1,101 @@
+"""The program `oncemq`: its commands, the files they read, and how every failure ends."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from oncemq import __version__
+from oncemq.cli.exit_codes import CONFIG, FAILED, INTERRUPTED, MEANINGS, USAGE, exit_code
+from oncemq.cli.files import app_option
+from oncemq.cli.lazy import Command, LazyGroup
+from oncemq.errors import ConfigError, OnceMQError
+
+COMMANDS = {
+    "init": Command("oncemq.cli.init:init", "Write a runnable project into a folder."),
+    "check": Command(
+        "oncemq.cli.check:check", "Say everything that is wrong with the app, or that it may run."
+    ),
+    "tables": Command("oncemq.cli.tables:tables", "Create, upgrade, drop or print the ledger's tables."),
+    "run": Command("oncemq.cli.run:run", "Consume until told to stop."),
+    "publish": Command("oncemq.cli.publish:publish", "Publish JSON lines to a topic."),
+    "dead-letters": Command(
+        "oncemq.cli.dead_letters:dead_letters", "List, show, replay or purge dead letters."
+    ),
+    "inspect": Command("oncemq.cli.inspect:inspect", "Show everything known about one business key."),
+    "schema": Command("oncemq.cli.schema:schema", "Print the JSON Schema of app.yaml, for editors."),
+}
+
+_EPILOG = """\b
+Examples:
+  oncemq init shop && cd shop
+  oncemq check
+  oncemq tables create
+  oncemq run --until-idle 5s
+  oncemq -f base.yaml -f production.yaml run --processes 4
+
+\b
+Exit codes:
+""" + "\n".join(f"  {code:>3}  {meaning}" for code, meaning in MEANINGS)
+
+
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@app_option
+@click.version_option(__version__, prog_name="oncemq")
+@click.pass_context
+def oncemq(context: click.Context, files: Sequence[Path]) -> None:
+    """Consume from message brokers so that every business message takes effect once."""
+    context.obj = tuple(files)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the program and leave with its exit code; no failure of ours ends in a traceback."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        result = oncemq.main(
+            args=None if arguments is None else list(arguments), prog_name="oncemq", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.ClickException as error:
+        error.show()
+        return USAGE if isinstance(error, click.UsageError) else FAILED
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        _forget_output()
+        return FAILED
+    except OnceMQError as error:
+        show_error(error)
+        return exit_code(error)
+    return result if isinstance(result, int) else 0
+
+
+def show_error(error: OnceMQError) -> None:
+    """Tell what went wrong, on stderr: one line for each problem of a configuration."""
+    if not isinstance(error, ConfigError):
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
+        return
+    for problem in error.problems:
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {problem}", err=True)
+    count = len(error.problems)
+    click.echo(
+        f"{count} problem{'s' if count != 1 else ''}; nothing was started (exit code {CONFIG})", err=True
+    )
+
+
+def _forget_output() -> None:
+    """Whoever read our output is gone; the interpreter's own flush at exit would complain about it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,131 @@
+"""`oncemq run`: worker processes that each load the app themselves, under one supervisor."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import click
+import structlog
+
+from oncemq.app import run_loaded
+from oncemq.cli.exit_codes import FATAL, HARD_LIMIT, exit_code
+from oncemq.cli.files import app_option
+from oncemq.cli.main import show_error
+from oncemq.config import load
+from oncemq.config.build import DEFAULT_GRACE, LoadedApp
+from oncemq.durations import parse_duration
+from oncemq.errors import ConfigError, MissingExtra, OnceMQError
+from oncemq.observe.logs import configure
+from oncemq.run.supervisor import Supervisor
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
+    try:
+        return parse_duration(value) if value is not None else None
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  oncemq run
+  oncemq run --processes 4
+  oncemq run --until-idle 5s      # for scripts: ends when nothing has come for 5 seconds
+  oncemq run --reload             # while developing: starts again when a file changes
+
+\b
+SIGTERM or Ctrl-C drains: what was begun is finished and settled, within `grace` (30s).
+A second signal stops at once; unsettled messages are delivered again.
+"""
+)
+@click.option(
+    "--processes", type=click.IntRange(1, 1024), help="Worker processes. Default: what app.yaml says."
+)
+@click.option(
+    "--until-idle",
+    metavar="DURATION",
+    callback=_duration,
+    help="End, with code 0, when nothing has come for so long.",
+)
+@click.option("--reload", "reloading", is_flag=True, help="Start the workers again when a file changes.")
+@app_option
+def run(files: Sequence[Path], processes: int | None, until_idle: timedelta | None, reloading: bool) -> int:
+    """Consume until told to stop."""
+    loaded = load(files)
+    if not loaded.plan.consumers:
+        raise ConfigError([f"{files[0]}: there are no consumers to run – declare one below consumers:"])
+    _close(loaded)
+    logging = loaded.model.logging
+    configure(
+        logging.level if logging else "info",
+        logging.format if logging else "auto",
+        secrets=loaded.secrets,
+    )
+    log = structlog.get_logger("oncemq")
+
+    def died(index: int, code: int) -> None:
+        log.warning("worker process ended", process=index, exit_code=code, meaning=_meaning(code))
+
+    supervisor = Supervisor(
+        Worker(tuple(files), until_idle),
+        processes or loaded.model.processes,
+        loaded.model.grace or DEFAULT_GRACE,
+        died,
+        FATAL,
+    )
+    if reloading:
+        _watch(files, supervisor)
+    return supervisor.run()
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What a spawned process does; carries nothing that cannot be pickled.
+
+    Args:
+        files: the app's files, which it loads itself.
+        until_idle: end when nothing has come for so long.
+    """
+
+    files: tuple[Path, ...]
+    until_idle: timedelta | None
+
+    def __call__(self, index: int) -> int:
+        """Run as worker process number `index`; returns its exit code."""
+        try:
+            return run_loaded(load(self.files), index=index, until_idle=self.until_idle)
+        except OnceMQError as error:
+            show_error(error)
+            return exit_code(error)
+
+
+def _close(loaded: LoadedApp) -> None:
+    """The supervisor consumes nothing itself: it only wanted to know that its workers will be able to."""
+    if loaded.plan.engine is not None:
+        loaded.plan.engine.dispose()
+    for adapter in loaded.plan.adapters.values():
+        adapter.close(grace=timedelta(0))
+
+
+def _meaning(code: int) -> str:
+    if code == HARD_LIMIT:
+        return "a handler exceeded its hard time limit"
+    return f"killed by signal {-code}" if code < 0 else "see the lines above"
+
+
+def _watch(files: Sequence[Path], supervisor: Supervisor) -> None:
+    try:
+        from watchfiles import PythonFilter, watch  # noqa: PLC0415 - an optional package
+    except ModuleNotFoundError:
+        raise MissingExtra("--reload needs the package 'watchfiles': pip install 'oncemq[reload]'") from None
+    wanted = PythonFilter(extra_extensions=tuple(file.suffix for file in files if file.suffix))
+    folders = sorted({str(file.resolve().parent) for file in files})
+
+    def look() -> None:
+        for _changes in watch(*folders, watch_filter=wanted, raise_interrupt=False):
+            supervisor.reload()
+
+    threading.Thread(target=look, name="oncemq-reload", daemon=True).start()
