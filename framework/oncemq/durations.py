@@ -10,7 +10,7 @@ _UNITS = {
     "h": timedelta(hours=1),
     "d": timedelta(days=1),
 }
-_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*")
+_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", re.ASCII)
 
 
 def parse_duration(text: str) -> timedelta:
@@ -38,5 +38,10 @@ def format_duration(duration: timedelta) -> str:
     seconds = duration.total_seconds()
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0)):
         if seconds >= size:
-            return f"{seconds / size:.3g}{unit}"
-    return f"{seconds * 1000:.3g}ms"
+            return f"{_three_digits(seconds / size)}{unit}"
+    return f"{_three_digits(seconds * 1000)}ms"
+
+
+def _three_digits(number: float) -> str:
+    # From 1,000 on the short form has an exponent, which nobody reads as a duration.
+    return f"{number:.3g}" if number < 999.5 else f"{number:.0f}"

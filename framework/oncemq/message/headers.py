@@ -33,12 +33,12 @@ def attempt_of(headers: Mapping[str, str]) -> int:
 
 
 def time_of(headers: Mapping[str, str], name: str) -> datetime | None:
-    """Return the aware time in the header `name`; None where it is missing or unreadable."""
+    """Return the time in the header `name`, in UTC; None where it is missing or unreadable."""
     try:
         moment = datetime.fromisoformat(headers[name])
-    except (KeyError, ValueError):
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (KeyError, ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def for_replay(headers: Mapping[str, str]) -> dict[str, str]:

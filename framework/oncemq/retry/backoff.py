@@ -28,12 +28,11 @@ class RetryPolicy:
         return self._plain_pause(attempt) * (1 + self.jitter * draw.uniform(-1, 1))
 
     def _plain_pause(self, attempt: int) -> timedelta:
-        seconds, limit = self.first.total_seconds(), self.max.total_seconds()
-        for _ in range(attempt - 1):
-            seconds *= self.factor
-            if seconds >= limit:
-                return self.max
-        return timedelta(seconds=seconds)
+        try:
+            seconds = self.first.total_seconds() * self.factor ** max(0, attempt - 1)
+        except OverflowError:
+            return self.max
+        return min(self.max, timedelta(seconds=min(seconds, self.max.total_seconds())))
 
     def horizon(self) -> timedelta:
         """Return the longest time all pauses together can take."""

@@ -1,0 +1,40 @@
+"""Attempts and the pauses between them."""
+
+import random
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oncemq.retry.backoff import RetryPolicy
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(("attempt", "seconds"), [(1, 1), (2, 4), (3, 16), (6, 600), (50, 600)])
+def test_pauses_grow_by_the_factor_up_to_the_longest(attempt: int, seconds: int) -> None:
+    """Without jitter each pause is four times the one before, and none above ten minutes."""
+    assert RetryPolicy(jitter=0).pause(attempt, random.Random(1)) == seconds * SECOND
+
+
+@given(st.integers(1, 10**9), st.floats(0, 1), st.floats(1, 1000))
+def test_a_pause_stays_within_the_jitter(attempt: int, jitter: float, factor: float) -> None:
+    """Whatever attempt a forged header claims, the pause is bounded and comes at once."""
+    policy = RetryPolicy(jitter=jitter, factor=factor)
+    assert timedelta(0) <= policy.pause(attempt, random.Random(1)) <= policy.max * (1 + jitter)
+
+
+def test_the_first_pause_is_not_above_the_longest() -> None:
+    """A first pause longer than the longest is cut, too."""
+    assert RetryPolicy(first=10 * SECOND, max=SECOND, jitter=0).pause(1, random.Random(1)) == SECOND
+
+
+def test_the_horizon_is_the_sum_of_the_longest_pauses() -> None:
+    """Three tries have two pauses, each at its upper end."""
+    assert RetryPolicy(attempts=3, jitter=0.2).horizon() == 6 * SECOND
+
+
+def test_one_attempt_has_no_horizon() -> None:
+    """Without a second try there is no pause."""
+    assert RetryPolicy(attempts=1).horizon() == timedelta(0)

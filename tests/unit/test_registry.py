@@ -1,0 +1,52 @@
+"""Names to implementations."""
+
+import pytest
+
+from oncemq import registry
+from oncemq.errors import MissingExtra, UnknownName
+from oncemq.registry import Registry, did_you_mean
+
+
+class Colour:
+    """Anything that can be registered."""
+
+
+class Point:
+    """An entry point whose package needs another one that is not installed."""
+
+    name = "amqp"
+
+    def load(self):
+        """Fail as an import does."""
+        raise ModuleNotFoundError("No module named 'pika'", name="pika")
+
+
+def test_a_registered_class_is_found_by_its_name() -> None:
+    """get() returns what was given as extra."""
+    assert Registry("nothing.here", "colour", {"red": Colour}).get("red") is Colour
+
+
+def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
+    """A typo is answered with the name that was meant, and with all that are known."""
+    colours = Registry("nothing.here", "colour", {"red": Colour, "green": Colour})
+    with pytest.raises(UnknownName) as error:
+        colours.get("gren")
+    assert str(error.value) == "unknown colour 'gren'; did you mean 'green'? (known: green, red)"
+
+
+def test_nothing_is_suggested_where_nothing_is_close() -> None:
+    """A name like no other is answered with those that are known."""
+    assert did_you_mean("xyzzy", ["red"]) == " (known: red)"
+    assert did_you_mean("xyzzy", []) == " (known: none)"
+
+
+def test_a_missing_package_is_answered_with_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An implementation whose dependency is absent says which extra brings it."""
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Point()])
+    with pytest.raises(MissingExtra, match=r"pip install 'oncemq\[rabbitmq\]'"):
+        Registry("oncemq.adapters", "adapter").get("amqp")
+
+
+def test_names_are_sorted_and_named_once() -> None:
+    """names() holds entry points and extras together."""
+    assert Registry("nothing.here", "colour", {"b": Colour, "a": Colour}).names() == ["a", "b"]
