@@ -1,11 +1,11 @@
 """The adapter of `embedded://`: a durable broker in one SQLite file, shared by the processes of one machine."""
 
 import sqlite3
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from threading import Lock
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, cast
 
 from oncemq.adapter import (
     CONFIRMED,
@@ -25,20 +25,17 @@ from oncemq.adapter import (
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, OutgoingMessage
-from oncemq_adapters.embedded import advice, graves, settlements, takes, topics
+from oncemq_adapters.embedded import advice, settlements, topics
 from oncemq_adapters.embedded.custody import Custody
-from oncemq_adapters.embedded.database import Work
-from oncemq_adapters.embedded.faults import StoreGone
-from oncemq_adapters.embedded.properties import microseconds, moment, pack, unpack
+from oncemq_adapters.embedded.desk import Desk
+from oncemq_adapters.embedded.outgoing import refusal, stored
+from oncemq_adapters.embedded.properties import microseconds, pack
 from oncemq_adapters.embedded.receiver import Receiver, microseconds_of
 from oncemq_adapters.embedded.session import Link
 from oncemq_adapters.embedded.settings import Settings, read_settings
 from oncemq_adapters.embedded.settlements import Hold
-from oncemq_adapters.embedded.topics import Stored
 
-T = TypeVar("T")
 _Settling = Callable[[sqlite3.Connection, Sequence[Delivery]], Collection[Hold]]
-_PAGE = 100
 
 
 class EmbeddedAdapter:
@@ -62,6 +59,7 @@ class EmbeddedAdapter:
         self._link = Link(settings)
         self._custody = Custody(())
         self._receiver: Receiver | None = None
+        self._expected: tuple[Subscription, ...] = ()
         self._life = Lock()
 
     def __repr__(self) -> str:
@@ -70,7 +68,10 @@ class EmbeddedAdapter:
     @classmethod
     def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
         """Make one; connects to nothing yet."""
-        return cls(read_settings(url, options, scope.broker), scope)
+        settings = read_settings(url, options, scope.broker)
+        if settings.path is None:
+            return cast(Self, InMemoryAdapter(settings, scope))
+        return cls(settings, scope)
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe or cannot work about this consumer on this broker."""
@@ -81,6 +82,8 @@ class EmbeddedAdapter:
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Open the file and register the groups; consume nothing."""
         self._link.connect(subscriptions)
+        if self._receiver is None:
+            self._expected = tuple(subscriptions)
 
     def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
         """Open the file, register the groups and start receiving."""
@@ -88,10 +91,12 @@ class EmbeddedAdapter:
             if self._receiver is not None:
                 raise BrokerRefused(f"embedded broker {self._settings.place}: this adapter is open already")
             self._link.connect(subscriptions).bury_the_dead()
-            self._custody = Custody(subscriptions)
+            self._expected, self._custody = tuple(subscriptions), Custody(subscriptions)
+            self._link.heals = False
             self._receiver = Receiver(
                 self._link,
                 self._custody,
+                self._expected,
                 sink,
                 clock=self._scope.clock,
                 lease=self._settings.lease,
@@ -106,6 +111,7 @@ class EmbeddedAdapter:
             receiver, self._receiver = self._receiver, None
             if receiver is not None:
                 receiver.stop()
+                self._link.heals = True
             self._custody.drop_all()
             try:
                 self._link.disconnect()
@@ -125,10 +131,9 @@ class EmbeddedAdapter:
     def health(self) -> Sequence[ConsumerHealth]:
         """Return one row for each expected consumer."""
         receiver = self._receiver
-        problem = "not open" if receiver is None or not receiver.alive else receiver.problem
+        problem = "not open" if receiver is None else receiver.problem
         return [
-            ConsumerHealth(one.consumer, subscribed=not problem, detail=problem)
-            for one in self._link.subscriptions
+            ConsumerHealth(one.consumer, subscribed=not problem, detail=problem) for one in self._expected
         ]
 
     # Settling
@@ -221,88 +226,45 @@ class EmbeddedAdapter:
     ) -> Sequence[Confirmed | Refused]:
         """Publish to every group of the topic; kept for the first group while there is none."""
         del options
-        refusals = [self._refusal(topic, message) for message in messages]
-        stored = [self._stored(one) for one, no in zip(messages, refusals, strict=True) if no is None]
+        refusals = [refusal(self._settings, topic, message) for message in messages]
+        now = self._scope.clock.now()
+        writable = [stored(one, now) for one, no in zip(messages, refusals, strict=True) if no is None]
         try:
-            if stored:
-                self._write(lambda connection: topics.publish(connection, topic, stored), durable=True)
+            if writable:
+                self._link.write(lambda connection: topics.publish(connection, topic, writable), durable=True)
         except BrokerError as error:
             return [Refused(no or error) for no in refusals]
         self._wake()
         return [CONFIRMED if no is None else Refused(no) for no in refusals]
 
     def dead_letters(self, subscription: Subscription, limit: int) -> Iterator[DeadLetter]:
-        """Yield the group's dead letters, oldest first, without consuming them."""
-        group, after = self._group(subscription), 0
-        while limit > 0 and (found := self._page(group, after, min(limit, _PAGE))):
-            for grave in found:
-                message = unpack(subscription.topic, grave.properties, grave.body, grave.published_at)
-                yield DeadLetter(str(grave.id), message, moment(grave.dead_at))
-            limit, after = limit - len(found), found[-1].id
+        """Return the group's dead letters, oldest first, without consuming them."""
+        return Desk(self._link, subscription, self._settings.place).letters(limit)
 
     def replay_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
-        """Send dead letters to the group again, with fresh attempts; one transaction with their removal."""
-        group = self._group(subscription)
-        count = self._write(
-            lambda connection: graves.replay(connection, subscription.topic, group, ids), durable=True
-        )
+        """Send dead letters to the group again, with fresh attempts."""
+        count = Desk(self._link, subscription, self._settings.place).replay(ids)
         self._wake()
         return count
 
     def purge_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
         """Remove dead letters for ever."""
-        group = self._group(subscription)
-        return self._write(lambda connection: graves.purge(connection, group, ids))
+        return Desk(self._link, subscription, self._settings.place).purge(ids)
 
     def depth(self, subscription: Subscription) -> int | None:
         """Return how many messages wait for the group, delayed ones included, those in hands not."""
-        group = self._group(subscription)
-        return self._link.current().database.read(lambda connection: takes.depth(connection, group))
-
-    def _write(self, work: Work[T], *, durable: bool = False) -> T:
-        session = self._link.current()
-        try:
-            return session.database.write(work, durable=durable)
-        except StoreGone:
-            if self._receiver is not None:  # it makes the new session, and tells the sink of the loss
-                raise
-            return self._link.renew(session).database.write(work, durable=durable)
-
-    def _page(self, group: int, after: int, size: int) -> list[graves.Grave]:
-        database = self._link.current().database
-        return database.read(lambda connection: graves.page(connection, group, after, size))
-
-    def _group(self, subscription: Subscription) -> int:
-        found = self._link.current().database.read(
-            lambda connection: topics.find(connection, subscription.topic, subscription.group)
-        )
-        if found is None:
-            raise BrokerRefused(
-                f"embedded broker {self._settings.place}: no group {subscription.group!r} of topic "
-                f"{subscription.topic!r}; it is registered when its consumer starts"
-            )
-        return found
-
-    def _refusal(self, topic: str, message: OutgoingMessage) -> BrokerRefused | None:
-        if not topic.strip() or not topic.isprintable():
-            return BrokerRefused(f"embedded broker: {topic!r} cannot be a topic's name")
-        if len(message.body) > self._settings.max_body:
-            return BrokerRefused(
-                f"embedded broker: a body of {len(message.body)} bytes is over max_body ({self._settings.max_body})"
-            )
-        return None
-
-    def _stored(self, message: OutgoingMessage) -> Stored:
-        now = self._scope.clock.now()
-        keys = () if message.key is None else (message.key,)
-        properties = pack(message.headers, keys, message.message_id or uuid.uuid4().hex)
-        due_at = microseconds(now + message.delay) if message.delay else 0
-        return Stored(properties, message.body, microseconds(now), due_at)
+        return Desk(self._link, subscription, self._settings.place).depth()
 
     def _wake(self) -> None:
         receiver = self._receiver
         if receiver is not None:
             receiver.wake()
+
+
+class InMemoryAdapter(EmbeddedAdapter):
+    """`embedded://name`: shared by the adapters of one process; ends with the last of them that is open."""
+
+    capabilities: ClassVar[Capabilities] = replace(EmbeddedAdapter.capabilities, survives_restart=False)
 
 
 def _with(delivery: Delivery, added: Mapping[str, str]) -> str:

@@ -1,6 +1,7 @@
 """The thread that takes what is ready and hands it over; woken in the process, looking at the file between."""
 
 import sqlite3
+from collections.abc import Sequence
 from datetime import timedelta
 from threading import Event, Thread
 
@@ -22,21 +23,27 @@ _ROUNDS = 0.5
 _MOST = 500
 """Deliveries taken in one transaction."""
 _PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+_ENDS_SESSION = (StoreGone, BrokerRefused)
 
 
 class Receiver:
-    """Receives for all subscriptions of one adapter, in one thread.
-
-    Attributes:
-        problem: why nothing is received now; empty while all is well.
-    """
+    """Receives for all subscriptions of one adapter, in one thread."""
 
     def __init__(
-        self, link: Link, custody: Custody, sink: Sink, *, clock: Clock, lease: timedelta, name: str
+        self,
+        link: Link,
+        custody: Custody,
+        subscriptions: Sequence[Subscription],
+        sink: Sink,
+        *,
+        clock: Clock,
+        lease: timedelta,
+        name: str,
     ) -> None:
-        self.problem = ""
+        self._failure: BrokerError | None = None
         self._link = link
         self._custody = custody
+        self._subscriptions = subscriptions
         self._sink = sink
         self._clock = clock
         self._lease = lease
@@ -61,39 +68,38 @@ class Receiver:
         self._thread.join()
 
     @property
-    def alive(self) -> bool:
-        """Return whether it receives, or tries to."""
-        return self._thread.is_alive() and not self._stopping.is_set()
+    def problem(self) -> str:
+        """Why nothing is received now; empty while all is well."""
+        if self._stopping.is_set() or not self._thread.is_alive():
+            return "not open"
+        return str(self._failure or "")
 
     def _run(self) -> None:
         session = self._link.current()
         tries = 0
         while not self._stopping.is_set():
             try:
-                if self.problem and isinstance(self._failure, (StoreGone, BrokerRefused)):
+                if isinstance(self._failure, _ENDS_SESSION):
                     session = self._link.renew(session)
                 self._receive(session)
-                tries = 0
             except BrokerError as error:
+                tries = tries + 1 if self._failure else 0
                 self._fail(error, session)
                 self._stopping.wait(_PAUSES[min(tries, len(_PAUSES) - 1)])
-                tries += 1
-
-    _failure: BrokerError | None = None
 
     def _fail(self, error: BrokerError, session: Session) -> None:
-        gone = isinstance(error, (StoreGone, BrokerRefused))
-        if gone and not isinstance(self._failure, (StoreGone, BrokerRefused)):
+        # A busy or full file leaves our leases alone; one that is gone or replaced knows nothing of them.
+        if isinstance(error, _ENDS_SESSION) and not isinstance(self._failure, _ENDS_SESSION):
             self._custody.drop_all()
-            for subscription in self._link.subscriptions:
+            for subscription in self._subscriptions:
                 self._sink.lost(subscription.consumer, session.generation)
-        self._failure, self.problem = error, str(error)
+        self._failure = error
 
     def _receive(self, session: Session) -> None:
         while not self._stopping.is_set():
             self._make_rounds(session)
             taken = self._take(session)
-            self._failure, self.problem = None, ""
+            self._failure = None
             if not taken:
                 self._idle(session)
 
@@ -126,7 +132,7 @@ class Receiver:
 
     def _wanted(self, session: Session) -> list[tuple[Subscription, int]]:
         """Return who has room, if there is anything to take at all; only reads."""
-        rooms = [(one, min(self._custody.room(one.consumer), _MOST)) for one in self._link.subscriptions]
+        rooms = [(one, min(self._custody.room(one.consumer), _MOST)) for one in self._subscriptions]
         hungry = [(one, room) for one, room in rooms if room]
         due, ready = session.database.read(
             lambda connection: (

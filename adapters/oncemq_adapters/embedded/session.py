@@ -3,12 +3,16 @@
 import sqlite3
 from collections.abc import Sequence
 from threading import Lock
+from typing import TypeVar
 
 from oncemq.adapter import Subscription
 from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.embedded import members, schema, topics
-from oncemq_adapters.embedded.database import Database
+from oncemq_adapters.embedded.database import Database, Work
+from oncemq_adapters.embedded.faults import StoreGone
 from oncemq_adapters.embedded.settings import Settings
+
+T = TypeVar("T")
 
 
 class Session:
@@ -44,6 +48,15 @@ class Session:
         """Make sure that these groups exist."""
         self.groups |= self.database.write(lambda connection: _register(connection, subscriptions))
 
+    def works(self) -> bool:
+        """Return whether the file is still the one that was opened; a session on another one is closed."""
+        try:
+            self.database.changed()
+        except StoreGone:
+            self.database.close()
+            return False
+        return True
+
     def bury_the_dead(self) -> int:
         """Let the deliveries of dead members be taken again; returns how many there were."""
         dead = self.database.read(lambda connection: members.dead_ones(connection, but=self.member))
@@ -62,7 +75,11 @@ class Session:
 
 
 class Link:
-    """The current session, or the reason why there is none."""
+    """The current session, or the reason why there is none.
+
+    Attributes:
+        heals: a broken session is renewed by whoever finds it; not while a receiver does that and tells it.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -70,11 +87,7 @@ class Link:
         self._session: Session | None = None
         self._subscriptions: tuple[Subscription, ...] = ()
         self._generation = 0
-
-    @property
-    def subscriptions(self) -> tuple[Subscription, ...]:
-        """What was asked for last."""
-        return self._subscriptions
+        self.heals = True
 
     @property
     def session(self) -> Session | None:
@@ -85,7 +98,7 @@ class Link:
         """Return a session that knows these subscriptions; the first one makes the file."""
         with self._lock:
             self._subscriptions = tuple(subscriptions)
-            if self._session is None:
+            if self._session is None or not self._session.works():
                 self._generation += 1
                 self._session = Session(self._settings, subscriptions, self._generation)
             else:
@@ -120,6 +133,26 @@ class Link:
             )
             self._generation = self._session.generation
             return self._session
+
+    def write(self, work: Work[T], *, durable: bool = False) -> T:
+        """Run `work` in a write transaction of the current session."""
+        session = self.current()
+        try:
+            return session.database.write(work, durable=durable)
+        except StoreGone:
+            if not self.heals:
+                raise
+            return self.renew(session).database.write(work, durable=durable)
+
+    def read(self, work: Work[T]) -> T:
+        """Run `work`, which only reads, in the current session."""
+        session = self.current()
+        try:
+            return session.database.read(work)
+        except StoreGone:
+            if not self.heals:
+                raise
+            return self.renew(session).database.read(work)
 
     def disconnect(self) -> None:
         """End the session, if there is one."""

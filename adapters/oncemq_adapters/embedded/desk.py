@@ -1,0 +1,52 @@
+"""Administration of one group: its dead letters and its depth."""
+
+from collections.abc import Iterator, Sequence
+
+from oncemq.adapter import DeadLetter, Subscription
+from oncemq.errors import BrokerRefused
+from oncemq_adapters.embedded import graves, takes, topics
+from oncemq_adapters.embedded.properties import moment, unpack
+from oncemq_adapters.embedded.session import Link
+
+_PAGE = 100
+
+
+class Desk:
+    """Answers questions about a group of a topic, and acts on its dead letters."""
+
+    def __init__(self, link: Link, subscription: Subscription, place: str) -> None:
+        self._link = link
+        self._topic = subscription.topic
+        found = link.read(lambda connection: topics.find(connection, subscription.topic, subscription.group))
+        if found is None:
+            raise BrokerRefused(
+                f"embedded broker {place}: no group {subscription.group!r} of topic {subscription.topic!r}; "
+                "it is registered when its consumer starts"
+            )
+        self._group = found
+
+    def letters(self, limit: int) -> Iterator[DeadLetter]:
+        """Yield dead letters, oldest first, in pages, so that nothing is locked while somebody reads."""
+        after = 0
+        while limit > 0 and (found := self._page(after, min(limit, _PAGE))):
+            for grave in found:
+                message = unpack(self._topic, grave.properties, grave.body, grave.published_at)
+                yield DeadLetter(str(grave.id), message, moment(grave.dead_at))
+            limit, after = limit - len(found), found[-1].id
+
+    def replay(self, ids: Sequence[str]) -> int:
+        """Send dead letters to the group again; one transaction with their removal."""
+        return self._link.write(
+            lambda connection: graves.replay(connection, self._topic, self._group, ids), durable=True
+        )
+
+    def purge(self, ids: Sequence[str]) -> int:
+        """Remove dead letters for ever."""
+        return self._link.write(lambda connection: graves.purge(connection, self._group, ids))
+
+    def depth(self) -> int:
+        """Return how many messages wait, delayed ones included, those in hands not."""
+        return self._link.read(lambda connection: takes.depth(connection, self._group))
+
+    def _page(self, after: int, size: int) -> list[graves.Grave]:
+        return self._link.read(lambda connection: graves.page(connection, self._group, after, size))

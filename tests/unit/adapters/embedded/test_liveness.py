@@ -1,0 +1,64 @@
+"""Who is dead for sure, and who may live."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from oncemq_adapters.embedded.liveness import Life, _born, is_dead, this_process
+from support.embedded_broker import eventually
+
+
+def test_this_process_lives():
+    """Nobody takes his own leases away."""
+    assert not is_dead(this_process(), this_process())
+
+
+def test_ended_process_is_dead():
+    """A process that has ended is dead, also while its parent has not asked for its result."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    here = this_process()
+    other = replace(here, pid=child.pid, born=_born(child.pid))
+    assert not is_dead(other, here)
+    child.kill()
+    eventually(lambda: is_dead(other, here), "the unburied child to count as dead")
+    child.wait()
+    child.stdin.close()
+    assert is_dead(other, here)
+
+
+def test_reused_number_is_another_process():
+    """A process of the same number that started at another time is not the one we knew."""
+    here = this_process()
+    assert is_dead(replace(here, born="1"), here)
+
+
+def test_restarted_machine_has_no_survivors():
+    """Whoever lived before the machine started is dead."""
+    here = this_process()
+    assert is_dead(replace(here, boot="another"), here)
+
+
+def test_other_machines_and_containers_are_unknown():
+    """Of other hosts and of other process number spaces nothing is known, so they live."""
+    here = this_process()
+    assert not is_dead(replace(here, host="elsewhere", boot="x", born="1"), here)
+    assert not is_dead(replace(here, space="pid:[1]", born="1"), here)
+
+
+def test_without_a_process_table_nobody_is_dead():
+    """Where the system tells nothing, leases end by time alone."""
+    blind = Life(this_process().host, "", "", 1, "")
+    assert not is_dead(replace(blind, pid=99999999), blind)
+
+
+def test_program_names_with_parentheses_do_not_confuse(tmp_path: Path):
+    """The start time is found behind the program's name, whatever that is."""
+    program = tmp_path / "a) b (c"
+    program.symlink_to("/bin/sleep")
+    child = subprocess.Popen([str(program), "60"])
+    try:
+        eventually(lambda: _born(child.pid).isdigit(), "a start time")
+    finally:
+        child.kill()
+        child.wait()
