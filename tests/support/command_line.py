@@ -5,10 +5,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from click import Command
+import click
 from click.testing import CliRunner, Result
 
 from oncemq.adapter import Dead
+from oncemq.cli.main import main
 from oncemq.config import load
 from oncemq.ledger import schema
 from oncemq.message import headers as names
@@ -38,6 +39,13 @@ def award(order: dict, session: Session) -> None:
 '''
 
 
+@click.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def _program(arguments: tuple[str, ...]) -> None:
+    """Run the whole program, so that its own handling of errors is part of what is tested."""
+    main(arguments)
+
+
 class CommandLine:
     """An app in `folder`."""
 
@@ -53,9 +61,9 @@ class CommandLine:
         path.write_text("".join(f"{line}\n" for line in lines))
         return str(path)
 
-    def run(self, command: Command, *arguments: str, stdin: str | bytes | None = None) -> Result:
-        """Run a command on the app."""
-        return CliRunner().invoke(command, [*arguments, "-f", str(self.app)], input=stdin)
+    def run(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
+        """Run `oncemq -f app.yaml` with these arguments, exit code and error message included."""
+        return CliRunner().invoke(_program, ["-f", str(self.app), *arguments], input=stdin)
 
     @contextmanager
     def plan(self) -> Iterator[AppPlan]:

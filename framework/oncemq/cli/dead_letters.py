@@ -1,15 +1,16 @@
 """The commands `dead-letters list / show / replay / purge`: looking after what could not be applied."""
 
 import base64
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import click
 
 from oncemq.adapter import Adapter, DeadLetter
+from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import by_broker, chosen_consumers, prepared
 from oncemq.cli.output import Output, counted, json_option, shown
@@ -18,7 +19,6 @@ from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
-EXIT_NOT_FOUND = 1
 BATCH = 500
 EVERYTHING = 10_000_000
 """More dead letters than anybody keeps; the commands read them one by one."""
@@ -135,7 +135,9 @@ def dead_letters() -> None:
 )
 @json_option
 @app_option
-def list_letters(consumer: str | None, limit: int, files: Any, *, as_json: bool, **chosen: Any) -> None:
+def list_letters(
+    consumer: str | None, limit: int, files: Sequence[Path], *, as_json: bool, **chosen: Any
+) -> None:
     """List the dead letters of CONSUMER, or of all consumers."""
     plan = load(files).plan
     found = found_letters(plan, chosen_consumers(plan, consumer), _filter(**chosen), limit)
@@ -148,7 +150,7 @@ def list_letters(consumer: str | None, limit: int, files: Any, *, as_json: bool,
 @click.argument("id")
 @json_option
 @app_option
-def show_letter(consumer: str, id: str, files: Any, *, as_json: bool) -> None:  # noqa: A002 - the argument's name
+def show_letter(consumer: str, id: str, files: Sequence[Path], *, as_json: bool) -> int:  # noqa: A002 - the argument's name
     """Show the dead letter ID of CONSUMER: where it came from, why it failed, its headers and its original body."""
     plan = load(files).plan
     output = Output(as_json=as_json)
@@ -157,9 +159,9 @@ def show_letter(consumer: str, id: str, files: Any, *, as_json: bool) -> None:  
     ):
         for letter in letters:
             _show(output, row_of(one.name, letter), letter)
-            return
+            return OK
     click.echo(f"consumer {shown(consumer)} has no dead letter {shown(id)}", err=True)
-    sys.exit(EXIT_NOT_FOUND)
+    return FAILED
 
 
 def _show(output: Output, row: dict[str, Any], letter: DeadLetter) -> None:
@@ -193,7 +195,7 @@ def _show(output: Output, row: dict[str, Any], letter: DeadLetter) -> None:
 @json_option
 @app_option
 def replay_letters(
-    consumer: str | None, limit: int, files: Any, *, everything: bool, as_json: bool, **chosen: Any
+    consumer: str | None, limit: int, files: Sequence[Path], *, everything: bool, as_json: bool, **chosen: Any
 ) -> None:
     """Send dead letters to CONSUMER again (all consumers if none is named), with fresh attempts.
 
@@ -216,7 +218,14 @@ def replay_letters(
 @json_option
 @app_option
 def purge_letters(
-    consumer: str | None, limit: int, files: Any, *, everything: bool, yes: bool, as_json: bool, **chosen: Any
+    consumer: str | None,
+    limit: int,
+    files: Sequence[Path],
+    *,
+    everything: bool,
+    yes: bool,
+    as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Remove dead letters of CONSUMER (of all consumers if none is named) for ever.
 
@@ -230,7 +239,9 @@ def purge_letters(
     _act("purged", consumer, limit, files, asked, as_json=as_json)
 
 
-def _act(done: str, consumer: str | None, limit: int, files: Any, chosen: Filter, *, as_json: bool) -> None:
+def _act(
+    done: str, consumer: str | None, limit: int, files: Sequence[Path], chosen: Filter, *, as_json: bool
+) -> None:
     plan = load(files).plan
     output = Output(as_json=as_json)
     for adapter, one, letters in found_letters(plan, chosen_consumers(plan, consumer), chosen, limit):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
@@ -56,7 +57,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 @click.option("--consumer", help="Only what concerns this consumer.")
 @json_option
 @app_option
-def inspect(key: str, consumer: str | None, files: Any, *, as_json: bool) -> None:
+def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: bool) -> None:
     """Show what is known about KEY: what was applied, its state, what happened to its messages, its dead letters."""
     plan = load(files).plan
     consumers = chosen_consumers(plan, consumer)

@@ -14,6 +14,7 @@ from typing import IO, Any, cast
 import click
 
 from oncemq.adapter import Adapter, Confirmed, Refused
+from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import prepared
 from oncemq.cli.output import Output, counted, json_option, warn
@@ -32,8 +33,6 @@ BATCH = 500
 SHOWN_PROBLEMS = 20
 IN_MEMORY = 64 * 1024 * 1024
 """Bytes of stdin that are kept in memory while they are checked; more goes to a temporary file."""
-
-EXIT_INCOMPLETE = 1
 
 
 @dataclass(slots=True)
@@ -73,7 +72,7 @@ class Summary:
 @app_option
 def publish(
     topic: str, file: Path, files: tuple[Path, ...], *, envelope: bool, skip_bad: bool, as_json: bool
-) -> None:
+) -> int:
     """Publish every line of FILE (or stdin, -) to TOPIC.
 
     Each line is the body of one message. All lines are checked first: they must decode, and key, version and
@@ -99,8 +98,7 @@ def publish(
     _report(
         output, summary, _name(file), time.monotonic() - began, stopped=bool(summary.bad) and not skip_bad
     )
-    if not summary.complete:
-        sys.exit(EXIT_INCOMPLETE)
+    return OK if summary.complete else FAILED
 
 
 def _topic(app: LoadedApp, name: str) -> Topic:

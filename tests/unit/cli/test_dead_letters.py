@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from oncemq.cli.dead_letters import dead_letters
+from oncemq.cli.exit_codes import INTERRUPTED
 from support.command_line import CommandLine
 
 
@@ -27,7 +27,7 @@ def line(tmp_path):
 
 def listed(line, *arguments):
     """Return the rows that `list --json` prints."""
-    result = line.run(dead_letters, "list", "--json", *arguments)
+    result = line.run("dead-letters", "list", "--json", *arguments)
     assert result.exit_code == 0, result.output
     return [json.loads(row) for row in result.stdout.splitlines()]
 
@@ -42,7 +42,7 @@ def without_times(text):
 
 def test_list_shows_plain_columns_in_a_pipe(line):
     """Each dead letter is one line: whose, which, why."""
-    result = line.run(dead_letters, "list")
+    result = line.run("dead-letters", "list")
     assert result.exit_code == 0, result.output
     head, *rows = [[cell.strip() for cell in row] for row in without_times(result.stdout)]
     assert head == ["CONSUMER", "ID", "KEY", "REASON", "ATTEMPTS", "DEAD AT", "ERROR"]
@@ -91,19 +91,19 @@ def test_list_can_be_restricted(line, arguments, ids):
 
 def test_an_empty_list_says_so(line):
     """People read a sentence, not nothing."""
-    assert line.run(dead_letters, "list", "mail").stdout == "no dead letters\n"
+    assert line.run("dead-letters", "list", "mail").stdout == "no dead letters\n"
 
 
 def test_an_unknown_consumer_is_refused_with_a_suggestion(line):
     """A typing mistake does not look like an empty list."""
-    result = line.run(dead_letters, "list", "awrd")
+    result = line.run("dead-letters", "list", "awrd")
     assert result.exit_code != 0
-    assert "unknown consumer 'awrd'; did you mean 'award'?" in str(result.exception)
+    assert "unknown consumer 'awrd'; did you mean 'award'?" in result.stderr
 
 
 def test_show_prints_the_cause_and_the_body(line):
     """One dead letter is shown whole."""
-    result = line.run(dead_letters, "show", "award", "1")
+    result = line.run("dead-letters", "show", "award", "1")
     assert result.exit_code == 0, result.output
     shown = [
         text for text in result.stdout.splitlines() if not text.startswith(("dead at:", "published at:"))
@@ -126,19 +126,19 @@ def test_show_prints_the_cause_and_the_body(line):
 
 def test_show_gives_binary_bodies_in_base64(line):
     """Original bytes are never lost in a terminal."""
-    result = line.run(dead_letters, "show", "award", "3", "--json")
+    result = line.run("dead-letters", "show", "award", "3", "--json")
     assert json.loads(result.stdout)["body_base64"] == "//4="
 
 
 def test_show_of_a_missing_one_fails(line):
     """Exit code 1 and a sentence."""
-    result = line.run(dead_letters, "show", "award", "99")
+    result = line.run("dead-letters", "show", "award", "99")
     assert (result.exit_code, result.stderr) == (1, "consumer award has no dead letter 99\n")
 
 
 def test_replay_sends_them_again_with_fresh_attempts(line):
     """A replayed message is received anew, by its own consumer alone, and is no dead letter any more."""
-    result = line.run(dead_letters, "replay", "award", "--key", "a1")
+    result = line.run("dead-letters", "replay", "award", "--key", "a1")
     assert (result.exit_code, result.stdout) == (0, "replayed 1 dead letter of award\n")
     assert [row["id"] for row in listed(line)] == ["2", "3"]
     (message,) = line.received(1)
@@ -147,7 +147,7 @@ def test_replay_sends_them_again_with_fresh_attempts(line):
 
 def test_replay_of_all_consumers_as_json(line):
     """Each consumer's count is one object."""
-    result = line.run(dead_letters, "replay", "--all", "--json")
+    result = line.run("dead-letters", "replay", "--all", "--json")
     assert [json.loads(row) for row in result.stdout.splitlines()] == [
         {"consumer": "award", "replayed": 3},
         {"consumer": "mail", "replayed": 0},
@@ -158,7 +158,7 @@ def test_replay_of_all_consumers_as_json(line):
 @pytest.mark.parametrize("arguments", [(), ("--all", "--key", "a1")])
 def test_acting_needs_a_clear_choice(line, action, arguments):
     """Neither nothing nor everything-but-some is guessed."""
-    result = line.run(dead_letters, action, "award", *arguments)
+    result = line.run("dead-letters", action, "award", *arguments)
     assert result.exit_code == 2
     assert "say which: --id, --key or --reason; or --all" in result.stderr
     assert len(listed(line)) == 3
@@ -166,22 +166,22 @@ def test_acting_needs_a_clear_choice(line, action, arguments):
 
 def test_purge_asks_first(line):
     """Without a yes nothing is removed."""
-    result = line.run(dead_letters, "purge", "award", "--all", stdin="n\n")
-    assert result.exit_code == 1
+    result = line.run("dead-letters", "purge", "award", "--all", stdin="n\n")
+    assert result.exit_code == INTERRUPTED
     assert "Remove these dead letters of award for ever? [y/N]" in result.stderr
     assert len(listed(line)) == 3
 
 
 def test_purge_removes_those_chosen(line):
     """With --yes what was chosen is gone, the rest stays."""
-    result = line.run(dead_letters, "purge", "award", "--reason", "rejected", "--yes")
+    result = line.run("dead-letters", "purge", "award", "--reason", "rejected", "--yes")
     assert (result.exit_code, result.stdout) == (0, "purged 1 dead letter of award\n")
     assert [row["id"] for row in listed(line)] == ["1", "3"]
 
 
 def test_limits_bound_what_is_done(line):
     """The oldest go first."""
-    line.run(dead_letters, "purge", "award", "--all", "--yes", "--limit", "2")
+    line.run("dead-letters", "purge", "award", "--all", "--yes", "--limit", "2")
     assert [row["id"] for row in listed(line)] == ["3"]
 
 
@@ -190,7 +190,7 @@ def test_hostile_reasons_cannot_write_to_the_terminal(tmp_path):
     line = CommandLine(tmp_path)
     line.bury(b"{}\x1b[2J\nx", KEY="\x1b[2Jk\n[red]", REASON="x\ny", ERROR_TEXT="\x1b]0;owned\x07\u202e")
     for arguments in (("list",), ("show", "award", "1")):
-        result = line.run(dead_letters, *arguments)
+        result = line.run("dead-letters", *arguments)
         assert result.exit_code == 0, result.output
         assert result.stdout.replace("\n", "").isprintable()
-    assert "\\x1b[2Jk\\n[red]" in line.run(dead_letters, "list").stdout
+    assert "\\x1b[2Jk\\n[red]" in line.run("dead-letters", "list").stdout

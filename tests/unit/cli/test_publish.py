@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from oncemq.cli.publish import publish
 from oncemq.cli.publish_lines import MAX_LINE
 from support.command_line import CommandLine
 
@@ -18,7 +17,7 @@ def line(tmp_path):
 def test_every_line_becomes_a_message_with_id_and_key(line):
     """Bodies arrive as written, empty lines aside, each with an id of its own and its business key."""
     file = line.write("orders.jsonl", '{"order_id": "a1", "total": 1.10}', "", '{"order_id": 2}')
-    result = line.run(publish, "order.paid", file)
+    result = line.run("publish", "order.paid", file)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "published 2 messages to order.paid\n", "")
     first, second = line.received(2)
     assert (first.body, second.body) == (b'{"order_id": "a1", "total": 1.10}', b'{"order_id": 2}')
@@ -29,13 +28,13 @@ def test_every_line_becomes_a_message_with_id_and_key(line):
 
 def test_stdin_is_read_where_no_file_is_named(line):
     """Lines come from a pipe too."""
-    result = line.run(publish, "order.paid", stdin='{"order_id": "a1"}\n')
+    result = line.run("publish", "order.paid", stdin='{"order_id": "a1"}\n')
     assert (result.exit_code, result.stdout) == (0, "published 1 message to order.paid\n")
 
 
 def test_json_summary(line):
     """A script reads one object."""
-    result = line.run(publish, "order.paid", "--json", stdin='{"order_id": "a1"}\n')
+    result = line.run("publish", "order.paid", "--json", stdin='{"order_id": "a1"}\n')
     found = json.loads(result.stdout)
     assert found.pop("seconds") >= 0
     assert found == {"topic": "order.paid", "published": 1, "refused": [], "bad": 0, "unsent": 0}
@@ -44,7 +43,7 @@ def test_json_summary(line):
 def test_a_bad_line_stops_all_by_default(line):
     """Nothing is published, each bad line is named by file and number, and the exit code says so."""
     file = line.write("bad.jsonl", '{"order_id": "a1"}', "nope", '{"x": 1}', '{"order_id": NaN}')
-    result = line.run(publish, "order.paid", file)
+    result = line.run("publish", "order.paid", file)
     assert result.exit_code == 1
     assert result.stdout == "nothing published: 3 bad lines; mend them, or add --skip-bad\n"
     assert [problem.split(": ")[0] for problem in result.stderr.splitlines()] == [
@@ -56,14 +55,14 @@ def test_a_bad_line_stops_all_by_default(line):
 def test_bad_lines_can_be_skipped(line):
     """With --skip-bad the good lines are published; the exit code still says that not all are."""
     file = line.write("bad.jsonl", "nope", '{"order_id": "a1"}')
-    result = line.run(publish, "order.paid", file, "--skip-bad")
+    result = line.run("publish", "order.paid", file, "--skip-bad")
     assert (result.exit_code, result.stdout) == (1, "published 1 message to order.paid, 1 bad\n")
     assert [message.body for message in line.received(1)] == [b'{"order_id": "a1"}']
 
 
 def test_only_the_first_bad_lines_are_listed(line):
     """A thousand bad lines do not flood the terminal."""
-    result = line.run(publish, "order.paid", stdin="nope\n" * 1000)
+    result = line.run("publish", "order.paid", stdin="nope\n" * 1000)
     assert len(result.stderr.splitlines()) == 21
     assert result.stderr.splitlines()[-1] == "… and 980 bad lines more"
 
@@ -71,7 +70,7 @@ def test_only_the_first_bad_lines_are_listed(line):
 def test_an_envelope_carries_headers_key_and_id(line):
     """With --envelope headers, key and id are as given."""
     envelope = {"body": {"order_id": "a1"}, "headers": {"tenant": "t"}, "key": "k", "id": "m-7"}
-    result = line.run(publish, "order.paid", "--envelope", stdin=json.dumps(envelope) + "\n")
+    result = line.run("publish", "order.paid", "--envelope", stdin=json.dumps(envelope) + "\n")
     assert result.exit_code == 0, result.output
     (message,) = line.received(1)
     assert message.body == b'{"order_id":"a1"}'
@@ -91,41 +90,41 @@ def test_an_envelope_carries_headers_key_and_id(line):
 )
 def test_a_wrong_envelope_is_a_bad_line(line, envelope, problem):
     """The error says what is wrong with it."""
-    result = line.run(publish, "order.paid", "--envelope", stdin=envelope + "\n")
+    result = line.run("publish", "order.paid", "--envelope", stdin=envelope + "\n")
     assert result.exit_code == 1
     assert problem in result.stderr
 
 
 def test_a_text_topic_takes_lines_as_they_are(line):
     """A topic of format text with a key from the broker needs --envelope, and its body is the text."""
-    result = line.run(publish, "notes", "--envelope", stdin='{"body": "hello", "key": "n1"}\n')
+    result = line.run("publish", "notes", "--envelope", stdin='{"body": "hello", "key": "n1"}\n')
     assert (result.exit_code, result.stdout) == (0, "published 1 message to notes\n")
 
 
 def test_a_topic_without_key_is_only_decoded(line):
     """Where nobody declared a key none is asked for."""
-    result = line.run(publish, "free", stdin='{"any": "thing"}\n')
+    result = line.run("publish", "free", stdin='{"any": "thing"}\n')
     assert (result.exit_code, result.stdout) == (0, "published 1 message to free\n")
 
 
 def test_an_overlong_line_is_bad_and_the_next_is_read(line):
     """A line beyond the limit is named, and what follows it is still a line."""
     body = b'{"order_id": "' + b"a" * MAX_LINE + b'"}\n{"order_id": "a1"}\n'
-    result = line.run(publish, "order.paid", "--skip-bad", stdin=body)
+    result = line.run("publish", "order.paid", "--skip-bad", stdin=body)
     assert result.stderr == f"stdin:1: longer than {MAX_LINE:,} bytes\n"
     assert result.stdout == "published 1 message to order.paid, 1 bad\n"
 
 
 def test_an_unknown_topic_is_refused_with_a_suggestion(line):
     """A typing mistake publishes nothing."""
-    result = line.run(publish, "order.payd", stdin="{}\n")
+    result = line.run("publish", "order.payd", stdin="{}\n")
     assert result.exit_code != 0
-    assert "unknown topic 'order.payd'; did you mean 'order.paid'?" in str(result.exception)
+    assert "unknown topic 'order.payd'; did you mean 'order.paid'?" in result.stderr
 
 
 def test_a_missing_file_is_one_clear_line(line):
     """The error names the file."""
-    result = line.run(publish, "order.paid", "nowhere.jsonl")
+    result = line.run("publish", "order.paid", "nowhere.jsonl")
     assert result.exit_code == 2
     assert "nowhere.jsonl cannot be read: No such file or directory" in result.stderr
 
@@ -134,7 +133,7 @@ def test_what_the_broker_refuses_is_listed(line):
     """A body that the broker does not take is named by its line, the others are published."""
     line.app.write_text(line.app.read_text().replace('broker.db"', 'broker.db", max_body: 100'))
     file = line.write("big.jsonl", '{"order_id": "a1"}', '{"order_id": "%s"}' % ("b" * 200))
-    result = line.run(publish, "order.paid", file)
+    result = line.run("publish", "order.paid", file)
     assert (result.exit_code, result.stdout) == (1, "published 1 message to order.paid, 1 refused\n")
     (refusal,) = result.stderr.splitlines()
     assert refusal.startswith(f"{file}:2: refused: BrokerRefused: ")
@@ -144,7 +143,10 @@ def test_what_the_broker_refuses_is_listed(line):
 def test_a_forged_line_in_a_problem_is_escaped(line):
     """What a file holds cannot write to the terminal as it likes."""
     result = line.run(
-        publish, "order.paid", "--envelope", stdin=json.dumps({"body": {}, "\x1b[2Jx\nall is well": 1}) + "\n"
+        "publish",
+        "order.paid",
+        "--envelope",
+        stdin=json.dumps({"body": {}, "\x1b[2Jx\nall is well": 1}) + "\n",
     )
     assert len(result.stderr.splitlines()) == 1
     assert "\x1b" not in result.stderr

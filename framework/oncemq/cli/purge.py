@@ -1,0 +1,94 @@
+"""The command `purge`: removing the ledger's old records now, as the running app does in the background."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from sqlalchemy import Engine
+
+from oncemq.cli.files import app_option
+from oncemq.cli.opened import chosen_consumers
+from oncemq.cli.output import Output, json_option
+from oncemq.config import load
+from oncemq.durations import format_duration, parse_duration
+from oncemq.errors import ConfigError
+from oncemq.ledger import schema
+from oncemq.ledger.purge import BATCH, HISTORY, PROCESSED, SUSPECTS, Aged
+from oncemq.ledger.purge import purge as purge_batch
+from oncemq.run.plan import AppPlan, ConsumerPlan
+
+TABLES = {"processed": PROCESSED, "history": HISTORY, "suspects": SUSPECTS}
+COLUMNS = {
+    "consumer": "consumer",
+    "older_than": "older than",
+    "processed": "applied",
+    "history": "history",
+    "suspects": "suspects",
+}
+
+
+def _duration(_context: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command("purge", short_help="Remove the ledger's old records now.")
+@click.argument("consumer", required=False)
+@click.option(
+    "--older-than",
+    callback=_duration,
+    metavar="DURATION",
+    help="Such as 30d. Default: the consumer's `keep`.",
+)
+@json_option
+@app_option
+def purge(
+    consumer: str | None, older_than: timedelta | None, files: Sequence[Path], *, as_json: bool
+) -> None:
+    """Remove what the ledger remembers of CONSUMER (of all consumers if none is named) for longer than needed.
+
+    A running app does this by itself; the command is for one that is not running, or to remove more. Rows go in
+    small batches, around those that somebody holds, so running consumers are not disturbed.
+
+    What has been purged is applied again if it is delivered again, so an age below the longest time that a
+    message's retries can take is refused.
+    """
+    plan = load(files).plan
+    if plan.engine is None:
+        raise ConfigError(["the app has no database, so there is nothing to purge"])
+    consumers = chosen_consumers(plan, consumer)
+    ages = [(one, _age(plan, one, older_than)) for one in consumers]
+    schema.ensure(plan.engine)
+    rows = [_purged(plan, plan.engine, one, age) for one, age in ages]
+    Output(as_json=as_json).rows(COLUMNS, rows, none="there are no consumers")
+
+
+def _age(plan: AppPlan, consumer: ConsumerPlan, older_than: timedelta | None) -> timedelta:
+    if older_than is None:
+        return plan.keep[consumer.scope]
+    horizon = consumer.retry.horizon()
+    if older_than < horizon:
+        raise click.UsageError(
+            f"--older-than {format_duration(older_than)} is less than the {format_duration(horizon)} that retries "
+            f"of consumer {consumer.name} can take: a message that comes again would be applied again"
+        )
+    return older_than
+
+
+def _purged(plan: AppPlan, engine: Engine, consumer: ConsumerPlan, age: timedelta) -> dict[str, Any]:
+    counts = {name: _emptied(plan, engine, aged, consumer, age) for name, aged in TABLES.items()}
+    return {"consumer": consumer.name, "older_than": format_duration(age), **counts}
+
+
+def _emptied(plan: AppPlan, engine: Engine, aged: Aged, consumer: ConsumerPlan, age: timedelta) -> int:
+    before = plan.clock.now() - age
+    total = 0
+    while count := purge_batch(engine, aged, before, scope=consumer.scope):
+        total += count
+        if count < BATCH:
+            break
+    return total
