@@ -53,7 +53,7 @@ lint: setup ## ruff, mypy and the rules about imports
 .PHONY: bench
 bench: setup services ## throughput against other frameworks, side by side
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
-	@$(BIN)/python benchmarks/run.py
+	@$(BIN)/python -m benchmarks.run
 
 # A pyenv shim exists also for versions that are not chosen: whether it runs is the question.
 define find_python

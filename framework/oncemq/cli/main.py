@@ -25,6 +25,9 @@ COMMANDS = {
         "oncemq.cli.dead_letters:dead_letters", "List, show, replay or purge dead letters."
     ),
     "inspect": Command("oncemq.cli.inspect:inspect", "Show everything known about one business key."),
+    "demo": Command("oncemq.cli.demo.command:demo", "Show the promise on a broker of its own."),
+    "demo": Command("oncemq.cli.demo.command:demo", "Watch order life cycles survive duplicates, disorder and a kill."),
+    "purge": Command("oncemq.cli.purge:purge", "Remove the ledger's old records now."),
     "schema": Command("oncemq.cli.schema:schema", "Print the JSON Schema of app.yaml, for editors."),
 }
 
@@ -99,3 +102,7 @@ def show_error(error: OnceMQError) -> None:
 def _forget_output() -> None:
     """Whoever read our output is gone; the interpreter's own flush at exit would complain about it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

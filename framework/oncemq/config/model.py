@@ -203,6 +203,9 @@ class Broker(OpenSection):
 class Topic(OpenSection, Meaning):
     """What a topic's messages are; what else stands here (`queue`, `exchange` …) goes to the broker's adapter."""
 
+    # Of several parents, pydantic takes the settings of the last.
+    model_config = ConfigDict(extra="allow")
+
     broker: Text | None = Field(
         None, description="The name of a broker below `brokers`. Default: the only one.", examples=["shop"]
     )

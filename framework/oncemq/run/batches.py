@@ -46,6 +46,8 @@ class BatchLoop(ItemLoop):
         self._slot.started = now
         try:
             call(run, together)
+        except Culprits:
+            raise
         except BaseException as error:
             self._blame_batch(together, error, frame)
         finally:

@@ -33,7 +33,7 @@ def demo(
     processes: int,
     as_json: bool,
 ) -> None:
-    """Show the promise: order events sent twice, shuffled, a worker killed – each counted once.
+    r"""Show the promise: order events sent twice, shuffled, a worker killed – each counted once.
 
     Runs on an embedded broker and SQLite in a temporary folder, without any server. The same on yours:
 

@@ -51,12 +51,12 @@ class Stage:
         Raises:
             OnceMQError: it failed; carries what the command said.
         """
-        self._call(sys.executable, "-m", "oncemq.cli.main", "tables", "create")
+        self._call(sys.executable, "-m", "oncemq", "tables", "create")
         self._call(sys.executable, "handlers.py")
 
     def start(self, processes: int) -> None:
         """Start the app; it ends by itself when nothing comes any more."""
-        command = [sys.executable, "-m", "oncemq.cli.main", "run", "--until-idle", "3s"]
+        command = [sys.executable, "-m", "oncemq", "run", "--until-idle", "3s"]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 [*command, "--processes", str(processes)],

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from oncemq.cli.demo.events import STATES
+from oncemq.ledger.connect import READ_ONLY
 from oncemq.message.identity import join_parts
 from oncemq.verdict import Outcome
 
@@ -52,15 +53,14 @@ class Tally:
 
 def progress(engine: Engine, prefix: str) -> int:
     """Return how many messages have come to an end so far."""
-    with engine.connect() as connection:
-        return int(connection.execute(_COUNT, {"mine": prefix + "%"}).scalar_one()) + len(
-            _history(engine, prefix)
-        )
+    with _looking(engine) as connection:
+        applied = int(connection.execute(_COUNT, {"mine": prefix + "%"}).scalar_one())
+    return applied + len(_history(engine, prefix))
 
 
 def tally(engine: Engine, prefix: str, published: int, identities: Collection[str]) -> Tally:
     """Return what became of the events with these identities."""
-    with engine.connect() as connection:
+    with _looking(engine) as connection:
         steps = [(row[0], row[1]) for row in connection.execute(_STEPS, {"mine": prefix + "%"})]
     history = _history(engine, prefix)
     outcomes = Counter(outcome for _, outcome in history)
@@ -82,8 +82,13 @@ def tally(engine: Engine, prefix: str, published: int, identities: Collection[st
 
 def _history(engine: Engine, prefix: str) -> list[tuple[str, str]]:
     query = _HISTORY_BYTES if engine.dialect.name in {"mysql", "mariadb"} else _HISTORY
-    with engine.connect() as connection:
+    with _looking(engine) as connection:
         return [(_text(row[0]), row[1]) for row in connection.execute(query, {"mine": prefix + "%"})]
+
+
+def _looking(engine: Engine) -> Connection:
+    """Return a connection that takes no lock from the workers."""
+    return engine.connect().execution_options(**{READ_ONLY: True})
 
 
 def _text(stored: str | bytes) -> str:

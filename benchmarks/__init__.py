@@ -1,0 +1,1 @@
+"""Side-by-side measurements: every peer in the same run, on the same servers, its effects checked."""

@@ -1,0 +1,1 @@
+"""The consumers that are compared, each a process of its own."""

@@ -1,0 +1,1 @@
+"""OnceMQ: unique_key, the ORM handler for each message."""
