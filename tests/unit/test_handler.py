@@ -1,0 +1,552 @@
+"""From signatures to calls."""
+
+import asyncio
+import functools
+import json
+from dataclasses import dataclass
+from datetime import date
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from sqlalchemy.orm import Session
+from typing_extensions import TypedDict
+
+from oncemq.batch import Batch
+from oncemq.errors import ConfigError, HandlerFault, InvalidPayload
+from oncemq.facts import Effects
+from oncemq.handler import BoundHandler, bind
+from oncemq.message.envelope import Delivery, Envelope, Message, make_envelope
+from oncemq.unit import Item, Run, Unit
+from oncemq.verdict import Culprits
+
+
+class Order(BaseModel):
+    """A payload."""
+
+    id: str
+    paid: int = Field(gt=0)
+
+
+@dataclass
+class Ride:
+    """A payload as a standard dataclass."""
+
+    id: str
+    day: date
+
+
+class Stock(TypedDict):
+    """A payload as a typed dictionary."""
+
+    sku: str
+    count: int
+
+
+class Token:
+    """Something that a strategy hands over."""
+
+
+BODY = {"id": "o-1", "paid": 3}
+SESSION = Session()
+
+
+def item(payload: Any) -> Item:
+    """Return an item whose decoded body is `payload`."""
+    message = Message("orders", json.dumps(payload, default=str).encode())
+    return Item(Delivery(message), make_envelope("b", "orders", "g", "k", None, "k", message), payload)
+
+
+def run_of(*items: Item) -> Run:
+    """Return a run with a session."""
+    return Run(Unit("app.consumer", [one.delivery for one in items], 0.0), items, None, SESSION)
+
+
+def bound(function: Any, effects: Effects = Effects.DATABASE, **more: Any) -> BoundHandler:
+    """Bind with a token as the only provided type."""
+    return bind(
+        function,
+        name="shop:award",
+        provided={Token: lambda _run, one: f"token of {one.key}"},
+        effects=effects,
+        **more,
+    )
+
+
+def call(function: Any, payload: Any = None, effects: Effects = Effects.DATABASE) -> Any:
+    """Bind a handler and call it once."""
+    one = item(BODY if payload is None else payload)
+    return bound(function, effects).call(run_of(one), one)
+
+
+def refusal(function: Any, effects: Effects = Effects.DATABASE, **more: Any) -> str:
+    """Return the text with which binding is refused."""
+    with pytest.raises(ConfigError) as error:
+        bound(function, effects, **more)
+    text = str(error.value)
+    assert text.startswith("handler shop:award: ")
+    return text
+
+
+def test_a_model_is_validated() -> None:
+    """A parameter with a pydantic model gets an instance of it."""
+
+    def handler(order: Order):
+        return order
+
+    assert call(handler) == Order(id="o-1", paid=3)
+
+
+def test_a_dataclass_is_validated() -> None:
+    """A standard dataclass gets converted fields."""
+
+    def handler(ride: Ride):
+        return ride
+
+    assert call(handler, {"id": "r", "day": "2024-05-01"}) == Ride("r", date(2024, 5, 1))
+
+
+def test_a_typed_dictionary_is_validated() -> None:
+    """Numbers as text become numbers, as pydantic does."""
+
+    def handler(stock: Stock):
+        return stock
+
+    assert call(handler, {"sku": "a", "count": "2"}) == {"sku": "a", "count": 2}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "payload"),
+    [
+        (dict, {"a": 1}),
+        (list, [1]),
+        (str, "text"),
+        (bytes, b"raw"),
+        (Any, 5),
+        (object, None.__class__),
+        (dict[str, int], {"a": 1}),
+        (list[Stock], [{"sku": "a", "count": 1}]),
+        (int, 5),
+        (Annotated[int, Field(gt=3)], 5),
+        (Literal["a"], "a"),
+        (Order | Stock, {"sku": "a", "count": 1}),
+    ],
+    ids=str,
+)
+def test_a_plain_type_is_given_as_it_is(annotation: Any, payload: Any) -> None:
+    """Dictionaries, lists, texts, bytes and what pydantic knows beyond."""
+
+    def handler(body):
+        return body
+
+    handler.__annotations__["body"] = annotation
+    assert call(handler, payload) == payload
+
+
+def test_a_parameter_without_annotation_is_the_decoded_body() -> None:
+    """The simplest handler takes one argument and gets everything."""
+    assert call(lambda body: body) is not None
+    assert call(lambda body: body) == BODY
+
+
+def test_session_envelope_and_provided_types_are_handed_over() -> None:
+    """They are found by annotation, in any order, by name or position."""
+
+    def handler(
+        token: Token, envelope: Envelope, order: Order, /, session: Session, *, again: Annotated[Session, "x"]
+    ):
+        return token, envelope.key, order.id, session, again
+
+    assert call(handler) == ("token of k", "k", "o-1", SESSION, SESSION)
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_every_shape_is_called_with_its_arguments(count: int) -> None:
+    """The specialised calls and the general one do the same."""
+
+    def none():
+        return ()
+
+    def one(order: Order):
+        return (order.id,)
+
+    def two(order: Order, session: Session):
+        return order.id, session
+
+    def three(order: Order, session: Session, envelope: Envelope):
+        return order.id, session, envelope.key
+
+    assert call([none, one, two, three][count]) == ("o-1", SESSION, "k")[:count]
+
+
+def test_annotations_as_text_are_understood() -> None:
+    """`from __future__ import annotations` makes no difference; the return annotation is not looked at."""
+    scope: dict[str, Any] = {"Order": Order, "Session": Session}
+    exec("def handler(order: 'Order', session: 'Session') -> 'Nowhere': return order.id", scope)
+    assert call(scope["handler"]) == "o-1"
+
+
+def test_an_unknown_name_in_an_annotation_is_named() -> None:
+    """An import under TYPE_CHECKING only is the usual cause, and the text says so."""
+    scope: dict[str, Any] = {}
+    exec("def handler(order: 'Ordr'): ...", scope)
+    text = refusal(scope["handler"])
+    assert "'order'" in text
+    assert "'Ordr'" in text
+    assert "TYPE_CHECKING" in text
+
+
+def test_methods_partials_and_callable_objects_are_handlers() -> None:
+    """Whatever can be called with the arguments."""
+
+    class Shop:
+        def award(self, order: Order, session: Session):
+            return order.id
+
+        @staticmethod
+        def plain(order: Order):
+            return order.id
+
+        def __call__(self, order: Order):
+            return order.id
+
+    def scaled(order: Order, factor: int, session: Session):
+        return order.paid * factor
+
+    assert call(Shop().award) == call(Shop.plain) == call(Shop()) == "o-1"
+    assert call(functools.partial(scaled, factor=2)) == 6
+    assert call(functools.partial(functools.partial(scaled), factor=3)) == 9
+
+
+def test_a_decorated_handler_keeps_its_parameters() -> None:
+    """functools.wraps is seen through."""
+
+    def decorator(function):
+        @functools.wraps(function)
+        def wrapper(*args, **kwargs):
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    @decorator
+    def handler(order: Order, session: Session):
+        return order.id
+
+    assert call(handler) == "o-1"
+
+
+def test_a_parameter_with_a_default_and_an_unknown_type_keeps_its_default() -> None:
+    """Only what is asked for is filled; what stands behind it is given by name."""
+
+    def handler(order: Order, factor: int = 7, session: Session = None, extra=8):
+        return order.id, factor, session, extra
+
+    assert call(handler) == ("o-1", 7, SESSION, 8)
+
+
+def test_the_only_parameter_is_the_payload_even_with_a_default() -> None:
+    """A default does not keep the message away."""
+
+    def handler(order: Order = None):
+        return order
+
+    assert call(handler).id == "o-1"
+
+
+@pytest.mark.parametrize(
+    "words", [["'stock: "], ["'order' is the payload"], ["Token", "Session", "Envelope"]]
+)
+def test_a_second_payload_is_refused(words: list[str]) -> None:
+    """The text names both parameters and all that is known."""
+
+    def handler(order: Order, stock: Stock): ...
+
+    text = refusal(handler)
+    for word in words:
+        assert word in text
+
+
+def test_a_type_that_nothing_fills_is_refused() -> None:
+    """A service in the place of the payload is answered with what could stand there."""
+
+    class Mailer: ...
+
+    def handler(mailer: Mailer): ...
+
+    text = refusal(handler)
+    assert "'mailer: " in text
+    assert "pydantic" in text
+    assert "Token" in text
+
+
+def test_variable_arguments_are_refused() -> None:
+    """*args and **kwargs could be anything."""
+
+    def positional(order: Order, *rest): ...
+
+    def named(order: Order, **rest): ...
+
+    assert "*rest" in refusal(positional)
+    assert "**rest" in refusal(named)
+
+
+def test_what_is_no_handler_is_refused() -> None:
+    """Values, classes and generators cannot be handlers; the text says what to write."""
+
+    def generator(order: Order):
+        yield order
+
+    async def stream(order: Order):
+        yield order
+
+    assert "cannot be called" in refusal("award")
+    assert "class" in refusal(Order)
+    assert "return instead of yield" in refusal(generator)
+    assert "return instead of yield" in refusal(stream)
+
+
+def test_a_session_with_external_effects_is_refused() -> None:
+    """Nothing would commit it."""
+
+    def handler(order: Order, session: Session): ...
+
+    text = refusal(handler, Effects.EXTERNAL)
+    assert "'session'" in text
+    assert "effects: database" in text
+
+
+@pytest.mark.parametrize(
+    "annotation", [type("AsyncSession", (), {}), type("MySession", (Session,), {}), Session | None]
+)
+def test_another_session_is_refused(annotation: Any) -> None:
+    """Only sqlalchemy.orm.Session can be handed over."""
+
+    def handler(order: Order, session): ...
+
+    handler.__annotations__["session"] = annotation
+    assert "write sqlalchemy.orm.Session" in refusal(handler)
+
+
+def test_an_async_handler_needs_external_effects() -> None:
+    """In a transaction it is refused; elsewhere its coroutine is returned."""
+
+    async def handler(order: Order):
+        return order.id
+
+    assert "effects: external" in refusal(handler)
+    made = bound(handler, Effects.EXTERNAL)
+    assert made.is_async
+    assert asyncio.run(made.call(run_of(item(BODY)), item(BODY))) == "o-1"
+
+
+def test_async_is_seen_through_partials_methods_and_objects() -> None:
+    """Whatever form a coroutine function takes."""
+
+    class Shop:
+        async def award(self, order: Order): ...
+
+        async def __call__(self, order: Order): ...
+
+    assert bound(Shop().award, Effects.EXTERNAL).is_async
+    assert bound(Shop(), Effects.EXTERNAL).is_async
+    assert bound(functools.partial(Shop().award), Effects.EXTERNAL).is_async
+
+
+def test_an_async_handler_behind_a_sync_decorator_cannot_pass_for_having_run() -> None:
+    """A coroutine that nobody awaits is an error, not a success."""
+
+    async def hidden(order: Order): ...
+
+    @functools.wraps(hidden)
+    def wrapper(*args):
+        return hidden(*args)
+
+    with pytest.raises(HandlerFault, match="nobody awaits"):
+        call(wrapper)
+
+
+def test_bytes_with_a_json_topic_are_refused_at_start() -> None:
+    """Every message would fail; the topic's format says so before any does."""
+
+    def handler(body: bytes): ...
+
+    assert "format: bytes" in refusal(handler, body_format="json")
+    bound(handler, body_format="bytes")
+
+
+def test_the_bound_handler_says_what_it_wants() -> None:
+    """The engine reads name, session, async and batch from it."""
+
+    def handler(order: Order, session: Session): ...
+
+    made = bound(handler)
+    assert (made.name, made.wants_session, made.is_async, made.is_batch) == ("shop:award", True, False, False)
+    assert not bound(lambda order: None).wants_session
+
+
+def test_an_invalid_payload_says_where_without_saying_what() -> None:
+    """Field paths and reasons; never a value, which may be a secret."""
+
+    class Card(BaseModel):
+        number: int
+        kind: Literal["visa"]
+
+    class Payment(BaseModel):
+        cards: list[Card]
+
+    def handler(payment: Payment): ...
+
+    with pytest.raises(InvalidPayload) as error:
+        call(handler, {"cards": [{"number": "hunter2", "kind": "hunter2"}]})
+    text = str(error.value)
+    assert text.startswith("the body is no ")
+    assert "cards[0].number: " in text
+    assert "cards[0].kind: " in text
+    assert "hunter2" not in text
+    assert error.value.__suppress_context__
+
+
+@pytest.mark.parametrize("kind", [Annotated[Order | Ride, Field()], "uuid", "tag"])
+def test_no_error_text_of_pydantic_repeats_the_input(kind: Any) -> None:
+    """Also those messages that quote what they could not parse."""
+
+    class Cat(BaseModel):
+        kind: Literal["cat"]
+
+    class Dog(BaseModel):
+        kind: Literal["dog"]
+
+    annotation = {"uuid": UUID, "tag": Annotated[Cat | Dog, Field(discriminator="kind")]}.get(str(kind), kind)
+
+    def handler(body): ...
+
+    handler.__annotations__["body"] = annotation
+    for payload in ("hunter2", {"kind": "hunter2"}, {"id": ["hunter2"]}):
+        with pytest.raises(InvalidPayload) as error:
+            call(handler, payload)
+        assert "hunter2" not in str(error.value)
+
+
+def test_an_invalid_payload_is_short_and_printable() -> None:
+    """Hostile field names and crowds of errors make no long or forged text."""
+
+    class Strict(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+
+    def handler(body: Strict): ...
+
+    with pytest.raises(InvalidPayload) as error:
+        call(handler, {f"{number}\n\x1b[31m" + "x" * 1000: 1 for number in range(20)})
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 1000
+    assert "and 15 more" in str(error.value)
+
+
+def test_a_crowd_of_errors_is_counted_not_listed() -> None:
+    """A hundred thousand wrong elements take no time to describe."""
+
+    def handler(body: list[int]): ...
+
+    with pytest.raises(InvalidPayload, match="100,000 places are wrong"):
+        call(handler, ["x"] * 100_000)
+
+
+def test_a_strict_model_reads_dates_from_json() -> None:
+    """JSON has no dates, so a strict model takes them as text."""
+
+    class Event(BaseModel):
+        model_config = ConfigDict(strict=True)
+        day: date
+        count: int
+
+    def handler(event: Event):
+        return event.day
+
+    assert call(handler, {"day": "2024-05-01", "count": 1}) == date(2024, 5, 1)
+    with pytest.raises(InvalidPayload, match="count"):
+        call(handler, {"day": "2024-05-01", "count": "1"})
+
+
+def test_a_validators_own_bug_is_not_the_messages_fault() -> None:
+    """An error that is no validation error passes as any error of the handler."""
+
+    class Buggy(BaseModel):
+        id: str
+
+        @field_validator("id")
+        @classmethod
+        def broken(cls, value: str) -> str:
+            raise KeyError(value)
+
+    def handler(body: Buggy): ...
+
+    with pytest.raises(KeyError):
+        call(handler)
+
+
+def test_a_batch_handler_is_called_once_for_many() -> None:
+    """Its payloads are validated and in order, its envelopes beside them."""
+
+    def handler(session: Session, orders: Batch[Order]):
+        return session, [order.id for order in orders], [envelope.key for envelope in orders.envelopes]
+
+    made = bound(handler)
+    items = [item({"id": str(number), "paid": 1}) for number in range(3)]
+    assert made.is_batch
+    assert made.wants_session
+    assert made.call_batch is not None
+    assert made.call_batch(run_of(*items), items) == (SESSION, ["0", "1", "2"], ["k", "k", "k"])
+    assert made.call(run_of(items[0]), items[0]) == (SESSION, ["0"], ["k"])
+
+
+def test_invalid_items_of_a_batch_are_named_before_the_handler_runs() -> None:
+    """Each gets its Reject; the others can run without them."""
+    calls = []
+
+    def handler(orders: Batch[Order]):
+        calls.append(orders)
+
+    items = [item(BODY), item({"id": 1}), item(BODY), item({})]
+    made = bound(handler)
+    assert made.call_batch is not None
+    with pytest.raises(Culprits) as culprits:
+        made.call_batch(run_of(*items), items)
+    assert set(culprits.value.verdicts) == {items[1], items[3]}
+    assert {verdict.code for verdict in culprits.value.verdicts.values()} == {"invalid"}
+    assert not calls
+
+
+def test_a_batch_without_type_takes_any_body() -> None:
+    """`Batch` alone is a batch of decoded bodies."""
+
+    def handler(bodies: Batch):
+        return list(bodies)
+
+    made = bound(handler)
+    assert made.call(run_of(item(BODY)), item(BODY)) == [BODY]
+
+
+def test_a_batch_handler_takes_nothing_that_each_message_has() -> None:
+    """An envelope or a provided value would be one of many; external effects run one by one."""
+
+    def envelope(orders: Batch[Order], envelope: Envelope): ...
+
+    def token(orders: Batch[Order], token: Token): ...
+
+    def alone(orders: Batch[Order]): ...
+
+    def two(orders: Batch[Order], more: Batch[Order]): ...
+
+    assert "batch.envelopes" in refusal(envelope)
+    assert "'token'" in refusal(token)
+    assert "effects: database" in refusal(alone, Effects.EXTERNAL)
+    assert "payload already" in refusal(two)
+
+
+def test_a_batch_is_a_sequence() -> None:
+    """It has length, positions, slices with their envelopes, and iteration."""
+    items = [item(number) for number in range(4)]
+    batch = Batch([one.payload for one in items], [one.envelope for one in items])
+    assert (len(batch), batch[1], list(batch[2:]), list(batch)) == (4, 1, [2, 3], [0, 1, 2, 3])
+    assert list(batch[2:].envelopes) == [items[2].envelope, items[3].envelope]
