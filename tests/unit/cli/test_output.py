@@ -29,8 +29,8 @@ def test_plain_columns_in_a_pipe():
     stream = io.StringIO()
     assert Output(stream=stream).rows(COLUMNS, ROWS, none="none") == 2
     assert stream.getvalue().splitlines() == [
-        "KEY                AT",
-        "a1                 2026-01-02T03:04:05Z",
+        "KEY               AT",
+        "a1                2026-01-02T03:04:05Z",
         "[red]b\\x1b[2J\\n2  -",
     ]
 
