@@ -191,14 +191,13 @@ class EmbeddedAdapter:
         until = microseconds(self._scope.clock.now()) + microseconds_of(by)
         expires_at = self._scope.clock.monotonic() + by.total_seconds()
         session = self._link.session
-        mine, failed = self._custody.claim(deliveries, session.generation if session else 0)
+        mine, failed = self._custody.unsettled(deliveries, session.generation if session else 0)
         if not mine or session is None:
             return failed
         holds = [one.token.hold for one in mine]
         try:
             done = session.database.write(lambda connection: settlements.extend(connection, holds, until))
         except BrokerError as error:
-            self._custody.unclaim(mine)
             return [*failed, *(SettleFailed(one, error) for one in mine)]
         return [*failed, *self._custody.prolong(mine, dict.fromkeys(done, expires_at))]
 

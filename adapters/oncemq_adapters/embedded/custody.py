@@ -86,6 +86,16 @@ class Custody:
                     failed.append(SettleFailed(delivery, error))
         return mine, failed
 
+    def unsettled(
+        self, deliveries: Sequence[Delivery], generation: int
+    ) -> tuple[list[Delivery], list[SettleFailed]]:
+        """Return the deliveries that could be settled now, and those that could not; claims nothing."""
+        with self._lock:
+            errors = [_reason_against(one, generation) for one in deliveries]
+        pairs = list(zip(deliveries, errors, strict=True))
+        failed = [SettleFailed(one, error) for one, error in pairs if error is not None]
+        return [one for one, error in pairs if error is None], failed
+
     def unclaim(self, deliveries: Sequence[Delivery]) -> None:
         """Let these be settled by another call: this one failed."""
         with self._lock:
@@ -115,10 +125,9 @@ class Custody:
         with self._lock:
             for delivery in deliveries:
                 token: Token = delivery.token
-                token.claimed = False
                 if token.hold in done:
                     delivery.expires_at = token.expires_at = max(token.expires_at, done[token.hold])
-                else:
+                elif not token.claimed:  # else somebody settled it meanwhile, which is as well
                     failed.append(SettleFailed(delivery, _void(delivery)))
         return failed
 

@@ -106,6 +106,10 @@ class Database:
             else:  # one of them is at fault: the others must not pay for it
                 for job in jobs:
                     self._run([job])
+        except BaseException:  # an interrupt hits one thread; those whose work it did must not wait for ever
+            place = self._settings.place
+            _fail(jobs, BrokerUnavailable(f"embedded broker {place}: interrupted; nothing was changed"))
+            raise
         else:
             for job, result in zip(jobs, results, strict=True):
                 job.result, job.finished = result, True

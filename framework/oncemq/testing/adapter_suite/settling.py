@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Event
 
 import pytest
 
@@ -171,3 +172,26 @@ class Settling(SuitePart):
         deliveries = bench.receive(member, 1)
         bench.settled(member.adapter.extend(deliveries, timedelta(seconds=30)))
         bench.settled(member.adapter.acknowledge(deliveries))
+
+    def test_extending_does_not_get_in_the_way_of_settling(self, bench: Bench) -> None:
+        """While one thread extends deliveries, another one settles all of them without a failure."""
+        topic = bench.topic()
+        subscription = bench.subscription(topic)
+        member = bench.open(subscription)
+        bench.publish(topic, *numbered(100))
+        deliveries = bench.receive(member, 100)
+        over = Event()
+
+        def extend() -> None:
+            while not over.is_set():
+                member.adapter.extend(deliveries, timedelta(seconds=30))
+
+        with ThreadPoolExecutor(1) as pool:
+            extending = pool.submit(extend)
+            try:
+                for delivery in deliveries:
+                    bench.settled(member.adapter.acknowledge([delivery]))
+            finally:
+                over.set()
+            extending.result()
+        bench.nothing_more(bench.reopen(member, subscription), 0)

@@ -1,7 +1,7 @@
 """Group commit, and what failing transactions do to each other."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -87,6 +87,39 @@ def test_failing_work_leaves_its_neighbours_alone(database: Database):
         with pytest.raises(ValueError, match="mine"):
             failing.result(10)
     assert count(database) == 2
+
+
+def test_interrupt_leaves_nobody_waiting(database: Database):
+    """An interrupt in the thread that commits for others is an error to them, not a wait without end."""
+    running, go = Event(), Event()
+
+    def slow(connection: sqlite3.Connection) -> None:
+        running.set()
+        assert go.wait(10)
+
+    def interrupted(connection: sqlite3.Connection) -> None:
+        insert(connection)
+        raise KeyboardInterrupt
+
+    def run(work: Callable[[sqlite3.Connection], None]) -> BaseException | None:
+        try:
+            database.write(work)
+        except BaseException as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(run, slow)
+        assert running.wait(10)
+        answers = [pool.submit(run, work) for work in (insert, interrupted)]
+        while len(database._waiting) < 2:
+            Event().wait(0.005)
+        go.set()
+        kinds = {type(answer.result(10)) for answer in answers}
+    assert kinds <= {KeyboardInterrupt, BrokerUnavailable}
+    assert count(database) == 0
+    database.write(insert)
+    assert count(database) == 1
 
 
 def test_foreign_commits_are_noticed(database: Database, settings: Settings):
