@@ -1,6 +1,7 @@
 """From bodies to payloads, and what is refused on the way."""
 
 import gzip
+import tracemalloc
 import zlib
 from contextlib import suppress
 
@@ -137,6 +138,19 @@ def test_a_wrong_encoding_is_undecodable(encoding: str, body: bytes, words: str)
     with pytest.raises(Undecodable) as refusal:
         decode(body, encoding=encoding)
     assert words in str(refusal.value)
+
+
+def test_a_bomb_is_never_unpacked() -> None:
+    """A body that would grow a thousandfold takes no more memory than the limit allows."""
+    bomb = gzip.compress(b"0" * 64_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Undecodable, match="after decompression"):
+            decode(bomb, limits=Limits(body_bytes=1_000_000), encoding="gzip")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000
 
 
 def test_text_and_bytes_are_kept() -> None:
