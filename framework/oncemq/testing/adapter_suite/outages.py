@@ -145,6 +145,7 @@ class Outages(SuitePart):
         bench.harness.stop()
         (failed,) = member.adapter.retry([later(delivery, 0.05)])
         assert failed.delivery is delivery
+        bench.eventually(lambda: not bench.subscribed(member), "health to notice the outage")
         bench.harness.start()
         assert bodies(member.sink.wait_for(2, bench.harness.patience)[1:2]) == [b"x"]
 
