@@ -1,7 +1,7 @@
 """The commands `dead-letters list / show / replay / purge`: looking after what could not be applied."""
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from oncemq.cli.output import Output, counted, json_option, shown
 from oncemq.config import load
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
+from oncemq.observe.redaction import Redactor
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 BATCH = 500
@@ -66,7 +67,6 @@ class Filter:
 def row_of(consumer: str, letter: DeadLetter) -> dict[str, Any]:
     """Return what a list says about a dead letter."""
     found = letter.message.headers
-    error = ": ".join(part for part in (found.get(names.ERROR_CLASS), found.get(names.ERROR_TEXT)) if part)
     return {
         "consumer": consumer,
         "id": letter.id,
@@ -74,13 +74,21 @@ def row_of(consumer: str, letter: DeadLetter) -> dict[str, Any]:
         "reason": found.get(names.REASON),
         "attempts": names.attempt_of(found),
         "dead_at": letter.dead_at,
-        "error": error or None,
+        "error": _error(found),
         "topic": letter.message.topic,
         "message_id": letter.message.message_id,
         "published_at": letter.message.published_at,
         "first_failed_at": names.time_of(found, names.FIRST_FAILED_AT),
         "last_failed_at": names.time_of(found, names.LAST_FAILED_AT),
     }
+
+
+def _error(headers: Mapping[str, str]) -> str | None:
+    kind, text = headers.get(names.ERROR_CLASS), headers.get(names.ERROR_TEXT)
+    if kind and text and not text.startswith(kind):
+        text = f"{kind}: {text}"
+    # A handler's error may hold the URL that it could not reach.
+    return Redactor()(text or kind or "") or None
 
 
 def found_letters(

@@ -15,6 +15,7 @@ from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
 from oncemq.ledger import history, processed, schema, states, suspects
+from oncemq.observe.redaction import Redactor
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -87,13 +88,18 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[
         found = {
             "processed": processed.of_key(connection, key),
             "states": states.of_key(connection, key),
-            "history": [asdict(row) for row in history.of_key(connection, key)],
+            "history": [_safe(asdict(row)) for row in history.of_key(connection, key)],
             "suspects": _suspects(connection, key),
         }
     return {
         name: [{**row, "consumer": short[str(row["consumer"])]} for row in rows if row["consumer"] in short]
         for name, rows in found.items()
     }
+
+
+def _safe(row: dict[str, Any]) -> dict[str, Any]:
+    """A reason may be a handler's error, which may hold the URL that it could not reach."""
+    return {**row, "reason": Redactor()(row["reason"])}
 
 
 def _suspects(connection: Connection, key: str) -> list[dict[str, Any]]:

@@ -104,8 +104,7 @@ class LogObserver(Observer):
             "message failed, will be retried",
             **delivery_fields(consumer, delivery),
             next=_in(next_in),
-            **_reason(reason),
-            **_cause(error),
+            **_why(reason, error),
         )
 
     def dead_lettered(
@@ -123,8 +122,7 @@ class LogObserver(Observer):
             "message dead-lettered",
             **delivery_fields(consumer, delivery),
             code=code,
-            **_reason(reason),
-            **_cause(error),
+            **_why(reason, error),
             **({} if surprise is None else {"exc_info": surprise}),
         )
 
@@ -191,5 +189,6 @@ class LogObserver(Observer):
         self._log.log(20 if clean else 30, "stopped" if clean else "stopped, something was cut off")
 
 
-def _reason(reason: str) -> dict[str, str]:
-    return {"reason": reason} if reason else {}
+def _why(reason: str, error: BaseException | None) -> dict[str, Any]:
+    cause = _cause(error)
+    return cause if not reason or reason == cause.get("error") else {"reason": reason, **cause}

@@ -3,9 +3,11 @@
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterable, MutableMapping
 from contextlib import suppress
 from contextvars import ContextVar
+from types import TracebackType
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -50,6 +52,8 @@ def configure(
 ) -> None:
     """Send all log lines of this process to `stream`, replacing what an earlier call set up.
 
+    Warnings and errors that nobody catches become log lines too: the interpreter would print them as they are.
+
     Args:
         level: the least level shown, as logging names it, in any case.
         style: "console" for people, "json" for machines, "auto" decides by whether `stream` is a terminal.
@@ -71,7 +75,27 @@ def configure(
     root.setLevel(number)
     for name in QUIET:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
+    logging.captureWarnings(capture=True)
+    sys.excepthook = _log_uncaught
+    threading.excepthook = _log_uncaught_in_thread
     _configure_structlog(clean)
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        return
+    logging.getLogger("oncemq").critical("uncaught error", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
+    if arguments.exc_value is None or issubclass(arguments.exc_type, SystemExit):
+        return
+    logging.getLogger("oncemq").critical(
+        "uncaught error in thread %s",
+        arguments.thread.name if arguments.thread else "?",
+        exc_info=(arguments.exc_type, arguments.exc_value, arguments.exc_traceback),
+    )
 
 
 def _level(level: str) -> int:

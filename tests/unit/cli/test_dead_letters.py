@@ -194,3 +194,18 @@ def test_hostile_reasons_cannot_write_to_the_terminal(tmp_path):
         assert result.exit_code == 0, result.output
         assert result.stdout.replace("\n", "").isprintable()
     assert "\\x1b[2Jk\\n[red]" in line.run("dead-letters", "list").stdout
+
+
+def test_credentials_in_an_error_are_masked(tmp_path):
+    """A handler's error that quotes a URL shows no password, in a table or in JSON."""
+    line = CommandLine(tmp_path)
+    line.bury(b"{}", ERROR_CLASS="OSError", ERROR_TEXT="OSError: no answer from amqp://u:canary-7Q9z@h")
+    for arguments in (
+        ("list",),
+        ("list", "--json"),
+        ("show", "award", "1"),
+        ("show", "award", "1", "--json"),
+    ):
+        shown = line.run("dead-letters", *arguments).stdout
+        assert "OSError: no answer from amqp://u:***@h" in shown
+        assert "canary-7Q9z" not in shown

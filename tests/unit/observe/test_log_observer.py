@@ -90,6 +90,16 @@ def test_a_refused_message_is_named_by_its_id(observer, log):
     }
 
 
+def test_a_cause_is_said_once(observer, log):
+    """A reason that only repeats the error is left out."""
+    observer.retried(
+        "award", delivery(), next_in=timedelta(1), reason="KeyError: 'user'", error=KeyError("user")
+    )
+    (call,) = log.calls
+    assert "reason" not in call.kwargs
+    assert call.kwargs["error"] == "KeyError: 'user'"
+
+
 def test_applied_messages_write_no_line(observer, log):
     """A unit that went well is not news."""
     observer.unit_done("award", {Outcome.PROCEED: 500}, size=500, seconds=0.05)

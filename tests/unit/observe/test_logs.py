@@ -4,6 +4,9 @@ import io
 import json
 import logging
 import re
+import sys
+import threading
+import warnings
 from contextlib import contextmanager
 
 import pytest
@@ -45,9 +48,11 @@ def raised(error):
 def restored():
     """Take the test runner's own handlers away, and leave logging as it was found."""
     root = logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
+    level, handlers, hooks = root.level, root.handlers[:], (sys.excepthook, threading.excepthook)
     root.handlers[:] = []
     yield
+    logging.captureWarnings(capture=False)
+    sys.excepthook, threading.excepthook = hooks
     now_handling("", None)
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -309,3 +314,34 @@ def test_other_handlers_get_clean_values_too(stream):
     structlog.get_logger("shop").info("hello", password=CANARY, url=f"amqp://u:{CANARY}@h")
     assert len(seen) == 1
     assert CANARY not in seen[0]
+
+
+def test_an_error_that_nobody_catches_is_a_line(stream):
+    """What ends a thread or the program is logged, without credentials and without forged lines."""
+    logging.getLogger().handlers[:] = []
+    configure(style="json", stream=stream)
+
+    def fail():
+        raise ConnectionError(f"amqp://u:{CANARY}@h\nall is well")
+
+    thread = threading.Thread(target=fail, name="worker-1")
+    thread.start()
+    thread.join()
+    error = raised(ConnectionError(f"amqp://u:{CANARY}@h"))
+    sys.excepthook(type(error), error, error.__traceback__)
+    in_thread, in_program = records(stream)
+    assert (in_thread["level"], in_thread["event"]) == ("critical", "uncaught error in thread worker-1")
+    assert in_program["event"] == "uncaught error"
+    assert in_program["exception"].endswith("ConnectionError: amqp://u:***@h")
+    assert CANARY not in stream.getvalue()
+
+
+def test_warnings_are_lines(stream):
+    """A library's warning is logged like everything else."""
+    configure(style="json", stream=stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(capture=True)
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    (record,) = records(stream)
+    assert (record["level"], record["logger"]) == ("warning", "py.warnings")
