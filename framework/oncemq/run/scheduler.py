@@ -1,6 +1,7 @@
 """Which delivery may run next: arrival order for each key, and a key has one owner at a time.
 
-Everything waits in one queue; only a key that is owned by a worker or asleep gets a queue of its own.
+Everything waits in one queue; only a key that is owned by a worker or asleep gets a queue of its own, into which
+takers move what they meet on their way. So all in a key's own queue came before all of it in the common one.
 """
 
 import heapq
@@ -38,9 +39,9 @@ class Scheduler:
         """Queue a delivery behind everything of its key."""
         with self._changed:
             self._last_put = self._clock.monotonic()
-            own = self._waiting.get(delivery.key)
-            (self._ready if own is None else own).append(delivery)
-            if self._idle_takers:
+            # Never straight to its key's own queue: earlier ones may still stand in the common one.
+            self._ready.append(delivery)
+            if self._idle_takers and delivery.key not in self._waiting:
                 self._changed.notify()
 
     def take(self, limit: int, timeout: float, share: int = 1) -> list[Delivery]:
