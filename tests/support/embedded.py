@@ -1,6 +1,7 @@
 """The embedded broker under test: its file is its server, so stopping it means taking the file away."""
 
 import shutil
+import sqlite3
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -62,12 +63,19 @@ class EmbeddedHarness(AdapterHarness):
 
     def cut(self) -> None:
         """Replace the file by a copy, which breaks every open connection."""
-        self.stop()
-        for part in ("-wal", ""):
-            source = Path(f"{self._away}{part}")
-            if source.exists():
-                shutil.copyfile(source, f"{self._file}{part}.copy")
-                Path(f"{self._file}{part}.copy").rename(f"{self._file}{part}")
+        # Under the file's own lock nobody can be told that something is stored which the copy does not hold.
+        connection = sqlite3.connect(self._file, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            self.stop()
+            for part in ("-wal", ""):
+                source = Path(f"{self._away}{part}")
+                if source.exists():
+                    shutil.copyfile(source, f"{self._file}{part}.copy")
+                    Path(f"{self._file}{part}.copy").rename(f"{self._file}{part}")
+            connection.execute("ROLLBACK")
+        finally:
+            connection.close()
 
     def _at(self, path: Path, options: Mapping[str, Any] | None = None) -> Adapter:
         scope = AdapterScope(app="adapter-suite", broker="under-test", clock=SystemClock())

@@ -120,6 +120,7 @@ class Database:
             self._check_file()
             self._flush_commits(any(job.durable for job in jobs) and self._settings.power_safe)
             connection.execute("BEGIN IMMEDIATE")
+            self._check_file()  # again: the file may have been replaced while we waited for its lock
             results = [job.work(connection) for job in jobs]
             connection.execute("COMMIT")
         except sqlite3.Error as error:

@@ -25,6 +25,7 @@ _MEANING: dict[int, tuple[type[BrokerError], str]] = {
         StoreGone,
         "it cannot be opened; its folder must exist and be writable (four slashes start an absolute path)",
     ),
+    sqlite3.SQLITE_READONLY_DBMOVED: (StoreGone, "the file was moved away"),
     sqlite3.SQLITE_PERM: (BrokerRefused, "this user may not write to it"),
     sqlite3.SQLITE_READONLY: (BrokerRefused, "this user may not write to it or to its folder"),
     sqlite3.SQLITE_NOTADB: (BrokerRefused, "the file is not a SQLite database; name another file"),
@@ -35,6 +36,7 @@ _MEANING: dict[int, tuple[type[BrokerError], str]] = {
 
 def broker_error(error: sqlite3.Error, place: str) -> BrokerError:
     """Return `error` as one of ours, naming the broker's place."""
-    code = getattr(error, "sqlite_errorcode", None)
-    kind, meaning = _MEANING.get((code or 0) & 0xFF, (StoreGone, "SQLite reports an error"))
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    found = _MEANING.get(code) or _MEANING.get(code & 0xFF)  # the low byte is the kind, the rest details
+    kind, meaning = found or (StoreGone, "SQLite reports an error")
     return kind(f"embedded broker {place}: {meaning} ({error})")
