@@ -110,9 +110,8 @@ def read_signature(
     reading = _Reading(name, provided, effects, body_format)
     is_async = _require_plain_callable(function, reading)
     parameters = _parameters(function, reading)
-    wanted = [(parameter, _annotation(function, parameter, reading)) for parameter in parameters]
-    for parameter, annotation in wanted:
-        reading.asked.append(_asked(parameter, annotation, reading))
+    for parameter in parameters:
+        reading.asked.append(_asked(parameter, _annotation(function, parameter, reading), reading))
     _choose_payload(reading)
     _fill(reading)
     if reading.is_batch:
@@ -196,8 +195,8 @@ def _choose_payload(reading: _Reading) -> None:
     ]
     if not candidates:
         return
-    chosen, others = candidates[0], candidates[1:]
-    for other in others:
+    chosen = candidates[0]
+    for other in candidates[1:]:
         if not other.has_default:
             reading.refuse(
                 f"nothing fills its parameter {str(other.parameter)!r}: {chosen.parameter.name!r} is the payload "
@@ -209,12 +208,9 @@ def _choose_payload(reading: _Reading) -> None:
 
 def _require_possible(chosen: _Asked, reading: _Reading) -> None:
     """Set how the payload is validated, or say why no message can be it."""
-    annotation = chosen.annotation
     reading.is_batch = chosen.plain is Batch or get_origin(chosen.plain) is Batch
-    if reading.is_batch:
-        annotation = (*get_args(chosen.plain), Any)[0]
-    if annotation is inspect.Parameter.empty:
-        annotation = Any
+    annotation = (*get_args(chosen.plain), Any)[0] if reading.is_batch else chosen.annotation
+    annotation = Any if annotation is inspect.Parameter.empty else annotation
     if annotation is bytes and reading.body_format not in {None, "bytes"}:
         reading.refuse(
             f"its parameter {str(chosen.parameter)!r} takes raw bytes, but the topic's format is "
@@ -239,8 +235,7 @@ def _fill(reading: _Reading) -> None:
     by_name = False
     for asked in reading.asked:
         if asked.get is None:
-            # Left at its default; what follows can no longer be given by position.
-            by_name = True
+            by_name = True  # it keeps its default, so what follows cannot be given by position
             continue
         keyword = by_name or asked.parameter.kind is asked.parameter.KEYWORD_ONLY
         if keyword and asked.parameter.kind is asked.parameter.POSITIONAL_ONLY:
