@@ -27,6 +27,8 @@ class Retrying(SuitePart):
         assert (again.headers["tenant"], again.headers["x"]) == ("a", "new")
         assert again.first_failed_at == failed_at
         assert again.attempt == 2
+        if bench.harness.capabilities.redelivered_flag:
+            assert not again.redelivered  # the retry itself has not been delivered before
 
     def test_retry_keeps_the_published_time(self, bench: Bench) -> None:
         """The published time travels with the retry when the framework sends it along."""
