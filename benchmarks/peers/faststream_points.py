@@ -19,7 +19,7 @@ engine = create_async_engine(os.environ["BENCH_POSTGRESQL"], pool_size=CONCURREN
 sessions: async_sessionmaker[AsyncSession] = async_sessionmaker(engine, expire_on_commit=False)
 broker = RabbitBroker(os.environ["BENCH_RABBITMQ"], default_channel=Channel(prefetch_count=CONCURRENCY))
 app = FastStream(broker)
-queue = RabbitQueue(os.environ["BENCH_QUEUE"], passive=True)
+queue = RabbitQueue(os.environ["BENCH_QUEUE"], durable=True, declare=False)
 
 
 @broker.subscriber(queue)
