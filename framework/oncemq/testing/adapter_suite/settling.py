@@ -85,6 +85,18 @@ class Settling(SuitePart):
         bench.settled(member.adapter.acknowledge(bench.receive(member, 8)))
         bench.nothing_more(bench.reopen(member, one, two), 0)
 
+    def test_one_groups_settlement_is_not_anothers(self, bench: Bench) -> None:
+        """What one group has acknowledged or dead-lettered still comes, whole, to a group that has not."""
+        topic = bench.topic()
+        one, two = bench.subscription(topic, "one"), bench.subscription(topic, "two")
+        member = bench.open(one)
+        bench.prepare(two)
+        bench.publish(topic, *numbered(4))
+        mine = bench.receive(member, 4)
+        bench.settled(member.adapter.acknowledge(mine[:2]))
+        bench.settled(member.adapter.dead_letter([Dead(delivery, {}) for delivery in mine[2:]]))
+        assert sorted(bodies(bench.receive(bench.open(two), 4))) == numbered(4)
+
     @pytest.mark.parametrize("second", ["acknowledge", "retry", "dead_letter", "give_back"])
     def test_second_settlement_surfaces(self, bench: Bench, second: str) -> None:
         """Settling a delivery twice is answered with AlreadySettled, whatever the second settlement is."""
