@@ -1,0 +1,94 @@
+"""The same message in two transactions at once, in threads and in processes."""
+
+import multiprocessing
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from sqlalchemy.orm import Session
+
+from oncemq.testing.strategy_suite import effects
+from oncemq.testing.strategy_suite.base import MakeBench, SuitePart
+from oncemq.testing.strategy_suite.bench import Bench, ChainSpec, message
+from oncemq.verdict import Outcome
+
+DEADLINE = 30.0
+"""Seconds after which a test gives up waiting for a signal."""
+
+
+class Concurrency(SuitePart):
+    """A rival's transaction is waited for, then believed."""
+
+    @pytest.mark.parametrize("first_fails", [False, True], ids=["first-commits", "first-fails"])
+    def test_a_copy_waits_for_the_first_one(
+        self, make_bench: MakeBench, scope: str, *, first_fails: bool
+    ) -> None:
+        """While the first copy's transaction is open the second waits; it runs if and only if the first failed."""
+        inside, finish, knocked = threading.Event(), threading.Event(), threading.Event()
+
+        def slow(body: Any, session: Session) -> None:
+            effects.add(session, scope, body)
+            inside.set()
+            finish.wait(DEADLINE)
+            if first_fails:
+                raise RuntimeError("not today")
+
+        first, second = make_bench(handler=slow), make_bench()
+        with ThreadPoolExecutor(2) as threads:
+            holder = threads.submit(first.deliver, message("a", 1))
+            assert inside.wait(DEADLINE)
+            _on_statement(second, knocked)
+            waiter: Future[list[Outcome]] = threads.submit(second.deliver, message("a", 1))
+            assert knocked.wait(DEADLINE)
+            assert not waiter.done()
+            finish.set()
+            assert holder.result(DEADLINE) == [Outcome.RETRY if first_fails else Outcome.PROCEED]
+            assert waiter.result(DEADLINE) == [Outcome.PROCEED if first_fails else Outcome.DUPLICATE]
+        assert first.effects() == [("a", 1)]
+
+    def test_units_that_cross_do_not_lose_or_double(self, make_bench: MakeBench) -> None:
+        """Two workers run the same messages in opposite order, again and again: one effect each."""
+        benches = [make_bench(), make_bench()]
+        messages = [message(f"k{number}", 1) for number in range(40)]
+        orders = [messages, messages[::-1]]
+        with ThreadPoolExecutor(2) as threads:
+            runs = [
+                threads.submit(_in_parts, bench, order) for bench, order in zip(benches, orders, strict=True)
+            ]
+            for run in runs:
+                run.result(4 * DEADLINE)
+        assert sorted(benches[0].effects()) == sorted((f"k{number}", 1) for number in range(40))
+
+    def test_two_processes_share_one_database(
+        self, bench: Bench, chain: ChainSpec, url: str, scope: str
+    ) -> None:
+        """Both deliver everything: one effect each."""
+        spawn = multiprocessing.get_context("spawn")
+        workers = [spawn.Process(target=deliver_everything, args=(url, chain, scope, 60)) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(2 * DEADLINE)
+        assert [worker.exitcode for worker in workers] == [0, 0]
+        assert sorted(bench.effects()) == sorted((f"k{number}", 1) for number in range(60))
+
+
+def deliver_everything(url: str, chain: ChainSpec, scope: str, count: int) -> None:
+    """Deliver message 1 of so many entities, in units of ten; runs in a process of its own."""
+    bench = Bench(url, chain, scope)
+    _in_parts(bench, [message(f"k{number}", 1) for number in range(count)])
+    bench.close()
+
+
+def _in_parts(bench: Bench, messages: list[Any]) -> None:
+    for start in range(0, len(messages), 10):
+        bench.deliver_all(*messages[start : start + 10])
+
+
+def _on_statement(bench: Bench, signal: threading.Event) -> None:
+    """Set `signal` when the bench sends its next statement."""
+    listener: Callable[..., None] = lambda *_: signal.set()  # noqa: E731 - the event's signature does not matter
+    event.listen(bench.engine, "before_cursor_execute", listener)

@@ -1,0 +1,44 @@
+"""A process dies at a named point of a unit; whoever gets the messages again finds all of it, or nothing."""
+
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from oncemq.testing.strategy_suite.base import SuitePart
+from oncemq.testing.strategy_suite.bench import Bench, ChainSpec, message
+from oncemq.verdict import Outcome
+
+DEADLINE = 60.0
+
+
+class Crashes(SuitePart):
+    """SIGKILL, then redelivery."""
+
+    @pytest.mark.parametrize("point", ["handled", "before-commit", "committed"])
+    def test_a_crash_neither_loses_nor_doubles(
+        self, bench: Bench, chain: ChainSpec, url: str, scope: str, point: str
+    ) -> None:
+        """Killed before the commit: nothing is there; after it: everything. Delivered again: one effect each."""
+        victim = multiprocessing.get_context("spawn").Process(
+            target=deliver_and_die, args=(url, chain, scope, point)
+        )
+        victim.start()
+        victim.join(DEADLINE)
+        assert victim.exitcode == -signal.SIGKILL
+        committed = point == "committed"
+        assert len(bench.effects()) == (2 if committed else 0)
+        outcomes = bench.deliver(message("a", 1), message("b", 1))
+        assert outcomes == [Outcome.DUPLICATE if committed else Outcome.PROCEED] * 2
+        assert sorted(bench.effects()) == [("a", 1), ("b", 1)]
+
+
+def deliver_and_die(url: str, chain: ChainSpec, scope: str, point: str) -> None:
+    """Deliver two messages and die on the way; runs in a process of its own."""
+
+    def die(name: str) -> None:
+        if name == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Bench(url, chain, scope, point=die).deliver(message("a", 1), message("b", 1))

@@ -1,0 +1,46 @@
+"""What handlers leave behind in the suite: an append-only table without any constraint, which can show a double."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Table, func, insert, select
+from sqlalchemy.orm import Session
+
+TABLE = Table(
+    "effects",
+    MetaData(),
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    Column("scope", String(100), nullable=False),
+    Column("entity", String(100), nullable=False),
+    Column("number", Integer, nullable=False),
+    mysql_engine="InnoDB",
+    mariadb_engine="InnoDB",
+)
+
+
+def create(engine: Engine) -> None:
+    """Create the table."""
+    TABLE.create(engine, checkfirst=True)
+
+
+def add(session: Session, scope: str, body: Any) -> None:
+    """Write a message's effect."""
+    session.execute(insert(TABLE).values(scope=scope, entity=body["id"], number=body["n"]))
+
+
+def of(engine: Engine, scope: str) -> list[tuple[str, int]]:
+    """Return every effect in a scope, in the order in which they were written."""
+    with engine.connect() as connection:
+        ours = select(TABLE.c.entity, TABLE.c.number).where(TABLE.c.scope == scope).order_by(TABLE.c.id)
+        return [(row.entity, row.number) for row in connection.execute(ours)]
+
+
+def count_rows(engine: Engine, tables: Sequence[Table], scope: str) -> int:
+    """Return how many rows of a consumer are in these tables together."""
+    with engine.connect() as connection:
+        return sum(
+            connection.execute(
+                select(func.count()).select_from(table).where(table.c.consumer == scope)
+            ).scalar_one()
+            for table in tables
+        )

@@ -1,0 +1,31 @@
+"""Every chain of strategies passes the strategy suite on MariaDB."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from oncemq.testing.strategy_suite import ChainSpec, StrategySuite
+from support.chains import CHAINS
+from support.databases import shared_database
+
+
+@pytest.fixture(scope="module")
+def database(mariadb_url: str) -> Iterator[str]:
+    """Lend one database to all tests of this file."""
+    with shared_database(mariadb_url) as url:
+        yield url
+
+
+class TestStrategiesMariaDB(StrategySuite):
+    """Each test has a scope of its own."""
+
+    @pytest.fixture(params=CHAINS.values(), ids=CHAINS.keys())
+    def chain(self, request: pytest.FixtureRequest) -> ChainSpec:
+        """Return one chain after the other."""
+        chain: ChainSpec = request.param
+        return chain
+
+    @pytest.fixture
+    def url(self, database: str) -> str:
+        """Return the database that these tests share."""
+        return database
