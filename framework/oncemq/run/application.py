@@ -3,10 +3,13 @@
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from sqlalchemy import MetaData, Table
 
-from oncemq.errors import OnceMQError
+from oncemq.errors import ConfigError
 from oncemq.ledger import probe, schema
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.monitor import Monitor
@@ -18,11 +21,15 @@ from oncemq.run.leases import extend_leases
 from oncemq.run.limits import Watchdog
 from oncemq.run.plan import AppPlan
 from oncemq.run.points import nothing
+from oncemq.run.presence import Presence
 from oncemq.run.roster import Roster
 from oncemq.upkeep.runner import Upkeep
 
 _TICK = 0.1
 _LOOK_EVERY = 1.0
+_LEAST_GRACE = timedelta(seconds=1)
+
+Result = TypeVar("Result")
 
 
 class Application:
@@ -49,7 +56,10 @@ class Application:
         self._point = point
         self._phase = Phase.STARTING
         self._leaving = threading.Event()
-        self._stop = threading.Event()
+        # A queue and no Event: a signal handler may run while this very thread holds an Event's lock.
+        self._stop: SimpleQueue[None] = SimpleQueue()
+        self._presence: Presence | None = None
+        self._running_since = 0.0
         self._crews: dict[str, Crew] = {}
         self._roster = Roster(plan)
         self._upkeep: Upkeep | None = None
@@ -58,7 +68,7 @@ class Application:
 
     def stop(self) -> None:
         """Ask for an ordered end; from any thread, or a signal handler."""
-        self._stop.set()
+        self._stop.put(None)
 
     def run(self, until_idle: timedelta | None = None) -> int:
         """Run until `stop`, or until nothing has come for `until_idle`; returns the exit code.
@@ -68,10 +78,11 @@ class Application:
         """
         try:
             self._start()
-        except OnceMQError:
-            self._close(timedelta(0))
+        except BaseException:
+            self._abandon()
             raise
         self._phase = Phase.RUNNING
+        self._running_since = self._plan.clock.monotonic()
         try:
             self._watch(until_idle)
         finally:
@@ -89,6 +100,7 @@ class Application:
             for warning in probe.startup_warnings(plan.engine):
                 self._observer.warned(warning)
         if plan.state is not None:
+            self._presence = _present(plan.state)
             book = SuspectBook(plan.engine, plan.state)
             self._tell_crashes(book)
         self._man(book)
@@ -122,6 +134,7 @@ class Application:
             self._observer,
             watchdog,
             plan.state,
+            self._presence.name if self._presence is not None else "",
             book,
             threading.Lock(),
             self._leaving,
@@ -148,7 +161,7 @@ class Application:
     def _watch(self, until_idle: timedelta | None) -> None:
         """Look around until asked to stop: heartbeat, leases, suspects, idleness, dead threads."""
         monotonic, next_look = self._plan.clock.monotonic, 0.0
-        while not self._stop.wait(_TICK):
+        while not self._asked_to_stop(_TICK):
             if until_idle is not None and self._idle_for() > until_idle.total_seconds():
                 return
             if monotonic() < next_look:
@@ -159,7 +172,16 @@ class Application:
                 self._clean = False
                 return
 
+    def _asked_to_stop(self, seconds: float) -> bool:
+        try:
+            self._stop.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
+
     def _look(self) -> None:
+        for crew in self._crews.values():
+            crew.consumer.rest()
         extend_leases(self._plan, self._crews, self._observer)
         try:
             self._roster.still_here()
@@ -169,7 +191,9 @@ class Application:
             self._observer.failed("the heartbeat in the ledger", error)
 
     def _idle_for(self) -> float:
-        return min((crew.consumer.idle_for() for crew in self._crews.values()), default=float("inf"))
+        """Return the seconds since something last came or ran; what passed before the brokers were open is no idleness."""
+        running_for = self._plan.clock.monotonic() - self._running_since
+        return min([running_for, *(crew.consumer.idle_for() for crew in self._crews.values())])
 
     def _drain(self) -> None:
         """Take nothing more, let what runs finish, give the rest back, say goodbye."""
@@ -178,18 +202,32 @@ class Application:
         self._phase = Phase.DRAINING
         self._point("draining")
         self._observer.draining(grace)
+        finished, returned = self._wind_down(started)
+        self._clean = self._clean and finished
+        self._observer.drained(seconds=clock.monotonic() - started, returned=returned)
+        self._close(timedelta(seconds=self._left(started)))
+        self._observer.stopped(clean=self._clean)
+
+    def _abandon(self) -> None:
+        """End a start that failed: what may run already is finished, everything opened is closed."""
+        started = self._plan.clock.monotonic()
+        self._wind_down(started)
+        self._close(timedelta(seconds=self._left(started)))
+
+    def _wind_down(self, started: float) -> tuple[bool, int]:
+        """End the workers; returns whether all ended in time, and how many messages went back unstarted."""
         for consumer in self._plan.consumers:
-            self._plan.adapters[consumer.broker].pause(consumer.name)
+            pause = self._plan.adapters[consumer.broker].pause
+            self._quietly(f"pausing {consumer.name}", lambda pause=pause, name=consumer.name: pause(name))  # type: ignore[misc]
         for crew in self._crews.values():
             crew.stop()
         finished = [crew.join(self._left(started)) for crew in self._crews.values()]
         # A worker that still waits for a broker or a handler must not hold up the end of the process.
         self._leaving.set()
-        returned = sum(crew.hand_back() for crew in self._crews.values())
-        self._clean = self._clean and all(finished)
-        self._observer.drained(seconds=clock.monotonic() - started, returned=returned)
-        self._close(timedelta(seconds=self._left(started)))
-        self._observer.stopped(clean=self._clean)
+        returned = 0
+        for name, crew in self._crews.items():
+            returned += self._quietly(f"returning what waits for {name}", crew.hand_back) or 0
+        return all(finished), returned
 
     def _left(self, started: float) -> float:
         return max(0.0, self._plan.grace.total_seconds() - (self._plan.clock.monotonic() - started))
@@ -198,25 +236,27 @@ class Application:
         """Close everything that may be open; errors are told, and the next one is closed all the same."""
         for name, adapter in self._plan.adapters.items():
             self._quietly(f"closing broker {name}", lambda adapter=adapter: adapter.close(grace=grace))  # type: ignore[misc]
-        for crew in self._crews.values():
-            crew.stop()
-            if crew.join(0.0):
-                crew.close()
+        for name, crew in self._crews.items():
+            self._quietly(f"removing the flight recorders of {name}", crew.close)
+        if self._presence is not None:
+            self._quietly("removing the flight recorders", self._presence.leave)
         if self._upkeep is not None:
-            self._quietly("stopping upkeep", self._upkeep.stop)
+            upkeep = self._upkeep
+            self._quietly("stopping upkeep", lambda: upkeep.stop(grace=max(grace, _LEAST_GRACE)))
         if self._watchdog is not None:
             self._watchdog.stop()
         self._quietly("signing off in the ledger", self._roster.sign_off)
         if self._plan.engine is not None:
-            self._plan.engine.dispose()
+            self._quietly("closing the database", self._plan.engine.dispose)
         self._phase = Phase.STOPPED
         self._monitor.close()
 
-    def _quietly(self, doing: str, work: Callable[[], None]) -> None:
+    def _quietly(self, doing: str, work: Callable[[], Result]) -> Result | None:
         try:
-            work()
+            return work()
         except Exception as error:
             self._observer.failed(doing, error)
+            return None
 
     def state(self) -> AppState:
         """Return what health and metrics show; cheap, from any thread."""
@@ -242,6 +282,14 @@ class Application:
     def _hard_limit(self, consumer: str) -> None:
         limit = next(plan.hard_limit for plan in self._plan.consumers if plan.name == consumer)
         self._observer.time_limit(consumer, None, TimeLimit.HARD, limit or timedelta(0))
+
+
+def _present(state: Path) -> Presence:
+    try:
+        return Presence(state)
+    except OSError as error:
+        text = f"the folder {state}, where flight recorders are kept, cannot be written: {error.strerror}"
+        raise ConfigError([f"{text} – write state: and a folder that can"]) from error
 
 
 def tables_of(plan: AppPlan) -> list[Table]:

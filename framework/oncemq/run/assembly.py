@@ -15,7 +15,7 @@ from oncemq.facts import Effects
 from oncemq.ledger import history
 from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers
-from oncemq.run.async_worker import AsyncWorker
+from oncemq.run.async_worker import AsyncWorker, Seat
 from oncemq.run.attempt import Attempt
 from oncemq.run.batches import BatchLoop
 from oncemq.run.chain import Chain
@@ -48,6 +48,7 @@ class Workshop:
         observers: told of everything worth a line.
         watchdog: looks after time limits.
         state: the folder of flight recorders; None = none are kept.
+        process: this process's name in the names of its recorders.
         book: crash suspects; None where no recorders are kept.
         alone: held while a crash suspect runs.
         leaving: the process must not wait for brokers any longer.
@@ -59,6 +60,7 @@ class Workshop:
     observers: Observers
     watchdog: Watchdog
     state: Path | None
+    process: str
     book: SuspectBook | None
     alone: threading.Lock
     leaving: threading.Event
@@ -95,9 +97,21 @@ class Crew:
             else [self._worker(number).loop for number in range(plan.workers)]
         )
         for number, loop in enumerate(loops):
-            thread = threading.Thread(target=loop, name=f"oncemq-{plan.name}-{number}", daemon=True)
+            thread = threading.Thread(
+                target=self._surfacing(loop), name=f"oncemq-{plan.name}-{number}", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
+
+    def _surfacing(self, loop: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                loop()
+            except Exception as error:
+                # The app notices that a worker has ended, and ends too: what is unsettled comes again.
+                self._shop.observers.failed(f"a worker of {self.consumer.plan.name}", error)
+
+        return run
 
     def stop(self) -> None:
         """Let workers finish what they hold, and take nothing more."""
@@ -115,9 +129,13 @@ class Crew:
         return all(thread.is_alive() for thread in self._threads)
 
     def close(self) -> None:
-        """Remove the flight recorders: everything ended in order."""
+        """Remove the flight recorders: the process ends in order, also if a worker does not."""
+        ended = not any(thread.is_alive() for thread in self._threads)
         for recorder in self._recorders:
-            recorder.close()
+            if ended:
+                recorder.close()
+            else:
+                recorder.disown()
 
     def hand_back(self) -> int:
         """Return to the broker what was never started; returns how many."""
@@ -177,13 +195,21 @@ class Crew:
         return runner.execute
 
     def _async_worker(self) -> AsyncWorker:
-        recorders = [self._recorder(number) for number in range(self.consumer.plan.workers)]
-        return AsyncWorker(self.consumer, self.chain, self._settler(), recorders, self._shop.observers.failed)
+        plan, shop = self.consumer.plan, self._shop
+        seats = [Seat(self._recorder(number), Slot()) for number in range(plan.workers)]
+        for seat in seats:
+            # The soft limit is the event loop's own affair; a handler that blocks the loop needs the hard one.
+            shop.watchdog.watch(plan.name, seat.slot, TimeLimits(None, plan.hard_limit))
+        return AsyncWorker(
+            self.consumer, self.chain, self._settler(), seats, shop.alone, shop.observers.failed
+        )
 
     def _recorder(self, number: int) -> AnyRecorder:
         state = self._shop.state
         recorder: AnyRecorder = (
-            NoRecorder() if state is None else open_recorder(state, self.consumer.plan.scope, number)
+            NoRecorder()
+            if state is None
+            else open_recorder(state, self._shop.process, self.consumer.plan.scope, number)
         )
         self._recorders.append(recorder)
         return recorder
@@ -197,12 +223,18 @@ class Crew:
             shop.clock,
             shop.observers,
             self._note_dead,
-            shop.leaving.is_set,
-            self.consumer.gate.sleep,
+            self._must_leave,
+            # Not the gate's sleep, which a drain ends: a broker that is away must not be asked without pause.
+            shop.leaving.wait,
             shop.point,
         )
 
+    def _must_leave(self) -> bool:
+        """Whether to give up on a broker that cannot be reached: what is not settled comes again."""
+        return self._shop.leaving.is_set() or self.consumer.gate.stopped
+
     def _note_dead(self, delivery: Delivery, code: str, reason: str) -> None:
+        self.consumer.ended(delivery)
         if self._shop.engine is None:
             return
         row = dead_row(self.consumer.plan.scope, delivery, code, reason, self._shop.clock.now())

@@ -1,35 +1,71 @@
 """One event loop of a consumer with an async handler: many messages in flight, each settled on its own."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
-from oncemq.observe.events import RescueStep
+from oncemq.observe.events import TimeLimit
+from oncemq.observe.logs import now_handling
 from oncemq.run.attempt import make_items
 from oncemq.run.chain import Chain
 from oncemq.run.consumer import Consumer
 from oncemq.run.direct import after, before, handle_async
+from oncemq.run.limits import Slot
 from oncemq.run.recorder import IDLE, AnyRecorder
-from oncemq.run.settle import Settler
+from oncemq.run.settle import ACKNOWLEDGED, Settler
 from oncemq.run.transactional import Failed, release, reserve
-from oncemq.run.worker import Trouble
+from oncemq.run.worker import Hands, Trouble
 from oncemq.unit import Run, Unit
 from oncemq.verdict import PROCEED, RETURNED, Outcome, Verdict
 
 _TAKE_TIMEOUT = 0.2
+_THREADS_BESIDES = 4
+"""For waiting, taking and settling, while every message in flight may be in a strategy's hook."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one message in flight occupies: its flight recorder, and the slot that the watchdog looks at."""
+
+    recorder: AnyRecorder
+    slot: Slot
+
+
+@dataclass(slots=True, eq=False)
+class _KeyRun:
+    """The messages of one key that were taken together, and run one after the other."""
+
+    deliveries: list[Delivery]
+    hands: Hands = field(default_factory=Hands)
+
+
+@dataclass(slots=True)
+class _Finished:
+    """What can be settled: verdicts with the seconds they took, and keys that can be given up after that."""
+
+    verdicts: list[tuple[Delivery, Verdict]] = field(default_factory=list)
+    seconds: float = 0.0
+    over: list[_KeyRun] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.verdicts or self.over)
 
 
 class AsyncWorker:
-    """Keeps up to `plan.workers` messages in flight in an event loop of its own.
+    """Keeps as many messages in flight as it has seats, in an event loop of its own.
 
     Args:
         consumer: what waits and how it goes.
         chain: the strategies' hooks; they may block, so they run in threads.
         settler: tells the broker.
-        recorders: one for each message that may be in flight.
+        seats: one for each message that may be in flight.
+        alone: held while a crash suspect runs, so that no two run at once in this process.
         failed: told of errors that change nothing.
     """
 
@@ -38,20 +74,25 @@ class AsyncWorker:
         consumer: Consumer,
         chain: Chain,
         settler: Settler,
-        recorders: list[AnyRecorder],
+        seats: list[Seat],
+        alone: threading.Lock,
         failed: Failed,
     ) -> None:
         self._consumer = consumer
         self._chain = chain
         self._settler = settler
-        self._free = list(recorders)
+        self._seats = len(seats)
+        self._free = list(seats)
+        self._alone = alone
         self._failed = failed
         limit = consumer.plan.soft_limit
         self._soft = limit.total_seconds() if limit is not None else None
-        self._finished: list[tuple[Delivery, Verdict]] = []
+        self._finished = _Finished()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._broken: BaseException | None = None
+        self._leaving = False
         self._changed: asyncio.Event
-        self._alone: asyncio.Lock
+        self._freed: asyncio.Event
         self._blocking = bool(
             chain.reserves or chain.loads or chain.saves or chain.confirms or chain.releases
         )
@@ -61,22 +102,30 @@ class AsyncWorker:
         asyncio.run(self._main())
 
     async def _main(self) -> None:
-        self._changed = asyncio.Event()
-        self._alone = asyncio.Lock()
+        threads = ThreadPoolExecutor(self._seats + _THREADS_BESIDES, f"oncemq-{self._consumer.plan.name}")
+        asyncio.get_running_loop().set_default_executor(threads)
+        self._changed, self._freed = asyncio.Event(), asyncio.Event()
         settling = asyncio.create_task(self._settle_loop())
         gate = self._consumer.gate
-        while not gate.stopped:
+        while not gate.stopped and self._broken is None:
             await asyncio.to_thread(gate.wait)
             if not self._free:
-                await self._wait_for_change()
+                await self._wait_for_seat()
                 continue
             taken = await asyncio.to_thread(self._consumer.scheduler.take, len(self._free), _TAKE_TIMEOUT)
             self._start(taken)
         while self._tasks:
             await asyncio.wait(self._tasks)
-        settling.cancel()
-        await asyncio.gather(settling, return_exceptions=True)
-        await self._settle_finished()
+        self._leaving = True
+        self._changed.set()
+        await settling
+        if self._broken is not None:
+            raise self._broken
+
+    async def _wait_for_seat(self) -> None:
+        self._freed.clear()
+        if not self._free and self._broken is None:
+            await self._freed.wait()
 
     def _start(self, taken: list[Delivery]) -> None:
         """Start one task per key: its messages run one after the other."""
@@ -85,55 +134,78 @@ class AsyncWorker:
         for delivery in taken:
             by_key.setdefault(delivery.key, []).append(delivery)
         for deliveries in by_key.values():
-            task = asyncio.create_task(self._key(deliveries, self._free.pop()))
+            task = asyncio.create_task(self._key(_KeyRun(deliveries), self._free.pop()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _key(self, deliveries: list[Delivery], recorder: AnyRecorder) -> None:
-        held = False
-        for delivery in deliveries:
-            verdict = RETURNED if held else await self._one(delivery, recorder)
-            held = held or verdict.holds_key
-            self._finished.append((delivery, verdict))
-        self._free.append(recorder)
+    async def _key(self, keyrun: _KeyRun, seat: Seat) -> None:
+        clock, hands = self._consumer.clock.monotonic, keyrun.hands
+        try:
+            for delivery in keyrun.deliveries:
+                began = clock()
+                verdict = RETURNED if hands.held else await self._one(delivery, seat)
+                hands.keep(delivery, verdict, self._settler.held_too_long)
+                self._finished.verdicts.append((delivery, verdict))
+                self._finished.seconds = max(self._finished.seconds, clock() - began)
+                self._changed.set()
+        except Exception as error:
+            self._broken = error
+        # The key is given up only now: none of its messages may run beside another.
+        self._finished.over.append(keyrun)
+        self._free.append(seat)
         self._changed.set()
+        self._freed.set()
 
-    async def _one(self, delivery: Delivery, recorder: AnyRecorder) -> Verdict:
+    async def _one(self, delivery: Delivery, seat: Seat) -> Verdict:
         unrun = self._consumer.judge_unrun(delivery)
         if unrun is not None:
             return unrun
         if delivery.envelope is not None:
-            recorder.begin([delivery.envelope])
+            seat.recorder.begin([delivery.envelope])
         if not delivery.suspect:
-            return await self._run(delivery, recorder)
-        async with self._alone:
-            return await self._run(delivery, recorder)
+            return await self._run(delivery, seat)
+        await asyncio.to_thread(self._alone.acquire)
+        try:
+            return await self._run(delivery, seat)
+        finally:
+            self._alone.release()
 
-    async def _run(self, delivery: Delivery, recorder: AnyRecorder) -> Verdict:
+    async def _run(self, delivery: Delivery, seat: Seat) -> Verdict:
         unit = Unit(self._consumer.plan.scope, [delivery], float("inf"))
-        recorder.index[0] = 1
+        seat.recorder.index[0] = 1
         try:
             trouble = await self._blocked(lambda: reserve(self._chain, unit))
             if trouble is not None:
                 return self._troubled(trouble)
-            return unit.verdicts.get(delivery) or await self._handle(unit, delivery)
+            return unit.verdicts.get(delivery) or await self._handle(unit, delivery, seat.slot)
         except (StrategyBug, InfrastructureError) as error:
             return self._troubled(error)
         finally:
-            recorder.index[0] = IDLE
+            seat.recorder.index[0] = IDLE
             await self._blocked(lambda: release(self._chain, unit, self._failed))
 
-    async def _handle(self, unit: Unit, delivery: Delivery) -> Verdict:
+    async def _handle(self, unit: Unit, delivery: Delivery, slot: Slot) -> Verdict:
         plan = self._consumer.plan
         item = make_items([delivery], plan.reader)[0]
         run = Run(unit, [item])
         await self._blocked(lambda: before(self._chain, run, item))
         if item.verdict is PROCEED:
-            item.verdict = await handle_async(plan.handler, run, item, self._soft)
+            now_handling(plan.name, item.envelope)
+            slot.started = self._consumer.clock.monotonic()
+            item.verdict = await handle_async(
+                plan.handler, run, item, self._soft, lambda: self._overdue(delivery)
+            )
+            slot.started = 0.0
+            now_handling(plan.name, None)
         await self._blocked(lambda: after(self._chain, run, item, self._failed))
         for follower in run.follow:
             self._consumer.scheduler.put(follower)
         return item.verdict or RETURNED
+
+    def _overdue(self, delivery: Delivery) -> None:
+        plan = self._consumer.plan
+        if plan.soft_limit is not None:
+            self._consumer.observers.time_limit(plan.name, delivery, TimeLimit.SOFT, plan.soft_limit)
 
     async def _blocked(self, work: Callable[[], Any]) -> Any:
         return await asyncio.to_thread(work) if self._blocking else work()
@@ -142,40 +214,36 @@ class AsyncWorker:
         self._consumer.pause(trouble)
         return RETURNED
 
-    async def _wait_for_change(self) -> None:
-        self._changed.clear()
-        if not self._free:
-            await self._changed.wait()
-
     async def _settle_loop(self) -> None:
-        while True:
-            if not self._finished:
-                self._changed.clear()
-                await self._changed.wait()
-            await self._settle_finished()
+        """Settle what has finished, all of it at once, while the next messages run."""
+        try:
+            while self._finished or not self._leaving:
+                if not self._finished:
+                    self._changed.clear()
+                    await self._changed.wait()
+                finished, self._finished = self._finished, _Finished()
+                await asyncio.to_thread(self._settle, finished)
+        except Exception as error:
+            self._broken = error
+            self._freed.set()
 
-    async def _settle_finished(self) -> None:
-        pairs, self._finished = self._finished, []
-        if pairs:
-            await asyncio.shield(asyncio.to_thread(self._settle, pairs))
-
-    def _settle(self, pairs: list[tuple[Delivery, Verdict]]) -> None:
-        back, sleep = [], {}
-        for delivery, verdict in pairs:
-            if verdict.outcome is Outcome.DEFER and verdict.delay is not None:
-                sleep[delivery.key] = verdict.delay.total_seconds()
-            if verdict.outcome in {Outcome.RETURNED, Outcome.DEFER}:
-                back.append(delivery)
+    def _settle(self, finished: _Finished) -> None:
+        pairs = finished.verdicts
         self._settler.settle(pairs)
         for delivery, verdict in pairs:
-            if delivery.suspect and not verdict.holds_key:
+            if delivery.suspect and verdict.outcome in ACKNOWLEDGED:
                 self._consumer.ended(delivery)
-        self._consumer.scheduler.done([delivery for delivery, _ in pairs], back, sleep)
-        self._consumer.finished(delivery for delivery, _ in pairs)
+        for keyrun in finished.over:
+            self._settler.put_off(keyrun.hands.put_off)
+            self._consumer.scheduler.done(keyrun.deliveries, keyrun.hands.back, keyrun.hands.sleep)
+            self._consumer.finished(keyrun.deliveries)
+        if pairs:
+            self._tell(pairs, finished.seconds)
+
+    def _tell(self, pairs: list[tuple[Delivery, Verdict]], seconds: float) -> None:
         counts = Counter(verdict.outcome for _, verdict in pairs)
-        if len(back) < len(pairs):
+        if len(pairs) > counts[Outcome.RETURNED] + counts[Outcome.DEFER]:
             self._consumer.progressed()
-        steps: Counter[RescueStep] = Counter()
         self._consumer.observers.unit_done(
-            self._consumer.plan.name, counts, size=len(pairs), seconds=0.0, rescue=steps or None
+            self._consumer.plan.name, counts, size=len(pairs), seconds=seconds, rescue=None
         )

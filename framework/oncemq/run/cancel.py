@@ -4,12 +4,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, NullPool
+
+_SECONDS = 5.0
+"""A server that is away must not keep the watchdog from looking after other workers."""
 
 
 def canceller(engine: Engine, connection: Connection) -> Callable[[], None]:
     """Return a function that cancels what `connection` is running now; it does nothing on unknown databases."""
     driver: Any = connection.connection.driver_connection
+    if engine.dialect.name == "postgresql" and hasattr(driver, "cancel_safe"):
+        return _quietly(lambda: driver.cancel_safe(timeout=_SECONDS))
     if engine.dialect.name == "postgresql" and hasattr(driver, "cancel"):
         return _quietly(driver.cancel)
     if engine.dialect.name == "sqlite":
@@ -21,8 +26,12 @@ def canceller(engine: Engine, connection: Connection) -> Callable[[], None]:
 
 
 def _kill_query(engine: Engine, thread: int) -> None:
-    with engine.connect() as other:
-        other.execute(text(f"KILL QUERY {thread:d}"))
+    # Not from the engine's own pool: that may be empty just because its connections are stuck.
+    other = NullPool(engine.pool._creator).connect()
+    try:
+        other.cursor().execute(f"KILL QUERY {thread:d}")
+    finally:
+        other.close()
 
 
 def _quietly(cancel: Callable[[], object]) -> Callable[[], None]:

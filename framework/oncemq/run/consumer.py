@@ -61,6 +61,7 @@ class Consumer:
         self._running: set[Delivery] = set()
         self._mutex = threading.Lock()
         self._last_progress = clock.monotonic()
+        self._last_rest = self._last_progress
 
     def receive(self, delivery: Delivery) -> None:
         """Take a delivery from the adapter's thread."""
@@ -130,18 +131,23 @@ class Consumer:
             return 0.0
         return min(self.scheduler.idle_for(), self.clock.monotonic() - self._last_progress)
 
-    def state(self, *, subscribed: bool, detail: str) -> ConsumerState:
-        """Return what health and metrics show."""
+    def rest(self) -> int:
+        """Note it if there is nothing to do, which is no lack of progress; returns how much there is."""
         waiting = self.scheduler.waiting() + len(self._running)
         if not waiting:
-            self._last_progress = self.clock.monotonic()
+            self._last_rest = self.clock.monotonic()
+        return waiting
+
+    def state(self, *, subscribed: bool, detail: str) -> ConsumerState:
+        """Return what health and metrics show."""
+        waiting = self.rest()
         return ConsumerState(
             consumer=self.plan.name,
             subscribed=subscribed,
             paused=self._pause_reason,
             waiting=waiting,
             in_flight=waiting,
-            last_progress=self._last_progress,
+            last_progress=max(self._last_progress, self._last_rest),
             detail=detail or self._trouble,
             exclusive=self.lane.exclusive,
         )

@@ -11,19 +11,21 @@ from urllib.parse import quote, unquote
 from sqlalchemy import Engine
 
 from oncemq.ledger import suspects
+from oncemq.run import presence
+from oncemq.run.presence import only_one
 from oncemq.run.recorder import Crash, Recorder, read_crash
 
 _SUFFIX = ".recorder"
 
 
-def recorder_path(state: Path, scope: str, worker: int) -> Path:
-    """Return the recorder's file of this process's worker number `worker` of the consumer `scope`."""
-    return state / f"{quote(scope, safe='')}@{os.getpid()}@{worker}{_SUFFIX}"
+def recorder_path(state: Path, process: str, scope: str, worker: int) -> Path:
+    """Return the file of worker number `worker` of the consumer `scope`, in the process of that name."""
+    return state / f"{quote(scope, safe='')}@{process}@{worker}{_SUFFIX}"
 
 
-def open_recorder(state: Path, scope: str, worker: int) -> Recorder:
-    """Return a recorder that `collect` finds when this process dies."""
-    return Recorder(recorder_path(state, scope, worker))
+def open_recorder(state: Path, process: str, scope: str, worker: int) -> Recorder:
+    """Return a recorder that `collect` finds when the process of that name has died."""
+    return Recorder(recorder_path(state, process, scope, worker))
 
 
 class SuspectBook:
@@ -49,11 +51,12 @@ class SuspectBook:
         """Charge the culprit; or, where it is not known, put everything that ran under suspicion."""
         weight = 1 if crash.known else 0
         if self._engine is None:
-            book = self._read()
-            own = book.setdefault(crash.consumer, {})
-            for _, identity in crash.suspects:
-                own[identity] = own.get(identity, 0) + weight
-            self._write(book)
+            with only_one(self._file.parent, "suspects"):
+                book = self._read()
+                own = book.setdefault(crash.consumer, {})
+                for _, identity in crash.suspects:
+                    own[identity] = own.get(identity, 0) + weight
+                self._write(book)
             return
         with self._engine.begin() as connection:
             for key, identity in crash.suspects:
@@ -62,11 +65,12 @@ class SuspectBook:
     def clear(self, scope: str, identities: Collection[str]) -> None:
         """Forget messages that have reached their end."""
         if self._engine is None:
-            book = self._read()
-            own = book.get(scope, {})
-            for identity in identities:
-                own.pop(identity, None)
-            self._write(book)
+            with only_one(self._file.parent, "suspects"):
+                book = self._read()
+                own = book.get(scope, {})
+                for identity in identities:
+                    own.pop(identity, None)
+                self._write(book)
             return
         with self._engine.begin() as connection:
             suspects.clear(connection, scope, identities)
@@ -90,12 +94,31 @@ def collect(state: Path, book: SuspectBook) -> list[Crash]:
     Several messages may have been running when a process died. One that was a suspect before is charged;
     else, if only one was running, that one; else nobody: all become suspects, and run alone from then on.
     """
+    if not state.is_dir():
+        return []
     found: list[Crash] = []
-    for paths in _orphans(state).values():
-        found += _charge([crash for path, scope in paths if (crash := read_crash(path, scope))], book)
-        for path, _ in paths:
-            path.unlink(missing_ok=True)
+    # Two readers would charge twice, or each see a part of what one process was doing.
+    with only_one(state, "collect"):
+        for process, paths in _orphans(state).items():
+            found += _charge([crash for path, scope in paths if (crash := read_crash(path, scope))], book)
+            _remove(state, process, paths)
     return found
+
+
+def discard(state: Path, pid: int) -> None:
+    """Remove the recorders of a process that was ended on purpose: no message is to blame."""
+    if not state.is_dir():
+        return
+    with only_one(state, "collect"):
+        for process, paths in _orphans(state).items():
+            if process.partition("-")[0] == str(pid):
+                _remove(state, process, paths)
+
+
+def _remove(state: Path, process: str, paths: list[tuple[Path, str]]) -> None:
+    for path, _ in paths:
+        path.unlink(missing_ok=True)
+    presence.forget(state, process)
 
 
 def _charge(crashes: list[Crash], book: SuspectBook) -> list[Crash]:
@@ -108,31 +131,10 @@ def _charge(crashes: list[Crash], book: SuspectBook) -> list[Crash]:
     return judged
 
 
-def _orphans(state: Path) -> dict[int, list[tuple[Path, str]]]:
+def _orphans(state: Path) -> dict[str, list[tuple[Path, str]]]:
     """Return recorders and their scopes by the dead process that wrote them."""
-    found: dict[int, list[tuple[Path, str]]] = {}
+    found: dict[str, list[tuple[Path, str]]] = {name: [] for name in presence.names(state)}
     for path in sorted(state.glob(f"*{_SUFFIX}")):
         scope, _, rest = path.name.removesuffix(_SUFFIX).partition("@")
-        process = rest.partition("@")[0]
-        if process.isdigit() and not _alive(int(process)):
-            found.setdefault(int(process), []).append((path, unquote(scope)))
-    return found
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return not _is_zombie(process)
-
-
-def _is_zombie(process: int) -> bool:
-    """A child that nobody has waited for yet still answers to signals."""
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[:1] == ["Z"]
+        found.setdefault(rest.partition("@")[0], []).append((path, unquote(scope)))
+    return {process: paths for process, paths in found.items() if not presence.lives(state, process)}

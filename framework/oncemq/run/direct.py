@@ -10,6 +10,7 @@ from oncemq.errors import InfrastructureError, StrategyBug, TimeLimitExceeded
 from oncemq.handler import BoundHandler
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
+from oncemq.observe.logs import now_handling
 from oncemq.run.attempt import make_items
 from oncemq.run.chain import Chain
 from oncemq.run.judge import describe, is_infrastructure, judge
@@ -55,11 +56,11 @@ class DirectRunner:
     def execute(self, unit: Unit) -> UnitResult:
         """Return a verdict for every delivery of `unit`; never raises an Exception."""
         result = UnitResult()
-        result.trouble = reserve(self._chain, unit)
-        if result.trouble is not None:
-            result.verdicts = dict.fromkeys(unit.deliveries, RETURNED)
-            return result
         try:
+            result.trouble = reserve(self._chain, unit)
+            if result.trouble is not None:
+                result.verdicts = dict.fromkeys(unit.deliveries, RETURNED)
+                return result
             self._run_all(unit, open_deliveries(unit, result), result)
         finally:
             self._recorder.index[0] = IDLE
@@ -97,14 +98,17 @@ class DirectRunner:
 
     def _handle(self, run: Run, item: Item) -> Verdict:
         slot = self._slot
-        slot.started = started = self._clock.monotonic()
+        now_handling(run.consumer.partition(".")[2], item.envelope)
+        slot.started = self._clock.monotonic()
         try:
             item.result = self._handler.call(run, item)
         except BaseException as error:
             return judge(error)
         finally:
             slot.started = 0.0
-        return PROCEED if slot.overdue != started else overdue()
+            now_handling("", None)
+        # Also when it took too long: the effect has happened, and nothing can take it back.
+        return PROCEED
 
 
 def before(chain: Chain, run: Run, item: Item) -> None:
@@ -113,7 +117,10 @@ def before(chain: Chain, run: Run, item: Item) -> None:
     Raises:
         StrategyBug: a hook failed.
     """
-    with_bugs(lambda: _before(chain, run, item), "load or decide")
+    try:
+        with_bugs(lambda: _before(chain, run, item), "load or decide")
+    except Culprits as culprits:
+        raise StrategyBug("load or decide raised Culprits: only save and confirm may") from culprits
 
 
 def _before(chain: Chain, run: Run, item: Item) -> None:
@@ -162,21 +169,25 @@ def with_bugs(work: Callable[[], None], doing: str) -> None:
 
 
 def overdue() -> Verdict:
-    """Return the verdict on an item whose handler returned after its soft limit."""
-    error = TimeLimitExceeded("the handler took longer than its soft time limit")
+    """Return the verdict on an item whose handler was cancelled at its soft limit."""
+    error = TimeLimitExceeded("the handler took longer than its soft time limit, and was cancelled")
     return retry(str(error), error=error)
 
 
-async def handle_async(handler: BoundHandler, run: Run, item: Item, soft: float | None) -> Verdict:
-    """Run an async handler for one item; its soft limit cancels it, as asyncio does."""
+async def handle_async(
+    handler: BoundHandler, run: Run, item: Item, soft: float | None, on_soft: Callable[[], None]
+) -> Verdict:
+    """Run an async handler for one item; its soft limit (in seconds) cancels it, as asyncio does."""
+    limit = asyncio.timeout(soft)
     try:
         answer: Any = handler.call(run, item)
         if inspect.isawaitable(answer):
-            async with asyncio.timeout(soft):
+            async with limit:
                 answer = await answer
         item.result = answer
-    except TimeoutError as error:
-        return retry(describe(error), error=error)
     except BaseException as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            on_soft()
+            return overdue()
         return judge(error)
     return PROCEED

@@ -16,7 +16,7 @@ class Gate:
         self._clock = clock
         self._changed = threading.Condition()
         self._closed_until = 0.0
-        self._closed_since = 0.0
+        self._closed_since: float | None = None
         self._next_pause = _FIRST_PAUSE
         self._stopped = False
 
@@ -27,24 +27,26 @@ class Gate:
             self._next_pause = min(_LONGEST_PAUSE, 2 * self._next_pause)
             now = self._clock.monotonic()
             self._closed_until = now + pause
-            if not self._closed_since:
+            if self._closed_since is None:
                 self._closed_since = now
             return pause
 
     def succeeded(self) -> float | None:
         """Forget the trouble; returns the seconds it lasted, None when there was none."""
-        if not self._closed_since:
+        if self._closed_since is None:
             return None
         with self._changed:
+            if self._closed_since is None:
+                return None
             lasted = self._clock.monotonic() - self._closed_since
-            self._closed_since = 0.0
+            self._closed_since = None
             self._next_pause = _FIRST_PAUSE
             return lasted
 
     @property
     def troubled(self) -> bool:
         """Whether trouble was seen and no success since."""
-        return self._closed_since > 0.0
+        return self._closed_since is not None
 
     def wait(self) -> None:
         """Return when units may run, or when stopped."""

@@ -27,12 +27,33 @@ class Slot:
         overdue: the `started` of the call that exceeded the soft limit.
     """
 
-    __slots__ = ("cancel", "overdue", "started")
+    __slots__ = ("_cancelling", "cancel", "overdue", "started")
 
     def __init__(self) -> None:
         self.started = 0.0
         self.overdue = -1.0
         self.cancel: Callable[[], None] | None = None
+        self._cancelling = threading.Lock()
+
+    def expire(self, started: float) -> bool:
+        """Cancel the call that began at `started`; returns False when it has ended meanwhile.
+
+        `overdue` is written before `started` is read again, and the worker does it the other way round: so
+        either this sees that the call has ended, or the worker sees `overdue` and waits for the cancel. A
+        cancel that comes too late hits nobody.
+        """
+        with self._cancelling:
+            self.overdue = started
+            if self.started != started:
+                return False
+            if self.cancel is not None:
+                self.cancel()
+            return True
+
+    def wait_for_cancel(self) -> None:
+        """Return when no cancel is on its way; for a worker whose call turns out to be overdue."""
+        with self._cancelling:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +69,7 @@ class Watchdog:
 
     Args:
         monotonic: the clock that slots are written with.
-        on_soft: told once for each overdue call, before its statement is cancelled.
+        on_soft: told once for each overdue call, after its statement was cancelled.
         on_hard: told before the process ends.
         leave: ends the process; replaced in tests.
     """
@@ -102,12 +123,15 @@ class Watchdog:
             return
         elapsed = self._monotonic() - started
         if limits.hard is not None and elapsed > limits.hard.total_seconds():
-            self._on_hard(consumer)
-            faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
-            self._leave(EXIT_HARD_LIMIT)
-        elif limits.soft is not None and elapsed > limits.soft.total_seconds() and slot.overdue != started:
-            slot.overdue = started
+            try:
+                self._on_hard(consumer)
+                faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
+            finally:
+                self._leave(EXIT_HARD_LIMIT)
+        elif (
+            limits.soft is not None
+            and elapsed > limits.soft.total_seconds()
+            and slot.overdue != started
+            and slot.expire(started)
+        ):
             self._on_soft(consumer)
-            cancel = slot.cancel
-            if cancel is not None and slot.started == started:
-                cancel()

@@ -71,6 +71,10 @@ class Recorder:
             self._map.close()
             os.close(self._file)
             self._size = 0
+        self.disown()
+
+    def disown(self) -> None:
+        """Remove the file of a worker that still runs, when the process leaves in order all the same."""
         self._path.unlink(missing_ok=True)
 
 
@@ -86,6 +90,9 @@ class NoRecorder:
         """Do nothing."""
 
     def close(self) -> None:
+        """Do nothing."""
+
+    def disown(self) -> None:
         """Do nothing."""
 
 

@@ -20,11 +20,13 @@ from oncemq.verdict import Outcome, Verdict
 EXHAUSTED = "attempts-exhausted"
 CRASHED = "crashed"
 
+ACKNOWLEDGED = frozenset({Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
+"""The broker need not deliver these again."""
+
 Part = TypeVar("Part")
 
 _LONGEST_WAIT = 5.0
 _HELD_TOO_LONG = 30.0
-_ACKNOWLEDGED = frozenset({Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
 
 
 class Settler:
@@ -36,7 +38,7 @@ class Settler:
         policy: attempts and pauses.
         clock: where time comes from.
         observers: told of every retry, dead letter and failed settlement.
-        dead: told (delivery, code, reason) after a dead letter is safe, to note it in the history.
+        dead: told (delivery, code, reason) after a dead letter is safe.
         give_up: whether to stop trying when the broker cannot be reached (the process is leaving).
         sleep: waits seconds between tries.
         point: told how far a settlement has come.
@@ -51,7 +53,7 @@ class Settler:
         observers: Observers,
         dead: Callable[[Delivery, str, str], None],
         give_up: Callable[[], bool],
-        sleep: Callable[[float], None],
+        sleep: Callable[[float], object],
         point: Callable[[str], None],
     ) -> None:
         self._consumer = consumer
@@ -70,17 +72,20 @@ class Settler:
 
         RETURNED and Defer need no settlement: the caller keeps those deliveries.
         """
-        done = [delivery for delivery, verdict in verdicts if verdict.outcome in _ACKNOWLEDGED]
+        done = [delivery for delivery, verdict in verdicts if verdict.outcome in ACKNOWLEDGED]
         if done:
             self._point("before-ack")
             self._acknowledge(done)
             self._point("ack-sent")
-        failed = [(d, v) for d, v in verdicts if v.outcome not in _ACKNOWLEDGED]
+            for delivery, verdict in verdicts:
+                if verdict.outcome is Outcome.STALE:
+                    self._observers.stale(self._consumer, delivery, reason=verdict.reason)
+        failed = [(d, v) for d, v in verdicts if v.outcome not in ACKNOWLEDGED]
         if failed:
             self._settle_failed(failed)
 
     def _acknowledge(self, done: list[Delivery]) -> None:
-        failures = self._adapter.acknowledge(done)
+        failures = _told(self._adapter.acknowledge, done)
         if failures:
             self._report([failure for failure in failures if isinstance(failure.error, SettleError)])
             again = [failure.delivery for failure in failures if not isinstance(failure.error, SettleError)]
@@ -119,13 +124,18 @@ class Settler:
             delivery.deferred_since = now
         return now - delivery.deferred_since > _HELD_TOO_LONG
 
-    def put_off(self, delivery: Delivery, delay: timedelta) -> None:
-        """Have the broker keep a deferred delivery; costs no attempt."""
-        kept = self._headers(delivery, delivery.message.attempt, failed=False)
-        self._insist(self._adapter.retry, {delivery: Later(delivery, delay, kept)})
+    def put_off(self, deferred: Sequence[tuple[Delivery, timedelta]]) -> None:
+        """Have the broker keep deferred deliveries for so long; costs no attempt."""
+        if deferred:
+            later = {
+                delivery: Later(delivery, delay, self._headers(delivery, delivery.message.attempt))
+                for delivery, delay in deferred
+            }
+            self._insist(self._adapter.retry, later)
 
     def _retry(self, later: list[tuple[Later, Verdict]]) -> None:
         settled = self._insist(self._adapter.retry, {each.delivery: each for each, _ in later})
+        self._point("retry-published")
         for each, verdict in later:
             if each.delivery in settled:
                 self._observers.retried(
@@ -138,6 +148,7 @@ class Settler:
 
     def _bury(self, dead: list[tuple[Dead, Verdict, str]]) -> None:
         settled = self._insist(self._adapter.dead_letter, {each.delivery: each for each, _, _ in dead})
+        self._point("dead-letter-published")
         for each, verdict, code in dead:
             if each.delivery in settled:
                 self._dead(each.delivery, code, verdict.reason)
@@ -148,17 +159,16 @@ class Settler:
     def _later(self, delivery: Delivery, verdict: Verdict) -> Later:
         attempt = delivery.message.attempt
         pause = verdict.delay if verdict.delay is not None else self._policy.pause(attempt, self._draw)
-        return Later(
-            delivery, pause, self._headers(delivery, attempt + 1, failed=True) | self._cause(verdict)
-        )
+        return Later(delivery, pause, self._headers(delivery, attempt + 1) | self._cause(delivery, verdict))
 
     def _as_dead(self, delivery: Delivery, verdict: Verdict, code: str) -> Dead:
-        attempts = delivery.message.attempt + delivery.crashes
-        cause = self._cause(verdict) | {headers.REASON: code}
-        return Dead(delivery, self._headers(delivery, attempts, failed=True) | cause)
+        # A message that processes died on is buried before the try that this delivery would have been.
+        attempts = delivery.message.attempt + delivery.crashes - (code == CRASHED)
+        cause = self._cause(delivery, verdict) | {headers.REASON: code}
+        return Dead(delivery, self._headers(delivery, attempts) | cause)
 
-    def _headers(self, delivery: Delivery, attempt: int, *, failed: bool) -> dict[str, str]:
-        message, now = delivery.message, self._clock.now()
+    def _headers(self, delivery: Delivery, attempt: int) -> dict[str, str]:
+        message = delivery.message
         carried = {
             headers.ATTEMPT: str(attempt),
             headers.CONSUMER: self._consumer,
@@ -170,20 +180,22 @@ class Settler:
             carried[headers.PUBLISHED_AT] = message.published_at.isoformat()
         if message.first_failed_at is not None:
             carried[headers.FIRST_FAILED_AT] = message.first_failed_at.isoformat()
-        elif failed:
-            carried[headers.FIRST_FAILED_AT] = now.isoformat()
         return carried
 
-    def _cause(self, verdict: Verdict) -> dict[str, str]:
-        now = self._clock.now().isoformat()
-        error = verdict.error
+    def _cause(self, delivery: Delivery, verdict: Verdict) -> dict[str, str]:
+        now, error = self._clock.now(), verdict.error
+        first = delivery.message.first_failed_at or now
         return {
-            headers.LAST_FAILED_AT: now,
+            headers.FIRST_FAILED_AT: first.isoformat(),
+            headers.LAST_FAILED_AT: now.isoformat(),
             headers.ERROR_CLASS: type(error).__name__ if error is not None else verdict.outcome.value,
             headers.ERROR_TEXT: (verdict.reason or (describe(error) if error is not None else ""))[
                 : headers.MAX_ERROR_TEXT
             ],
         }
+
+    def _pause(self, seconds: float) -> None:
+        self._sleep(seconds)
 
     def _insist(
         self, send: Callable[[list[Part]], Sequence[SettleFailed]], left: dict[Delivery, Part]
@@ -211,7 +223,7 @@ class Settler:
             wait=wait_random_exponential(multiplier=0.1, max=_LONGEST_WAIT),
             stop=lambda _: self._give_up(),
             before_sleep=lambda state: self._complain(state, len(left)),
-            sleep=self._sleep,
+            sleep=self._pause,
             reraise=True,
         )
         try:
@@ -234,3 +246,13 @@ class Settler:
 
 class Unsettled(Exception):  # noqa: N818 - control flow between the tries of one settlement
     """Some deliveries could not be settled yet."""
+
+
+def _told(
+    send: Callable[[Sequence[Delivery]], Sequence[SettleFailed]], deliveries: Sequence[Delivery]
+) -> Sequence[SettleFailed]:
+    """Send once; a broker that is away altogether has settled none of them."""
+    try:
+        return send(deliveries)
+    except BrokerError as error:
+        return [SettleFailed(delivery, error) for delivery in deliveries]

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import timedelta
 
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
@@ -10,7 +11,7 @@ from oncemq.observe.events import RescueStep
 from oncemq.run.batch_size import BatchSize, FailureRate
 from oncemq.run.consumer import Consumer
 from oncemq.run.rescue import UnitResult
-from oncemq.run.settle import Settler
+from oncemq.run.settle import ACKNOWLEDGED, Settler
 from oncemq.unit import Unit
 from oncemq.verdict import RETURNED, Outcome, Verdict
 
@@ -28,14 +29,35 @@ class Hands:
         back: goes back to the head of its key's queue, in order.
         sleep: seconds for which a key must not run.
         held: keys of which nothing more may run in this take.
+        put_off: deferred for so long that the broker gets them back, with the delays.
     """
 
-    __slots__ = ("back", "held", "sleep")
+    __slots__ = ("back", "held", "put_off", "sleep")
 
     def __init__(self) -> None:
         self.back: list[Delivery] = []
         self.sleep: dict[str, float] = {}
         self.held: set[str] = set()
+        self.put_off: list[tuple[Delivery, timedelta]] = []
+
+    def keep(self, delivery: Delivery, verdict: Verdict, too_long: Callable[[Delivery], bool]) -> None:
+        """Take back what was not started or is deferred; nothing later of a held key may overtake it."""
+        if verdict.holds_key:
+            self.held.add(delivery.key)
+        if verdict.outcome is Outcome.RETURNED:
+            self.back.append(delivery)
+        elif verdict.outcome is Outcome.DEFER:
+            self._defer(delivery, verdict.delay, too_long)
+
+    def _defer(
+        self, delivery: Delivery, delay: timedelta | None, too_long: Callable[[Delivery], bool]
+    ) -> None:
+        if delay is not None and too_long(delivery):
+            self.put_off.append((delivery, delay))
+            return
+        self.back.append(delivery)
+        if delay is not None:
+            self.sleep[delivery.key] = delay.total_seconds()
 
 
 class Worker:
@@ -104,7 +126,6 @@ class Worker:
         unrun = self._consumer.judge_unrun(ready[0])
         if unrun is not None:
             self._settler.settle([(ready[0], unrun)])
-            self._consumer.ended(ready[0])
             return None
         if ready[0].suspect:
             with self._alone:
@@ -117,34 +138,17 @@ class Worker:
         result = self._execute(Unit(self._consumer.plan.scope, ready, started + self._unit_time))
         seconds = clock() - started
         pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
-        self._keep(pairs, hands)
+        for delivery, verdict in pairs:
+            hands.keep(delivery, verdict, self._settler.held_too_long)
         self._settler.settle(pairs)
-        if ready[0].suspect and not pairs[0][1].holds_key:
+        self._settler.put_off(hands.put_off)
+        hands.put_off.clear()
+        if ready[0].suspect and pairs[0][1].outcome in ACKNOWLEDGED:
             self._consumer.ended(ready[0])
         for delivery in result.follow:
             self._consumer.scheduler.put(delivery)
         self._learn(pairs, result, seconds)
         return result.trouble
-
-    def _keep(self, pairs: list[tuple[Delivery, Verdict]], hands: Hands) -> None:
-        """Take back what was not started or is deferred; nothing later of a held key may overtake it."""
-        for delivery, verdict in pairs:
-            if verdict.holds_key:
-                hands.held.add(delivery.key)
-            if verdict.outcome is Outcome.RETURNED:
-                hands.back.append(delivery)
-            elif verdict.outcome is Outcome.DEFER:
-                self._defer(delivery, verdict, hands)
-
-    def _defer(self, delivery: Delivery, verdict: Verdict, hands: Hands) -> None:
-        delay = verdict.delay
-        if delay is None:
-            hands.back.append(delivery)
-        elif self._settler.held_too_long(delivery):
-            self._settler.put_off(delivery, delay)
-        else:
-            hands.back.append(delivery)
-            hands.sleep[delivery.key] = delay.total_seconds()
 
     def _learn(self, pairs: list[tuple[Delivery, Verdict]], result: UnitResult, seconds: float) -> None:
         counts = Counter(verdict.outcome for _, verdict in pairs)
