@@ -89,6 +89,13 @@ class CommandLine:
             plan.adapters["shop"].open([one.subscription for one in plan.consumers], sink)
             return [delivery.message for delivery in sink.wait_for(count, consumer=consumer)]
 
+    def waiting(self, consumer: str = "award") -> int | None:
+        """Return how many messages wait for `consumer`."""
+        with self.plan() as plan:
+            adapter = plan.adapters["shop"]
+            adapter.prepare([one.subscription for one in plan.consumers])
+            return adapter.depth(next(one.subscription for one in plan.consumers if one.name == consumer))
+
     def bury(self, *bodies: bytes, consumer: str = "award", **headers: str) -> None:
         """Publish messages and dead-letter those of `consumer`, with our headers given by their constants' names."""
         with self.plan() as plan:

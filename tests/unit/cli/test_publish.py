@@ -46,6 +46,7 @@ def test_a_bad_line_stops_all_by_default(line):
     result = line.run("publish", "order.paid", file)
     assert result.exit_code == 1
     assert result.stdout == "nothing published: 3 bad lines; mend them, or add --skip-bad\n"
+    assert line.waiting() == 0
     assert [problem.split(": ")[0] for problem in result.stderr.splitlines()] == [
         f"{file}:{n}" for n in (2, 3, 4)
     ]
@@ -57,6 +58,7 @@ def test_bad_lines_can_be_skipped(line):
     file = line.write("bad.jsonl", "nope", '{"order_id": "a1"}')
     result = line.run("publish", "order.paid", file, "--skip-bad")
     assert (result.exit_code, result.stdout) == (1, "published 1 message to order.paid, 1 bad\n")
+    assert line.waiting() == 1
     assert [message.body for message in line.received(1)] == [b'{"order_id": "a1"}']
 
 
