@@ -2,24 +2,20 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-from oncemq.adapter import Adapter
 from oncemq.cli.exit_codes import OK, exit_code
 from oncemq.cli.files import app_option
+from oncemq.cli.proving import failed_connections
 from oncemq.config import load
 from oncemq.config.build import LoadedApp
 from oncemq.config.problems import ConfigProblem
 from oncemq.config.settled import Settled
 from oncemq.durations import format_duration
 from oncemq.errors import ConfigError, OnceMQError
-from oncemq.ledger import probe, schema
-from oncemq.run.application import tables_of
-from oncemq.run.plan import AppPlan
 
 
 @click.command(
@@ -47,7 +43,7 @@ def check(files: Sequence[Path], as_json: bool, connect: bool) -> int:
             raise
         click.echo(_json(error.problems, [], [], []))
         return exit_code(error)
-    failures = list(_failures(loaded.plan)) if connect else []
+    failures = list(failed_connections(loaded.plan)) if connect else []
     if as_json:
         consumers = [consumer.name for consumer in loaded.plan.consumers]
         click.echo(_json([], loaded.warnings, failures, consumers))
@@ -78,33 +74,6 @@ def _line(settled: Settled) -> str:
         f"({settled.effects.value}, {' + '.join(choice.name for choice in settled.strategies)}, "
         f"{settled.retry.attempts} attempts within {format_duration(settled.retry.horizon())})"
     )
-
-
-def _failures(plan: AppPlan) -> Iterable[OnceMQError]:
-    """Connect to everything, and go on after a failure: a person mends all of them in one go."""
-    for adapter in plan.adapters.values():
-        try:
-            _prove_broker(adapter)
-        except OnceMQError as error:
-            yield error
-    try:
-        _prove_database(plan)
-    except OnceMQError as error:
-        yield error
-
-
-def _prove_broker(adapter: Adapter) -> None:
-    """Without subscriptions nothing is declared: only address and credentials are proved."""
-    try:
-        adapter.prepare(())
-    finally:
-        adapter.close(grace=timedelta(seconds=1))
-
-
-def _prove_database(plan: AppPlan) -> None:
-    if plan.engine is not None:
-        probe.prove(plan.engine)
-        schema.ensure(plan.engine, tables_of(plan))
 
 
 def _json(

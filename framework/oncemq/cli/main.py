@@ -25,8 +25,9 @@ COMMANDS = {
         "oncemq.cli.dead_letters:dead_letters", "List, show, replay or purge dead letters."
     ),
     "inspect": Command("oncemq.cli.inspect:inspect", "Show everything known about one business key."),
-    "demo": Command("oncemq.cli.demo.command:demo", "Show the promise on a broker of its own."),
-    "demo": Command("oncemq.cli.demo.command:demo", "Watch order life cycles survive duplicates, disorder and a kill."),
+    "demo": Command(
+        "oncemq.cli.demo.command:demo", "Watch order life cycles survive duplicates, disorder and a kill."
+    ),
     "purge": Command("oncemq.cli.purge:purge", "Remove the ledger's old records now."),
     "schema": Command("oncemq.cli.schema:schema", "Print the JSON Schema of app.yaml, for editors."),
 }

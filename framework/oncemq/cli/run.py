@@ -13,8 +13,9 @@ from oncemq.app import run_loaded
 from oncemq.cli.exit_codes import FATAL, HARD_LIMIT, exit_code
 from oncemq.cli.files import app_option
 from oncemq.cli.main import show_error
+from oncemq.cli.proving import failed_connections
 from oncemq.config import load
-from oncemq.config.build import DEFAULT_GRACE, LoadedApp
+from oncemq.config.build import DEFAULT_GRACE
 from oncemq.durations import parse_duration
 from oncemq.errors import ConfigError, MissingExtra, OnceMQError
 from oncemq.observe.logs import configure
@@ -57,7 +58,13 @@ def run(files: Sequence[Path], processes: int | None, until_idle: timedelta | No
     loaded = load(files)
     if not loaded.plan.consumers:
         raise ConfigError([f"{files[0]}: there are no consumers to run – declare one below consumers:"])
-    _close(loaded)
+    failures = list(failed_connections(loaded.plan))
+    if failures:
+        for failure in failures:
+            show_error(failure)
+        return exit_code(failures[0])
+    if loaded.plan.engine is not None:
+        loaded.plan.engine.dispose()
     logging = loaded.model.logging
     configure(
         logging.level if logging else "info",
@@ -100,14 +107,6 @@ class Worker:
         except OnceMQError as error:
             show_error(error)
             return exit_code(error)
-
-
-def _close(loaded: LoadedApp) -> None:
-    """The supervisor consumes nothing itself: it only wanted to know that its workers will be able to."""
-    if loaded.plan.engine is not None:
-        loaded.plan.engine.dispose()
-    for adapter in loaded.plan.adapters.values():
-        adapter.close(grace=timedelta(0))
 
 
 def _meaning(code: int) -> str:

@@ -36,10 +36,14 @@ class Reporter:
         """Note an error at the deepest part of `path` that was written."""
         self.note(path, Problem(text, advice))
 
+    def at_key(self, path: Path, text: str, advice: str = "") -> None:
+        """Note an error about the name that ends `path`, not about its value."""
+        self.problems.add(key_position(self.tree, path), text, advice)
+
     def note(self, path: Path, problem: Problem) -> None:
         """Note `problem` at the deepest part of `path` that was written."""
-        _node, position, reached = find(self.tree, path)
-        if reached and not isinstance(reached[-1], int):
+        node, position, reached = find(self.tree, path)
+        if reached and isinstance(node, Fields) and not isinstance(reached[-1], int):
             position = key_position(self.tree, reached)
         self.problems.add(position, problem.text, problem.advice, problem.severity)
 

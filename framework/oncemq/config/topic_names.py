@@ -18,10 +18,10 @@ def check_topic_names(name: str, topic: Topic, report: Reporter) -> None:
         close = get_close_matches(option, field_names(Topic), n=1, cutoff=_ALIKE)
         foreign = answer(option, "topics")
         if option in elsewhere:
-            report.at(
+            report.at_key(
                 path, f"{option!r} belongs to a consumer", "write it at the consumer, or below defaults:"
             )
         elif foreign:
-            report.at(path, f"there is no {option!r} here", foreign)
+            report.at_key(path, f"there is no {option!r} here", foreign)
         elif close:
-            report.at(path, f"unknown name {option!r}", f"did you mean {close[0]!r}?")
+            report.at_key(path, f"unknown name {option!r}", f"did you mean {close[0]!r}?")

@@ -1,0 +1,37 @@
+"""Whether an app's brokers, database and ledger tables are there, asked without changing anything."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from oncemq.adapter import Adapter
+from oncemq.errors import OnceMQError
+from oncemq.ledger import probe, schema
+from oncemq.run.application import tables_of
+from oncemq.run.plan import AppPlan
+
+
+def failed_connections(plan: AppPlan) -> Iterable[OnceMQError]:
+    """Connect to everything and yield what failed; goes on after a failure, so that a person mends all in one go."""
+    for adapter in plan.adapters.values():
+        try:
+            _prove_broker(adapter)
+        except OnceMQError as error:
+            yield error
+    try:
+        _prove_database(plan)
+    except OnceMQError as error:
+        yield error
+
+
+def _prove_broker(adapter: Adapter) -> None:
+    """Without subscriptions nothing is declared: only address and credentials are proved."""
+    try:
+        adapter.prepare(())
+    finally:
+        adapter.close(grace=timedelta(seconds=1))
+
+
+def _prove_database(plan: AppPlan) -> None:
+    if plan.engine is not None:
+        probe.prove(plan.engine)
+        schema.ensure(plan.engine, tables_of(plan))

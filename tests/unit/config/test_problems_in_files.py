@@ -1,0 +1,196 @@
+"""What a person reads when an app is declared wrongly: literal messages, each with its place."""
+
+import pytest
+
+from oncemq.config import load
+from oncemq.errors import ConfigError
+from support.declared import BASE, problems
+
+ORDERS = "{key: body.id, strategies: [decide]}"
+
+
+def with_consumer(more: str) -> str:
+    """Return the app with something added to its consumer, which stands in line 7."""
+    return BASE.replace("topic: orders,", f"topic: orders, {more},")
+
+
+def at_end(more: str) -> str:
+    """Return the app with a section added in line 8."""
+    return f"{BASE}{more}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            BASE.replace("consumers:", "consumer:"),
+            "app.yaml:6:1: unknown name 'consumer' – did you mean 'consumers'?",
+        ),
+        (BASE.replace("app: shop\n", ""), "app.yaml:1:1: `app` is missing – write app: loyalty"),
+        (
+            BASE.replace("app: shop", "app: my shop"),
+            "app.yaml:1:6: `app`: 'my shop' cannot be a name – use letters, digits, _ and -, beginning with a letter, 64 at most",
+        ),
+        (
+            BASE.replace("app: shop", "app: 12"),
+            "app.yaml:1:6: `app`: should be text, but is a number – put it into quotes",
+        ),
+        (BASE.replace("topic: orders, ", ""), "app.yaml:7:3: `topic` is missing – write topic: order.paid"),
+        (
+            BASE.replace("topic: orders", "topic: order"),
+            "app.yaml:7:18: unknown topic 'order'; did you mean 'orders'? (known: orders)",
+        ),
+        (
+            at_end("redis: {url: x}"),
+            "app.yaml:8:1: there is no 'redis' here – nothing to write: Redis is not part of this version",
+        ),
+        (at_end("grace: 30"), "app.yaml:8:8: `grace`: 30 has no unit – write 30s, 30ms, 30m, 30h or 30d"),
+        (
+            at_end("grace: soon"),
+            "app.yaml:8:8: `grace`: 'soon' is not a duration – write a number and a unit, like 500ms, 30s, 10m, 4h or 7d",
+        ),
+        (
+            at_end("http: {address: 9090}"),
+            "app.yaml:8:17: `address`: should be text, but is a number – put it into quotes",
+        ),
+        (
+            at_end("http: {address: localhost}"),
+            "app.yaml:8:17: `address`: 'localhost' is not an address – write host:port, like 127.0.0.1:9090",
+        ),
+        (
+            at_end("logging: loud"),
+            "app.yaml:8:10: `logging`: should be a mapping – write names and values below it, indented; known here: level, format",
+        ),
+        (
+            at_end("logging: {level: loud}"),
+            "app.yaml:8:18: `level`: 'loud' is not possible here – write debug or info or warning or error",
+        ),
+        (
+            at_end("concurrency: 4"),
+            "app.yaml:8:1: there is no 'concurrency' here – write it below defaults: or a consumer",
+        ),
+        (
+            with_consumer("concurrency: 4"),
+            "app.yaml:7:26: there is no 'concurrency' here – write workers: auto",
+        ),
+        (
+            with_consumer("prefetch_count: 4"),
+            "app.yaml:7:26: there is no 'prefetch_count' here – write in_flight: 1000",
+        ),
+        (
+            with_consumer("max_retries: 4"),
+            "app.yaml:7:26: there is no 'max_retries' here – write retry: {attempts: 6}, where the first try counts too",
+        ),
+        (
+            with_consumer("retry_delay: 4"),
+            "app.yaml:7:26: there is no 'retry_delay' here – write retry: {backoff: {first: 1s, factor: 4, max: 10m}}",
+        ),
+        (
+            with_consumer("time_limit: 4"),
+            "app.yaml:7:26: there is no 'time_limit' here – write limits: {soft: 20s, hard: 60s}",
+        ),
+        (
+            with_consumer("queue_name: q"),
+            "app.yaml:7:26: there is no 'queue_name' here – describe it below topics:, like my-topic: {queue: orders}",
+        ),
+        (
+            with_consumer("dlq: q"),
+            "app.yaml:7:26: there is no 'dlq' here – nothing to write: every group has dead letters of its own; see `oncemq dead-letters list`",
+        ),
+        (
+            with_consumer("ack: late"),
+            "app.yaml:7:26: there is no 'ack' here – nothing to write: a message is acknowledged once its transaction has committed",
+        ),
+        (
+            with_consumer("retry: {retries: 3}"),
+            "app.yaml:7:34: there is no 'retries' here – write attempts: 6; the first try counts too",
+        ),
+        (
+            with_consumer("retry: {attempts: 0}"),
+            "app.yaml:7:44: `attempts`: is out of range – write a whole number from 1 to 1000000",
+        ),
+        (
+            with_consumer("keep: 7 days"),
+            "app.yaml:7:32: `keep`: '7 days' is not a duration – write a number and a unit, like 500ms, 30s, 10m, 4h or 7d",
+        ),
+        (
+            with_consumer("strategies: decide"),
+            "app.yaml:7:38: `strategies`: should be a list – write [decide]",
+        ),
+        (
+            with_consumer("strategies: []"),
+            "app.yaml:7:38: `strategies`: is an empty list – write [none] if effects may happen more than once, and mean it",
+        ),
+        (
+            with_consumer("strategies: [decidee]"),
+            "app.yaml:7:39: unknown strategy 'decidee'; did you mean 'decide'? (known: decide, direct, guard, none, order, state_machine, unique_key)",
+        ),
+        (
+            with_consumer("effects: database, handlr: x"),
+            "app.yaml:7:45: unknown name 'handlr' – did you mean 'handler'?",
+        ),
+        (
+            BASE.replace(ORDERS, "{key: body.id, strategies: [decide], brokr: x}"),
+            "app.yaml:5:48: unknown name 'brokr' – did you mean 'broker'?",
+        ),
+        (
+            BASE.replace(ORDERS, "{key: body.id, strategies: [decide], workers: 3}"),
+            "app.yaml:5:48: 'workers' belongs to a consumer – write it at the consumer, or below defaults:",
+        ),
+        (
+            BASE.replace(ORDERS, "{strategies: [decide]}"),
+            "app.yaml:5:3: topic 'orders' declares no key, and a key is never invented – write key: and the field that names the business entity, like key: body.order_id",
+        ),
+        (
+            BASE.replace(ORDERS, "{key: body.id, strategies: [decide], broker: mian}"),
+            "app.yaml:5:56: unknown broker 'mian'; did you mean 'main'? (known: main)",
+        ),
+        (
+            BASE.replace(ORDERS, "{key: body.id, strategies: [decide], format: jsn}"),
+            "app.yaml:5:56: unknown format 'jsn'; did you mean 'json'? (known: bytes, json, text)",
+        ),
+        (
+            BASE.replace("scripted://host", "localhost:5672"),
+            "app.yaml:2:23: `url`: is not a URL – write scheme://host:port/…",
+        ),
+        (
+            BASE.replace("scripted://host", "scrpted://host"),
+            "app.yaml:2:23: unknown broker scheme 'scrpted'; did you mean 'scripted'? (known: amqp, amqps, embedded, scripted)",
+        ),
+        (
+            BASE.replace('"sqlite://"', '"mongo://host"'),
+            "app.yaml:3:17: 'mongo' is not a supported database – use postgresql://, mysql://, mariadb:// or sqlite:///",
+        ),
+        (
+            BASE.replace('"sqlite://"', '"sqlite://", host: x'),
+            "app.yaml:3:30: there is no 'host' here – write it in the url: scheme://host:port/path",
+        ),
+        (
+            BASE.replace("MODULE:handle", "MODULE.handle"),
+            "app.yaml:7:35: `handler`: 'MODULE.handle' does not name a Python object – write module:name, like handlers:award_points",
+        ),
+    ],
+)
+def test_each_mistake_is_one_line_with_its_place(tmp_path, text, said):
+    """A mistake is told at its line and column, with what to write."""
+    assert problems(tmp_path, text) == [said]
+
+
+def test_every_mistake_is_told_at_once(tmp_path):
+    """A person mends a file in one go."""
+    text = BASE.replace("consumers:", "consumer:").replace("key: body.id", "key: 1") + "grace: 1\n"
+    assert [line.partition(": ")[0] for line in problems(tmp_path, text)] == [
+        "app.yaml:5:17",
+        "app.yaml:6:1",
+        "app.yaml:8:8",
+    ]
+
+
+def test_a_missing_file_says_how_to_get_one(tmp_path):
+    """Nothing is more usual than calling the program in the wrong folder."""
+    with pytest.raises(ConfigError) as caught:
+        load([tmp_path / "none.yaml"])
+    assert (
+        str(caught.value)
+        == f"{tmp_path}/none.yaml: there is no such file – name yours with -f, or let `oncemq init` write one"
+    )

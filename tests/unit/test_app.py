@@ -1,0 +1,93 @@
+"""An app declared in Python is checked and planned like one in YAML."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import oncemq
+from oncemq import App
+from oncemq.errors import ConfigError
+from support.declared import CATALOG
+
+
+def shop(**more) -> App:
+    """Return an app with a topic and no consumer."""
+    app = App("shop", brokers={"main": "scripted://host"}, database="sqlite://", catalog=CATALOG, **more)
+    app.topic("orders", key="body.id", strategies=["decide"], queue="q")
+    return app
+
+
+def handle(order: dict) -> None:
+    """Do nothing."""
+
+
+def test_a_decorated_function_becomes_a_consumer():
+    """The function stays itself, and the plan holds it."""
+    app = shop()
+
+    @app.consumer(topic="orders", group="g", retry={"attempts": 3}, keep=timedelta(days=1))
+    def count(order: dict) -> None: ...
+
+    (plan,) = app.plan().consumers
+    assert (plan.name, plan.scope, plan.subscription.group) == ("count", "shop.count", "g")
+    assert (plan.retry.attempts, plan.subscription.options) == (3, {"queue": "q"})
+    assert plan.handler.name.endswith("count")
+    assert count({"id": 1}) is None
+
+
+def test_defaults_are_inherited():
+    """What an app says for all consumers holds for each."""
+    app = shop(defaults={"batch": {"limit": 9}})
+    app.consumer(topic="orders")(handle)
+    assert app.plan().consumers[0].batch_limit == 9
+
+
+def test_problems_name_the_line_of_the_declaration():
+    """A mistake is told at the file and line that made it."""
+    app = shop()
+    line = test_problems_name_the_line_of_the_declaration.__code__.co_firstlineno + 4
+    app.consumer(topic="ordres")(handle)
+    with pytest.raises(ConfigError) as caught:
+        app.plan()
+    assert (
+        str(caught.value)
+        == f"{Path(__file__)}:{line}: unknown topic 'ordres'; did you mean 'orders'? (known: orders)"
+    )
+
+
+def test_an_unknown_argument_is_refused_with_a_suggestion():
+    """The words mean the same as in YAML, and so do the mistakes."""
+    app = shop()
+    app.consumer(topic="orders", concurrency=3)(handle)
+    with pytest.raises(ConfigError, match="there is no 'concurrency' here – write workers: auto"):
+        app.check()
+
+
+def test_two_consumers_of_one_name_are_refused():
+    """The second would silently replace the first."""
+    app = shop()
+    app.consumer(topic="orders")(handle)
+    app.consumer(topic="orders")(handle)
+    with pytest.raises(ConfigError, match="consumer 'handle' is declared a second time"):
+        app.plan()
+
+
+def test_check_returns_warnings():
+    """What may run but is odd is said."""
+    app = shop()
+    app.consumer(topic="orders", workers=3, in_flight=1)(handle)
+    (warning,) = app.check()
+    assert "in_flight: 1 leaves some of 3 workers without a message" in warning
+
+
+@pytest.mark.parametrize("name", oncemq.__all__)
+def test_public_names_are_importable(name):
+    """Everything that `oncemq` promises is there."""
+    assert getattr(oncemq, name).__name__ == name
+
+
+def test_unknown_public_names_are_attribute_errors():
+    """A typing error is Python's own error."""
+    with pytest.raises(AttributeError, match="no attribute 'Nope'"):
+        _ = oncemq.Nope
