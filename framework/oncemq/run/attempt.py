@@ -1,13 +1,15 @@
 """One transaction: load, the items, flush, save, confirm, commit – or a roll-back that says why."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, select
 
 from oncemq.clock import Clock
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.ledger import history, lanes
+from oncemq.ledger.connect import READ_ONLY
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import Fault, classify
@@ -18,7 +20,7 @@ from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure
 from oncemq.run.limits import Slot
 from oncemq.run.outcomes import history_rows
 from oncemq.run.recorder import FLUSHING, IDLE, AnyRecorder
-from oncemq.run.session import UnitSession, Watch, watch_connection
+from oncemq.run.session import UnitSession, Watch, install, watch_connection
 from oncemq.run.transaction import obstacle
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import Culprits
@@ -54,6 +56,7 @@ class Attempt:
         failed: Callable[[str, BaseException], None],
         point: Point,
     ) -> None:
+        install(engine)
         self._engine = engine
         self._chain = chain
         self._reader = reader
@@ -75,17 +78,31 @@ class Attempt:
         """
         items = make_items(deliveries, self._reader)
         self._recorder.begin([item.envelope for item in items])
+        started, committed = self._clock.monotonic(), False
         try:
             with self._engine.connect() as connection:
                 run = self._in_transaction(connection, unit, items, careful=careful, exclusive=exclusive)
+            committed = True
         except (Culprits, UnknownCulprit, InfrastructureError, StrategyBug):
             raise
         except Exception as error:
             self._raise_for(error, "the transaction")
         finally:
             self._recorder.index[0] = IDLE
+            if not committed:
+                # Nothing was done in this time; else the next run would have none left.
+                unit.deadline += self._clock.monotonic() - started
         self._after_commit(run)
         return run
+
+    def database_answers(self) -> bool:
+        """Return whether the database can be reached now; if so, a lost connection may be one message's doing."""
+        try:
+            with self._engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+                connection.execute(select(1))
+        except Exception:
+            return False
+        return True
 
     def _in_transaction(
         self, connection: Connection, unit: Unit, items: list[Item], *, careful: bool, exclusive: bool
@@ -93,7 +110,7 @@ class Attempt:
         watch = Watch()
         transaction = connection.begin()
         session = UnitSession.over(connection, watch)
-        watch_connection(connection, watch)
+        unwatch = watch_connection(connection, watch)
         self._slot.cancel = canceller(self._engine, connection)
         committed = False
         try:
@@ -103,14 +120,14 @@ class Attempt:
             self._work(run, Frame(session, watch, careful))
             reason = obstacle(connection, transaction, session, watch)
             if reason is not None:
-                raise UnknownCulprit(str(reason))
+                raise UnknownCulprit(str(reason)) from reason
             self._point("before-commit")
             transaction.commit()
             committed = True
             return run
         finally:
             self._slot.cancel = None
-            watch_connection(connection, None)
+            unwatch()
             _leave(connection, session, committed=committed, roll_back=transaction.rollback)
 
     def _work(self, run: Run, frame: Frame) -> None:
@@ -181,4 +198,6 @@ def _leave(
         if not committed:
             roll_back()
     except Exception:
-        connection.invalidate()
+        # A handler may even have closed the connection; then there is nothing left to throw away.
+        with suppress(Exception):
+            connection.invalidate()

@@ -1,8 +1,11 @@
 """The loop of one run for a batch handler: one call for as many items as may run together."""
 
-from oncemq.errors import InfrastructureError
-from oncemq.run.items import Frame, ItemLoop
-from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure, judge
+from typing import NoReturn
+
+from oncemq.errors import HandlerFault, InfrastructureError
+from oncemq.run.items import Frame, ItemLoop, overdue
+from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure
+from oncemq.run.recorder import FLUSHING
 from oncemq.unit import Item, Run
 from oncemq.verdict import PROCEED, RETURNED, Culprits
 
@@ -10,20 +13,25 @@ from oncemq.verdict import PROCEED, RETURNED, Culprits
 class BatchLoop(ItemLoop):
     """Decides item by item and calls the handler once for a stretch of items.
 
-    A stretch ends before the second item of a key: strategies must see the first one recorded.
+    A stretch ends before the second item of a key or identity: strategies must see the first one recorded.
     """
 
     def run(self, run: Run, frame: Frame) -> None:
         """Give every item of `run` a verdict; raises as for single items."""
         together: list[Item] = []
         keys: set[str] = set()
+        identities: set[str] = set()
         held: set[str] = set()
+        started = False
         for position, item in enumerate(run.items, 1):
-            if item.key in keys:
+            if item.key in keys or item.envelope.identity in identities:
+                started = started or bool(together)
                 self._call_together(run, together, frame)
                 keys.clear()
-            if item.key in held:
+                identities.clear()
+            if item.key in held or (started and not together and self._monotonic() > run.unit.deadline):
                 item.verdict = RETURNED
+                held.add(item.key)
                 continue
             verdict = self._chain.decide(run, item)
             item.verdict = verdict
@@ -31,6 +39,7 @@ class BatchLoop(ItemLoop):
                 self._recorder.index[0] = position
                 together.append(item)
                 keys.add(item.key)
+                identities.add(item.envelope.identity)
             elif verdict.final:
                 self._chain.record(run, item)
             elif verdict.holds_key:
@@ -41,29 +50,42 @@ class BatchLoop(ItemLoop):
         call = self._call_batch
         if not together or call is None:
             return
+        if len(together) > 1:
+            # The whole stretch is one call: if the process dies in it, nobody knows because of whom.
+            self._recorder.index[0] = FLUSHING
         now = self._monotonic()
-        frame.watch.handling = True
+        frame.watch.enter(crowded=frame.session.pending())
         self._slot.started = now
         try:
             call(run, together)
         except Culprits:
             raise
         except BaseException as error:
-            self._blame_batch(together, error, frame)
+            self._blame_batch(together, error, frame, now)
         finally:
             frame.watch.handling = False
             self._slot.started = 0.0
-        if frame.watch.doomed is not None:
-            self._blame_batch(together, frame.watch.doomed, frame)
+            if self._slot.overdue == now:
+                self._slot.wait_for_cancel()
+        fault = frame.watch.doomed or frame.session.misuse()
+        if fault is not None or self._slot.overdue == now:
+            self._blame_batch(together, fault, frame, now)
         for item in together:
             self._chain.record(run, item)
             frame.unflushed.append(item)
         together.clear()
 
-    def _blame_batch(self, together: list[Item], error: BaseException, frame: Frame) -> None:
-        cause = frame.watch.doomed or error
+    def _blame_batch(
+        self, together: list[Item], error: BaseException | None, frame: Frame, started: float
+    ) -> NoReturn:
+        if len(together) == 1 and error is not None:
+            self._blame(together[0], frame.watch, error, started)
+        if self._slot.overdue == started:
+            late = overdue()
+            if len(together) == 1:
+                raise Culprits({together[0]: late})
+            raise UnknownCulprit(late.reason) from late.error
+        cause = frame.watch.doomed or error or HandlerFault("the batch failed")
         if is_infrastructure(cause):
             raise InfrastructureError(describe(cause)) from cause
-        if len(together) == 1:
-            raise Culprits({together[0]: judge(error)}) from error
-        raise UnknownCulprit(describe(error)) from error
+        raise UnknownCulprit(describe(cause)) from cause

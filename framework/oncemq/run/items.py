@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from oncemq.errors import HandlerFault, InfrastructureError, TimeLimitExceeded
+from oncemq.errors import InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler import BoundHandler
 from oncemq.run.chain import Chain
 from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure, judge
@@ -93,10 +93,9 @@ class ItemLoop:
         session, watch, slot = frame.session, frame.watch, self._slot
         if (frame.careful or self.eager) and session.pending():
             flush(frame)
-        alone = not session.pending()
+        watch.enter(crowded=session.pending())
         new, deleted = session.counts()
         statements, reads = watch.statements, watch.reads
-        watch.handling = True
         slot.started = now
         try:
             item.result = self._call(run, item)
@@ -105,34 +104,38 @@ class ItemLoop:
             if self._can_drop(error, frame, statements) and session.untouched(new, deleted):
                 self.dropped += 1
                 return judge(error)
-            self._blame(item, frame, error, alone=alone)
+            self._blame(item, watch, error, now)
         finally:
             watch.handling = False
             slot.started = 0.0
+            if slot.overdue == now:
+                slot.wait_for_cancel()
             if watch.reads > reads:
                 self.eager = True
-        if watch.doomed is not None:
-            self._blame(item, frame, watch.doomed, alone=alone)
+        fault = watch.doomed or session.misuse()
+        if fault is not None:
+            self._blame(item, watch, fault, now)
         if slot.overdue == now:
-            raise Culprits({item: _overdue()})
+            raise Culprits({item: overdue()})
         frame.unflushed.append(item)
         return PROCEED
 
     def _can_drop(self, error: BaseException, frame: Frame, statements: int) -> bool:
         watch = frame.watch
-        return watch.doomed is None and watch.statements == statements and not is_infrastructure(error)
+        clean = watch.doomed is None and watch.statements == statements and not watch.flush_failed
+        return clean and not is_infrastructure(error)
 
-    def _blame(self, item: Item, frame: Frame, error: BaseException, *, alone: bool) -> NoReturn:
-        doomed = frame.watch.doomed
-        if self._slot.overdue == self._slot.started and self._slot.started:
-            raise Culprits({item: _overdue()}) from error
-        if is_infrastructure(doomed or error):
-            raise InfrastructureError(describe(doomed or error)) from (doomed or error)
-        if doomed is not None and not alone and not isinstance(doomed, HandlerFault):
+    def _blame(self, item: Item, watch: Watch, error: BaseException, started: float) -> NoReturn:
+        cause = watch.doomed or error
+        if self._slot.overdue == started:
+            raise Culprits({item: overdue()}) from error
+        if is_infrastructure(cause):
+            raise InfrastructureError(describe(cause)) from cause
+        own_doing = isinstance(cause, SessionOwned)
+        if watch.crowded and not own_doing and (watch.doomed is not None or watch.flush_failed):
             # A flush inside this handler may have failed on a neighbour's objects.
-            raise UnknownCulprit(describe(doomed)) from doomed
-        verdict = judge(doomed) if isinstance(doomed, HandlerFault) else judge(error)
-        raise Culprits({item: verdict}) from error
+            raise UnknownCulprit(describe(cause)) from cause
+        raise Culprits({item: judge(cause if own_doing else error)}) from error
 
 
 def flush(frame: Frame) -> None:
@@ -154,6 +157,7 @@ def flush(frame: Frame) -> None:
     frame.unflushed.clear()
 
 
-def _overdue() -> Verdict:
+def overdue() -> Verdict:
+    """Return the verdict on an item whose handler exceeded its soft limit."""
     error = TimeLimitExceeded("the handler took longer than its soft time limit")
     return retry(str(error), error=error)

@@ -11,13 +11,17 @@ class Lane:
 
     After a deadlock units are exclusive for a stretch; then they run side by side again. A deadlock soon
     after that makes the next stretch twice as long.
+
+    Attributes:
+        commits: how many units of the consumer have been committed.
     """
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._stretch = _FIRST_STRETCH
         self._left = 0
-        self._since_probe = 0
+        self._since_probe = _FIRST_STRETCH
+        self.commits = 0
 
     @property
     def exclusive(self) -> bool:
@@ -38,10 +42,11 @@ class Lane:
 
     def succeeded(self) -> bool:
         """Count a committed unit; returns whether units may run side by side again from now on."""
-        if not self._left:
-            self._since_probe += 1
-            return False
         with self._mutex:
+            self.commits += 1
+            if not self._left:
+                self._since_probe += 1
+                return False
             self._left -= 1
             self._since_probe = 0
             return self._left == 0

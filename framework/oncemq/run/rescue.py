@@ -17,6 +17,7 @@ from tenacity import (
     Retrying,
     retry_if_exception_type,
     stop_after_attempt,
+    stop_after_delay,
     wait_random_exponential,
 )
 
@@ -33,6 +34,8 @@ from oncemq.verdict import RETURNED, Culprits, Verdict, defer, retry
 _TRIES = 5
 _TRIES_OFFLINE = 2
 _LONGEST_WAIT = 1.0
+_LONGEST_TRYING = 5.0
+"""Seconds; a lock time-out takes longer than that, and the next step is to find out whose it is."""
 _THIRD_COUNTS = 3
 
 
@@ -61,7 +64,6 @@ class Rescue:
     Args:
         attempt: tries deliveries in one transaction.
         lane: shared with the consumer's other workers.
-        others_succeed: whether any unit of this consumer committed since the given count.
         on_infrastructure: told (tries, pause in seconds, error) before the same run is tried again.
         on_lane: told when units become exclusive (True, error) or are free again (False, None).
         sleep: waits seconds between tries.
@@ -80,7 +82,15 @@ class Rescue:
         self._on_infrastructure = on_infrastructure
         self._on_lane = on_lane
         self._sleep = sleep
-        self.commits = 0
+
+    @property
+    def commits(self) -> int:
+        """How many units of this consumer have been committed, by any of its workers."""
+        return self._lane.commits
+
+    def database_answers(self) -> bool:
+        """Return whether the database can be reached now."""
+        return self._attempt.database_answers()
 
     def execute(self, unit: Unit, todo: Sequence[Delivery]) -> UnitResult:
         """Return a verdict for every delivery of `todo`; never raises an Exception."""
@@ -105,7 +115,6 @@ class Rescue:
 
     def _once(self, unit: Unit, part: Sequence[Delivery], careful: bool) -> Run:
         run = self._attempt.run(unit, part, careful=careful, exclusive=self._lane.exclusive)
-        self.commits += 1
         if self._lane.succeeded():
             self._on_lane(False, None)
         return run
@@ -127,7 +136,8 @@ def fault_of(error: BaseException) -> Fault:
 def _stop(state: RetryCallState) -> bool:
     error = state.outcome.exception() if state.outcome is not None else None
     offline = error is not None and fault_of(error) is not Fault.TRANSIENT
-    return stop_after_attempt(_TRIES_OFFLINE if offline else _TRIES)(state)
+    tries = stop_after_attempt(_TRIES_OFFLINE if offline else _TRIES)
+    return (tries | stop_after_delay(_LONGEST_TRYING))(state)
 
 
 class _Execution:
@@ -181,7 +191,11 @@ class _Execution:
         """Fix the culprits' verdicts; earlier items of their keys run again, later ones wait where they must."""
         self.result.steps[RescueStep.RERUN] += 1
         charged = {item.delivery: verdict for item, verdict in culprits.verdicts.items()}
-        self._charge(charged)
+        if charged.keys().isdisjoint(self._todo):
+            # Else the same run would be tried for ever.
+            self._give_up(StrategyBug("a strategy raised Culprits without any item of the run"))
+        else:
+            self._charge(charged)
 
     def _charge(self, charged: dict[Delivery, Verdict]) -> None:
         self.result.verdicts.update(charged)
@@ -212,7 +226,8 @@ class _Execution:
 
     def _isolate(self, part: list[Delivery], error: InfrastructureError) -> None:
         """A lasting failure of the database: everybody's, or one item's (rule 7: its third counts)."""
-        if fault_of(error) is Fault.OFFLINE or self._lonely_failures >= 2:
+        away = fault_of(error) is Fault.OFFLINE and not self._rescue.database_answers()
+        if away or self._lonely_failures >= 2:
             self._give_up(error)
         elif len(part) > 1:
             self._halve(part)

@@ -5,20 +5,27 @@ every statement is counted, every database error outside a handler's own savepoi
 ending the transaction behind the session's back is refused.
 """
 
+import re
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from sqlalchemy import Connection, Engine, ExceptionContext, NestedTransaction, event
 from sqlalchemy.orm import Session
 
-from oncemq.errors import SessionOwned
+from oncemq.errors import HandlerFault, SessionOwned
 from oncemq.retry.classify import Fault, classify
 
 _WATCH = "oncemq_watch"
 _READS = frozenset({"SELECT", "WITH"})
 _ENDS_TRANSACTION = frozenset({"COMMIT", "ROLLBACK", "BEGIN", "START", "END", "ABORT"})
 _ENDS_IT_ON_MYSQL = frozenset(
-    {"CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "LOCK", "UNLOCK", "GRANT", "REVOKE"}
+    {
+        *("CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "LOCK", "UNLOCK", "GRANT", "REVOKE"),
+        *("ANALYZE", "OPTIMIZE", "REPAIR", "FLUSH", "XA"),
+    }
 )
+_BEFORE_WORD = re.compile(r"(?:[\s;(]|--[^\n]*(?:\n|$)|#[^\n]*(?:\n|$)|/\*(?!!).*?\*/|/\*!\d*)+", re.DOTALL)
+"""What may stand before a statement's first word; MySQL runs what is inside `/*! … */`."""
 
 
 class Watch:
@@ -27,17 +34,27 @@ class Watch:
     Attributes:
         doomed: why the run must not commit; None while it may.
         handling: a handler is running, so what happens is the handler's doing.
+        crowded: objects of neighbours were pending when it began, so that a failing flush may be theirs.
+        flush_failed: a flush failed while it ran.
         statements: how many statements handlers have sent.
         reads: how many of them were queries, which may have flushed a neighbour's objects.
     """
 
-    __slots__ = ("doomed", "handling", "reads", "statements")
+    __slots__ = ("crowded", "doomed", "flush_failed", "handling", "reads", "statements")
 
     def __init__(self) -> None:
         self.doomed: BaseException | None = None
         self.handling = False
+        self.crowded = False
+        self.flush_failed = False
         self.statements = 0
         self.reads = 0
+
+    def enter(self, *, crowded: bool) -> None:
+        """A handler begins."""
+        self.crowded = crowded
+        self.flush_failed = False
+        self.handling = True
 
     def doom(self, error: BaseException) -> None:
         """Keep the first reason."""
@@ -48,6 +65,7 @@ class Watch:
 class UnitSession(Session):
     """A session for many handlers in one transaction: flush, query and savepoints are the handler's, the rest is not."""
 
+    bind: Connection
     watch: Watch
 
     @classmethod
@@ -61,11 +79,17 @@ class UnitSession(Session):
         """Flush; the framework commits, for all messages of the unit together."""
         self.flush()
 
-    def rollback(self) -> None:
-        """Doom the run: the transaction holds other messages' work, which cannot be undone alone.
+    def flush(self, objects: Sequence[Any] | None = None) -> None:
+        """Flush; a failure is noted, since what could not be flushed may be another message's."""
+        in_savepoint = self.in_nested_transaction()
+        try:
+            super().flush(objects)
+        except Exception:
+            self.watch.flush_failed = self.watch.flush_failed or not in_savepoint
+            raise
 
-        A failed flush calls this too, from inside SQLAlchemy; then the error itself has doomed the run.
-        """
+    def rollback(self) -> None:
+        """Doom the run: the transaction holds other messages' work, which cannot be undone alone."""
         if self.watch.handling:
             self.watch.doom(
                 SessionOwned("the handler called session.rollback(): raise Retry or Reject instead")
@@ -105,6 +129,21 @@ class UnitSession(Session):
         self._refuse("expunge_all")
         super().expunge_all()
 
+    def expunge(self, instance: object) -> None:
+        """Done when nothing of other messages is pending: the object may carry their changes."""
+        self._alone("expunge")
+        super().expunge(instance)
+
+    def expire(self, instance: object, attribute_names: Any = None) -> None:
+        """Done when nothing of other messages is pending: it discards changes of theirs too."""
+        self._alone("expire")
+        super().expire(instance, attribute_names)
+
+    def expire_all(self) -> None:
+        """Done when nothing of other messages is pending: it discards changes of theirs too."""
+        self._alone("expire_all")
+        super().expire_all()
+
     def prepare(self) -> None:
         """Refused in a handler."""
         self._refuse("prepare")
@@ -116,12 +155,34 @@ class UnitSession(Session):
             self.watch.doom(error)
             raise error
 
+    def _alone(self, name: str) -> None:
+        watch = self.watch
+        if watch.handling and watch.crowded:
+            # Nobody's fault: the run is tried again with a flush after every item. Counted as a read, so
+            # that later runs are flushed that way from the start.
+            watch.reads += 1
+            error = HandlerFault(f"session.{name}() would discard changes of other messages")
+            watch.doom(error)
+            raise error
+
+    def misuse(self) -> HandlerFault | None:
+        """Return what a handler left behind that the next one would suffer from."""
+        connection = self.bind
+        if self.in_nested_transaction() or connection.in_nested_transaction():
+            return SessionOwned("the handler left a savepoint open: write with session.begin_nested(): …")
+        if connection.closed or connection.invalidated:
+            return SessionOwned(
+                "the framework owns this connection: a handler may not close or invalidate it"
+            )
+        return None
+
     def untouched(self, new: int, deleted: int) -> bool:
         """Return whether nothing has been added or deleted beyond these counts, and nothing at all is modified.
 
         A second change to an object that was modified before cannot be seen, so modified must be empty.
         """
-        return len(self._new) == new and len(self._deleted) == deleted and not self.identity_map._modified
+        same = len(self._new) == new and len(self._deleted) == deleted
+        return same and not self.identity_map._modified and self.misuse() is None
 
     def pending(self) -> bool:
         """Return whether a flush would send anything."""
@@ -132,9 +193,17 @@ class UnitSession(Session):
         return len(self._new), len(self._deleted)
 
 
-def watch_connection(connection: Connection, watch: Watch | None) -> None:
-    """Let `watch` see what happens on `connection`; None ends it."""
-    connection.info[_WATCH] = watch
+def watch_connection(connection: Connection, watch: Watch) -> Callable[[], None]:
+    """Let `watch` see what happens on `connection`; returns what ends it, which never raises."""
+    # Kept, because a connection that is closed or lost no longer gives it away.
+    info = connection.info
+    info[_WATCH] = watch
+
+    def end() -> None:
+        if info.get(_WATCH) is watch:
+            del info[_WATCH]
+
+    return end
 
 
 def install(engine: Engine) -> None:
@@ -161,16 +230,31 @@ def _statement(connection: Connection, _cursor: Any, statement: str, *_: Any) ->
     if watch is None or not watch.handling:
         return
     watch.statements += 1
-    words = statement[:40].upper().split(None, 2)
-    word = words[0].rstrip(";") if words else ""
+    word, following = _first_words(statement)
     if word in _READS:
         watch.reads += 1
-        return
-    ends = word in _ENDS_TRANSACTION and words[1:2] != ["TO"]
-    if ends or (word in _ENDS_IT_ON_MYSQL and connection.dialect.name in {"mysql", "mariadb"}):
+    elif _ends_transaction(word, following, connection.dialect.name):
         error = SessionOwned(f"the framework owns this transaction: a handler may not send {word}")
         watch.doom(error)
         raise error
+
+
+def _first_words(statement: str) -> tuple[str, str]:
+    if not statement[:1].isalpha():
+        statement = statement[found.end() :] if (found := _BEFORE_WORD.match(statement)) else statement
+    words = statement[:40].upper().replace(";", " ").replace("=", " ").split(None, 2)
+    return (words[0] if words else ""), (words[1] if len(words) > 1 else "")
+
+
+def _ends_transaction(word: str, following: str, dialect: str) -> bool:
+    if word in _ENDS_TRANSACTION:
+        return following != "TO"
+    if dialect in {"mysql", "mariadb"}:
+        return (word in _ENDS_IT_ON_MYSQL and following != "TEMPORARY") or (word, following) == (
+            "SET",
+            "AUTOCOMMIT",
+        )
+    return (word, following) == ("PREPARE", "TRANSACTION")
 
 
 def _error(context: ExceptionContext) -> None:
@@ -197,7 +281,8 @@ def _commit(connection: Connection) -> None:
 
 
 def _rollback(connection: Connection) -> None:
-    # No raise: SQLAlchemy itself comes here after a failed flush.
+    # No raise, and no SessionOwned, which would settle whose fault it is: SQLAlchemy itself comes here after
+    # a failed flush, which may have been one of another message's objects.
     watch = _watch_of(connection)
     if watch is not None and watch.handling:
-        watch.doom(SessionOwned("a handler rolled back the transaction that it shares with other messages"))
+        watch.doom(HandlerFault("the transaction was rolled back, which other messages share"))

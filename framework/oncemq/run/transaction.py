@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RootTransaction
 
+from oncemq.errors import SessionOwned
 from oncemq.run.session import UnitSession, Watch
 
 _PSYCOPG_IN_TRANSACTION = 2
@@ -11,15 +12,15 @@ _PSYCOPG_IN_TRANSACTION = 2
 
 def obstacle(
     connection: Connection, transaction: RootTransaction, session: UnitSession, watch: Watch
-) -> BaseException | str | None:
+) -> BaseException | None:
     """Return why this transaction must not be committed; None when it may."""
     if watch.doomed is not None:
         return watch.doomed
-    if not transaction.is_active or not session.is_active:
-        return "the transaction was ended by a handler"
+    if connection.closed or connection.invalidated or not transaction.is_active or not session.is_active:
+        return SessionOwned("a handler ended the transaction that it shares with other messages")
     driver: Any = connection.connection.driver_connection
     info = getattr(driver, "info", None)
     status = getattr(info, "transaction_status", _PSYCOPG_IN_TRANSACTION)
-    if status != _PSYCOPG_IN_TRANSACTION:
-        return "the transaction is in error on the server"
+    if status != _PSYCOPG_IN_TRANSACTION or getattr(driver, "in_transaction", True) is False:
+        return SessionOwned("the transaction is ended or in error on the server: a handler hid that")
     return None

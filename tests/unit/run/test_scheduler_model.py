@@ -110,7 +110,9 @@ class AgainstModel(RuleBasedStateMachine):
 
 
 TestAgainstModel = AgainstModel.TestCase
-TestAgainstModel.settings = settings(max_examples=200, stateful_step_count=40, deadline=None, derandomize=True)
+TestAgainstModel.settings = settings(
+    max_examples=200, stateful_step_count=40, deadline=None, derandomize=True
+)
 
 
 def test_order_and_single_ownership_with_threads() -> None:

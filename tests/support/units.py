@@ -1,0 +1,128 @@
+"""Units of chosen messages, run as a worker would run them, without scheduler, settlement and broker."""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Engine, MetaData
+
+from oncemq.clock import Clock, SystemClock
+from oncemq.message.envelope import Delivery, Message
+from oncemq.message.expressions import compile_expression
+from oncemq.run.attempt import Attempt
+from oncemq.run.batches import BatchLoop
+from oncemq.run.chain import Chain
+from oncemq.run.items import ItemLoop
+from oncemq.run.lane import Lane
+from oncemq.run.limits import Slot
+from oncemq.run.points import nothing
+from oncemq.run.recorder import AnyRecorder, NoRecorder
+from oncemq.run.rescue import Rescue, UnitResult
+from oncemq.run.transactional import UnitRunner
+from oncemq.strategy import Scope, Strategy
+from oncemq.unit import Unit
+from support.engine import make_consumer
+
+
+def build(
+    kind: type[Strategy], engine: Engine, consumer: str, options: Mapping[str, Any] | None = None
+) -> Any:
+    """Return a strategy as an app would build it for the consumer `shop.<consumer>`."""
+    scope = Scope(
+        app="shop",
+        consumer=f"shop.{consumer}",
+        dialect=engine.dialect.name,
+        engine=engine,
+        metadata=MetaData(),
+        clock=SystemClock(),
+        keep=timedelta(days=7),
+        expression=compile_expression,
+        import_object=lambda name: name,
+    )
+    return kind.build(options or {}, scope)
+
+
+class UnitBench:
+    """One worker's way of running units.
+
+    Args:
+        engine: the database.
+        handler: the handler under test.
+        strategies: instances, or classes to be built for this bench's own consumer.
+        clock: where time comes from.
+        point: told how far a run has come.
+        recorder: the flight recorder.
+
+    Attributes:
+        result: what came of the last unit.
+        failures: what was told of errors that change nothing.
+        lanes: what was told of exclusive units.
+        pauses: the pauses before further tries; nobody really sleeps.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        handler: Callable[..., Any],
+        *strategies: Strategy | type[Strategy],
+        clock: Clock | None = None,
+        point: Callable[[str], None] = nothing,
+        recorder: AnyRecorder | None = None,
+    ) -> None:
+        self.name = f"c{uuid.uuid4().hex[:10]}"
+        built = [one if isinstance(one, Strategy) else build(one, engine, self.name) for one in strategies]
+        self.plan = make_consumer(handler, built, name=self.name)
+        self.slot = Slot()
+        self.lane = Lane()
+        self.clock = clock or SystemClock()
+        self.failures: list[BaseException] = []
+        self.lanes: list[bool] = []
+        self.pauses: list[float] = []
+        self.result = UnitResult()
+        chain, recorder = Chain(built), recorder or NoRecorder()
+        make_loop = BatchLoop if self.plan.handler.is_batch else ItemLoop
+        self.loop = make_loop(chain, self.plan.handler, self.clock.monotonic, recorder, self.slot)
+        self.attempt = Attempt(
+            engine, chain, self.plan.reader, self.loop, recorder, self.slot, self.clock, self._failed, point
+        )
+        rescue = Rescue(
+            self.attempt,
+            self.lane,
+            lambda *_: None,
+            lambda on, _: self.lanes.append(on),
+            self.pauses.append,
+        )
+        self._runner = UnitRunner(chain, rescue, self._failed)
+
+    def _failed(self, doing: str, error: BaseException) -> None:
+        del doing
+        self.failures.append(error)
+
+    def delivery(self, order: Mapping[str, Any]) -> Delivery:
+        """Return a delivery of `order`, understood."""
+        delivery = Delivery(Message("orders", json.dumps(order).encode()))
+        envelope, payload = self.plan.reader.read(delivery.message)
+        delivery.envelope, delivery.key, delivery.payload = envelope, envelope.key, payload
+        return delivery
+
+    def execute(self, deliveries: Sequence[Delivery], seconds: float = 60.0) -> list[str]:
+        """Run one unit, and return what became of each delivery, in order."""
+        unit = Unit(self.plan.scope, deliveries, self.clock.monotonic() + seconds)
+        self.result = self._runner.execute(unit)
+        return [self.result.verdicts[delivery].outcome.value for delivery in deliveries]
+
+    def run(self, *orders: Mapping[str, Any], seconds: float = 60.0) -> list[str]:
+        """Run `orders` as one unit, and return what became of each, in order."""
+        return self.execute([self.delivery(order) for order in orders], seconds)
+
+    def errors(self) -> list[str]:
+        """Return the names of the errors that messages are charged with, in order."""
+        charged = [verdict.error for verdict in self.result.verdicts.values() if verdict.error is not None]
+        return [type(error).__name__ for error in charged]
+
+
+def orders(*ids: str, key: str | None = None, **fields: Any) -> list[dict[str, Any]]:
+    """Return one order for each id, each of a key of its own unless told otherwise."""
+    return [{"id": one, "key": key or f"k-{one}", **fields} for one in ids]
