@@ -40,7 +40,8 @@ POSTGRESQL: Mapping[str, Fault] = {
     "57P01": Fault.OFFLINE,  # admin shutdown
     "57P02": Fault.OFFLINE,  # crash shutdown
     "57P03": Fault.OFFLINE,  # cannot connect now
-    "57P05": Fault.OFFLINE,  # idle session time-out
+    "57P04": Fault.SETUP,  # database dropped
+    "57": Fault.OFFLINE,  # operator intervention, such as an idle session's end
     "08": Fault.OFFLINE,  # connection exception
     "53": Fault.OFFLINE,  # too many connections, disk full
     "58": Fault.OFFLINE,  # system error, such as input and output
