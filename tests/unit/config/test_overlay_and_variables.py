@@ -47,6 +47,12 @@ def test_positions_follow_the_winning_file(tmp_path):
     ]
 
 
+def test_a_name_of_an_overlay_stands_where_it_was_written(tmp_path):
+    """An unknown name in an overlay is told at its own place, not at the base's mapping."""
+    said = problems(tmp_path, BASE, "consumers:\n  count:\n    worker: 3\n")
+    assert said == ["overlay0.yaml:3:5: unknown name 'worker' – did you mean 'workers'?"]
+
+
 @pytest.mark.parametrize(
     ("written", "meant"),
     [

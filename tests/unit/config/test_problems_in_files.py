@@ -1,5 +1,7 @@
 """What a person reads when an app is declared wrongly: literal messages, each with its place."""
 
+import sys
+
 import pytest
 
 from oncemq.config import load
@@ -194,3 +196,44 @@ def test_a_missing_file_says_how_to_get_one(tmp_path):
         str(caught.value)
         == f"{tmp_path}/none.yaml: there is no such file – name yours with -f, or let `oncemq init` write one"
     )
+
+
+class Missing:
+    """An import finder that knows one package to be missing."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+
+    def find_spec(self, name: str, *_more: object) -> None:
+        """Raise what Python raises for a package that is not there."""
+        if name == self.package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def without(monkeypatch, package: str, importer: str) -> None:
+    """Make `package` missing for what is imported from now on."""
+    for name in [name for name in sys.modules if name.split(".")[0] == package or name.startswith(importer)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Missing(package), *sys.meta_path])
+
+
+def test_a_missing_broker_package_says_the_install_line(tmp_path, monkeypatch):
+    """Extras are named as pip wants them."""
+    without(monkeypatch, "pika", "oncemq_adapters.rabbitmq")
+    assert problems(tmp_path, BASE.replace("scripted://host", "amqp://host")) == [
+        (
+            "app.yaml:2:23: broker scheme 'amqp' needs the package 'pika', which is not installed: "
+            "pip install 'oncemq[rabbitmq]'"
+        )
+    ]
+
+
+def test_a_missing_database_driver_says_the_install_line(tmp_path, monkeypatch):
+    """Extras are named as pip wants them, and the URL is shown without its password."""
+    without(monkeypatch, "pymysql", "pymysql")
+    assert problems(tmp_path, BASE.replace("sqlite://", "mysql://u:c4n4ry@host/db")) == [
+        (
+            "app.yaml:3:17: the database mysql+pymysql://u:***@host/db needs the package 'pymysql', "
+            "which is not installed: pip install 'oncemq[mysql]'"
+        )
+    ]
