@@ -20,7 +20,13 @@ class MariaDBBulk:
         inserted, self._updated, read = (
             [quote(name) for name in names] for names in (shape.inserted, shape.updated, shape.read)
         )
-        self._touched = quote(shape.moment) if shape.touches else ""
+        self._moment, self._touches = quote(shape.moment), shape.touches
+        given = {*shape.updated, shape.moment, shape.key, "consumer"}
+        self._fillers = [
+            quote(column.name)
+            for column in shape.table.columns
+            if not column.nullable and column.name not in given
+        ]
         self._columns = ", ".join([*inserted, quote(shape.moment), "owner", "consumer", self._key])
         self._values = f"({', '.join(['%s'] * (len(inserted) + 4))})"
         self._read = f"SELECT {', '.join([self._key, *read])} FROM {self._table} WHERE consumer = %s AND {self._key} IN "
@@ -43,21 +49,19 @@ class MariaDBBulk:
 
     def update(self, connection: Connection, consumer: str, rows: Sequence[Row], now: datetime) -> None:
         """See Bulk."""
-        names = ["k", *(f"c{number}" for number in range(len(self._updated)))]
-        first = ", ".join(f"%s AS {name}" for name in names)
-        more = ", ".join(["%s"] * len(names))
-        union = " UNION ALL SELECT ".join([first, *[more] * (len(rows) - 1)])
-        sets = ", ".join(
-            f"t.{column} = r.{name}" for column, name in zip(self._updated, names[1:], strict=True)
-        )
-        parameters: list[Any] = [_encode(value) for row in rows for value in row]
-        parameters.append(consumer.encode())
-        if self._touched:
-            sets += f", t.{self._touched} = %s"
-            parameters.append(_moment(now))
+        # The rows are there and locked, so this never inserts. A join with a list of values would cut long
+        # values, as derived tables do.
+        fillers = ["" for _ in self._fillers]
+        parameters: list[Any] = []
+        for key, *values in rows:
+            parameters += [*map(_encode, values), _moment(now), consumer.encode(), _encode(key), *fillers]
+        columns = [*self._updated, self._moment, "consumer", self._key, *self._fillers]
+        row = f"({', '.join(['%s'] * len(columns))})"
+        changed = [*self._updated, *([self._moment] if self._touches else [])]
+        sets = ", ".join(f"{column} = VALUES({column})" for column in changed)
         connection.exec_driver_sql(
-            f"UPDATE {self._table} AS t JOIN (SELECT {union}) AS r"
-            f" ON t.consumer = %s AND t.{self._key} = r.k SET {sets}",
+            f"INSERT INTO {self._table} ({', '.join(columns)}) VALUES {_repeat(row, len(rows))}"
+            f" ON DUPLICATE KEY UPDATE {sets}",
             tuple(parameters),
         )
 

@@ -1,0 +1,79 @@
+"""The ledger's tables are created, checked, upgraded, dropped and printed."""
+
+import pytest
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, text
+
+from oncemq.errors import LedgerError
+from oncemq.ledger import schema
+from oncemq.ledger.engine import make_engine
+from oncemq.ledger.migrations import FIRST_VERSION, MIGRATIONS, Migration
+
+
+def test_creating_twice_changes_nothing(engine: Engine) -> None:
+    """What is there stays; the second time nothing is created."""
+    assert schema.create(engine) == []
+    schema.ensure(engine)
+
+
+def test_a_strategys_table_is_created_later(engine: Engine) -> None:
+    """A strategy that is added to an app needs `tables create` once more, and says so."""
+    more = [Table("oncemq_more", MetaData(), Column("id", Integer, primary_key=True))]
+    with pytest.raises(LedgerError, match=r"oncemq_more.*oncemq tables create"):
+        schema.ensure(engine, more)
+    assert schema.create(engine, more) == ["oncemq_more"]
+    schema.ensure(engine, more)
+
+
+def test_a_missing_ledger_says_what_to_type(database_url: str) -> None:
+    """An empty database is no reason for a traceback."""
+    engine = make_engine(database_url)
+    with pytest.raises(LedgerError, match="oncemq tables create"):
+        schema.ensure(engine)
+    engine.dispose()
+
+
+def test_dropping_removes_every_table(engine: Engine) -> None:
+    """Nothing with our prefix remains; dropping nothing is fine."""
+    assert len(schema.drop(engine)) == len(schema.TABLES) + 1
+    assert [name for name in inspect(engine).get_table_names() if name.startswith("oncemq_")] == []
+    assert schema.drop(engine) == []
+
+
+def test_upgrading_follows_the_history(engine: Engine) -> None:
+    """Every step after the current version runs once, in order, and is written down."""
+    steps = [
+        Migration(FIRST_VERSION + 1, "notes", lambda _: ["ALTER TABLE oncemq_lanes ADD COLUMN note INTEGER"]),
+        Migration(FIRST_VERSION + 2, "marks", lambda _: ["ALTER TABLE oncemq_lanes ADD COLUMN mark INTEGER"]),
+    ]
+    assert schema.upgrade(engine, migrations=steps) == ["version 2: notes", "version 3: marks"]
+    assert schema.upgrade(engine, migrations=steps) == []
+    columns = {column["name"] for column in inspect(engine).get_columns("oncemq_lanes")}
+    assert columns == {"consumer", "note", "mark"}
+
+
+def test_an_older_or_newer_ledger_says_what_to_do(engine: Engine) -> None:
+    """A ledger of another version is refused with the way out."""
+    for version, advice in ((0, "oncemq tables upgrade"), (99, "newer OnceMQ")):
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE oncemq_schema SET version = :v"), {"v": version})
+        with pytest.raises(LedgerError, match=advice):
+            schema.ensure(engine)
+        with pytest.raises(LedgerError, match=advice):
+            schema.create(engine)
+
+
+def test_versions_have_no_gaps() -> None:
+    """The history counts on from the first version."""
+    numbers = [migration.version for migration in MIGRATIONS]
+    assert numbers == list(range(FIRST_VERSION + 1, FIRST_VERSION + 1 + len(MIGRATIONS)))
+
+
+def test_printed_statements_make_the_same_ledger(database_url: str) -> None:
+    """Who runs the DDL by hand gets a ledger that is accepted."""
+    engine = make_engine(database_url)
+    with engine.begin() as connection:
+        for statement in schema.sql(engine.dialect.name).split(";\n"):
+            if statement.strip():
+                connection.exec_driver_sql(statement.replace("%", "%%"))
+    schema.ensure(engine)
+    engine.dispose()
