@@ -35,6 +35,9 @@ MEANINGS: Sequence[tuple[int, str]] = (
 FATAL = frozenset({USAGE, CONFIG})
 """Starting again would not mend these."""
 
+UNREACHABLE = frozenset({BROKER, DATABASE})
+"""At the first start somebody should look at these; later a server is only away for a while."""
+
 _CODES: tuple[tuple[type[OnceMQError], int], ...] = (
     (ConfigError, CONFIG),
     (UnknownName, CONFIG),

@@ -2,22 +2,20 @@
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import click
-import structlog
 
-from oncemq.app import run_loaded
-from oncemq.cli.exit_codes import FATAL, HARD_LIMIT, exit_code
+from oncemq.cli.exit_codes import FATAL, UNREACHABLE, exit_code
 from oncemq.cli.files import app_option
 from oncemq.cli.main import show_error
 from oncemq.cli.proving import failed_connections
+from oncemq.cli.worker import Mourner, Worker
 from oncemq.config import load
 from oncemq.config.build import DEFAULT_GRACE
 from oncemq.durations import parse_duration
-from oncemq.errors import ConfigError, MissingExtra, OnceMQError
+from oncemq.errors import ConfigError, MissingExtra
 from oncemq.observe.logs import configure
 from oncemq.run.supervisor import Supervisor
 
@@ -71,48 +69,17 @@ def run(files: Sequence[Path], processes: int | None, until_idle: timedelta | No
         logging.format if logging else "auto",
         secrets=loaded.secrets,
     )
-    log = structlog.get_logger("oncemq")
-
-    def died(index: int, code: int) -> None:
-        log.warning("worker process ended", process=index, exit_code=code, meaning=_meaning(code))
-
     supervisor = Supervisor(
         Worker(tuple(files), until_idle),
         processes or loaded.model.processes,
         loaded.model.grace or DEFAULT_GRACE,
-        died,
+        Mourner(loaded),
         FATAL,
+        UNREACHABLE,
     )
     if reloading:
         _watch(files, supervisor)
     return supervisor.run()
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """What a spawned process does; carries nothing that cannot be pickled.
-
-    Args:
-        files: the app's files, which it loads itself.
-        until_idle: end when nothing has come for so long.
-    """
-
-    files: tuple[Path, ...]
-    until_idle: timedelta | None
-
-    def __call__(self, index: int) -> int:
-        """Run as worker process number `index`; returns its exit code."""
-        try:
-            return run_loaded(load(self.files), index=index, until_idle=self.until_idle)
-        except OnceMQError as error:
-            show_error(error)
-            return exit_code(error)
-
-
-def _meaning(code: int) -> str:
-    if code == HARD_LIMIT:
-        return "a handler exceeded its hard time limit"
-    return f"killed by signal {-code}" if code < 0 else "see the lines above"
 
 
 def _watch(files: Sequence[Path], supervisor: Supervisor) -> None:

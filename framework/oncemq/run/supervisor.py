@@ -20,9 +20,27 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
 _STEADY_AFTER = 30.0
 _TICK = 0.5
+_KILL_AFTER_GRACE = 5.0
 
 ChildMain = Callable[[int], int]
 """Runs one worker process; called with its index, returns its exit code. Must be picklable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """The end of a worker process with an error.
+
+    Args:
+        index: which worker.
+        pid: its process id.
+        code: its exit code; negative for a signal.
+        ordered: the supervisor killed it, so no message is to blame.
+    """
+
+    index: int
+    pid: int
+    code: int
+    ordered: bool
 
 
 @dataclass(slots=True)
@@ -30,20 +48,24 @@ class _Child:
     index: int
     process: BaseProcess
     started: float
+    first: bool
+    killed: bool = False
 
 
 class Supervisor:
     """Keeps `count` worker processes running until told to stop.
 
-    A worker that ends with 0 has finished (`until_idle`) and is not started again; one that ends with an
-    error before it ever ran for a while ends the whole app if it was a start-up error.
+    A worker that ends with 0 has finished (`until_idle`) and is not started again. One that dies is started
+    again after a pause that grows while workers die young.
 
     Args:
         child: what a worker process runs; spawned, never forked.
         count: how many.
         grace: how long a drain may take before a worker is killed.
-        on_death: told (index, exit code) after a worker died, before it is started again.
-        fatal: exit codes that starting again would not mend, such as a wrong configuration.
+        on_death: told after a worker died, before it is started again.
+        fatal: exit codes that starting again would not mend, such as a wrong configuration; they end the app.
+        fatal_first: exit codes that end the app when a worker's very first process ends with them, such as a
+            server that does not answer: later it is only away.
     """
 
     def __init__(
@@ -51,103 +73,150 @@ class Supervisor:
         child: ChildMain,
         count: int,
         grace: timedelta,
-        on_death: Callable[[int, int], None],
+        on_death: Callable[[Death], None],
         fatal: frozenset[int],
+        fatal_first: frozenset[int] = frozenset(),
     ) -> None:
         self._child = child
         self._count = count
         self._grace = grace.total_seconds()
         self._on_death = on_death
         self._fatal = fatal
+        self._fatal_first = fatal_first
         self._spawn = multiprocessing.get_context("spawn")
         self._children: dict[int, _Child] = {}
+        self._due: dict[int, float] = {}
         self._signals = 0
         self._stop_since: float | None = None
         self._pause = _FIRST_PAUSE
         self._reload = threading.Event()
+        self._reloaded = False
         self._reloading: set[int] = set()
+        # Wakes the loop from signal handlers and other threads: neither may take a lock.
+        self._bell, self._rope = self._spawn.Pipe(duplex=False)
+        os.set_blocking(self._rope.fileno(), False)
 
     def run(self) -> int:
-        """Return when every worker has ended; 0 when all ended well."""
+        """Return when every worker has ended; 0 when all ended well. In the main thread, for its signals."""
         previous = {
             number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)
         }
         try:
             for index in range(self._count):
-                self._start(index)
+                self._start(index, first=True)
             return self._watch()
         finally:
             for child in self._children.values():
                 child.process.kill()
+                child.process.join()
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
     def reload(self) -> None:
         """Have every worker drained and started again; from any thread."""
         self._reload.set()
+        self._ring()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._signals += 1
+        self._ring()
 
-    def _start(self, index: int) -> None:
+    def _ring(self) -> None:
+        with suppress(OSError):
+            os.write(self._rope.fileno(), b".")
+
+    def _start(self, index: int, *, first: bool = False) -> None:
         process = self._spawn.Process(target=_run_child, args=(self._child, index), name=f"oncemq-{index}")
-        process.start()
-        self._children[index] = _Child(index, process, time.monotonic())
+        # A Ctrl-C goes to the whole group; it must not hit a child that is still importing.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        self._children[index] = _Child(index, process, time.monotonic(), first)
 
     def _watch(self) -> int:
         worst = 0
-        while self._children:
-            wait([child.process.sentinel for child in self._children.values()], timeout=_TICK)
+        while self._children or self._due:
+            self._wait()
             self._obey_signals()
+            self._start_due()
             for child in [child for child in self._children.values() if not child.process.is_alive()]:
                 child.process.join()
                 del self._children[child.index]
-                code = child.process.exitcode or 0
-                worst = worst or self._ended(child, code)
+                worst = worst or self._ended(child, child.process.exitcode or 0)
         return worst
+
+    def _wait(self) -> None:
+        """Wait until a worker ends, a signal comes, or a worker is to be started."""
+        now = time.monotonic()
+        timeout = min([_TICK, *(max(0.0, at - now) for at in self._due.values())])
+        sentinels = [child.process.sentinel for child in self._children.values()]
+        if self._bell.fileno() in {
+            ready if isinstance(ready, int) else ready.fileno()
+            for ready in wait([*sentinels, self._bell.fileno()], timeout=timeout)
+        }:
+            os.read(self._bell.fileno(), 4096)
 
     def _ended(self, child: _Child, code: int) -> int:
         """Deal with the end of a worker; returns the exit code it means for the app, 0 for none."""
         if code != 0:
-            self._on_death(child.index, code)
+            self._on_death(Death(child.index, child.process.pid or 0, code, child.killed))
         if self._stop_since is not None:
-            return abs(code)
+            return self._ended_while_stopping(child, code)
         if child.index in self._reloading:
             self._reloading.discard(child.index)
-            self._start_again(child, paused=False)
+            self._start(child.index)
             return 0
         if code == 0:
             return 0
-        if code in self._fatal:
+        if code in self._fatal and self._reloaded:
+            self._due[child.index] = float("inf")  # whoever edits the files sees the error, and edits on
+            return 0
+        if code in self._fatal or (child.first and code in self._fatal_first):
             self._ask_all()
             return code
-        self._start_again(child, paused=True)
+        self._start_later(child)
         return 0
 
-    def _start_again(self, child: _Child, *, paused: bool) -> None:
-        if time.monotonic() - child.started > _STEADY_AFTER:
+    def _ended_while_stopping(self, child: _Child, code: int) -> int:
+        if code == -signal.SIGTERM:
+            return 0  # it had not begun
+        if child.killed and self._signals > 1:
+            return EXIT_STOPPED_AT_ONCE
+        return 1 if code < 0 else code
+
+    def _start_later(self, child: _Child) -> None:
+        now = time.monotonic()
+        if now - child.started > _STEADY_AFTER:
             self._pause = _FIRST_PAUSE
-        if paused:
-            time.sleep(self._pause)
-            self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
-        self._start(child.index)
+        self._due[child.index] = now + self._pause
+        self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
+
+    def _start_due(self) -> None:
+        for index in [index for index, at in self._due.items() if at <= time.monotonic()]:
+            del self._due[index]
+            self._start(index)
 
     def _obey_signals(self) -> None:
         if self._reload.is_set() and self._stop_since is None:
             self._reload.clear()
+            self._reloaded = True
             self._reloading = set(self._children)
+            self._due = dict.fromkeys(self._due, 0.0)
             for child in self._children.values():
                 _ask(child.process, signal.SIGTERM)
-        if self._signals == 0:
-            return
         if self._stop_since is None:
-            self._ask_all()
-        elif self._signals > 1 or time.monotonic() - self._stop_since > self._grace + 5:
+            if self._signals:
+                self._ask_all()
+        elif self._signals > 1 or time.monotonic() - self._stop_since > self._grace + _KILL_AFTER_GRACE:
             for child in self._children.values():
+                child.killed = True
                 child.process.kill()
 
     def _ask_all(self) -> None:
         self._stop_since = time.monotonic()
+        self._due.clear()
         for child in self._children.values():
             _ask(child.process, signal.SIGTERM)
 
@@ -159,19 +228,20 @@ def _ask(process: BaseProcess, number: int) -> None:
 
 
 def _run_child(child: ChildMain, index: int) -> None:
-    # A terminal sends Ctrl-C to the whole group; only the supervisor decides what it means.
+    # Only the supervisor decides what a Ctrl-C means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _die_with_parent()
     raise SystemExit(child(index))
 
 
 def _die_with_parent() -> None:
-    """End this process when its supervisor is gone: nobody would restart it or read its recorder."""
-    parent = os.getppid()
+    """Drain this process when its supervisor is gone: nobody would restart it or read its recorder."""
+    parent = multiprocessing.parent_process()
 
     def look() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
+        if parent is not None:
+            parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=look, name="oncemq-parent", daemon=True).start()

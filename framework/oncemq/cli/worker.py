@@ -1,0 +1,101 @@
+"""What a worker process of `oncemq run` does, from being spawned to its exit code."""
+
+import os
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import structlog
+from sqlalchemy import exc
+
+from oncemq.app import run_loaded
+from oncemq.cli.exit_codes import FAILED, HARD_LIMIT, exit_code
+from oncemq.cli.main import show_error
+from oncemq.config import load
+from oncemq.config.build import LoadedApp
+from oncemq.errors import OnceMQError
+from oncemq.run.crashes import SuspectBook, collect, discard
+from oncemq.run.supervisor import Death
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Loads the app and runs it; carries nothing that cannot be pickled.
+
+    Args:
+        files: the app's files, which it loads itself.
+        until_idle: end when nothing has come for so long.
+    """
+
+    files: tuple[Path, ...]
+    until_idle: timedelta | None
+
+    def __call__(self, index: int) -> int:
+        """Run as worker process number `index`; returns its exit code."""
+        try:
+            code = run_loaded(load(self.files), index=index, until_idle=self.until_idle)
+        except OnceMQError as error:
+            show_error(error)
+            return exit_code(error)
+        if code != 0:
+            _leave(code)
+        return code
+
+
+class Mourner:
+    """Is told of dead worker processes: says so, and puts what ran in them under suspicion.
+
+    Args:
+        loaded: the app; its database is connected for the moment only.
+    """
+
+    def __init__(self, loaded: LoadedApp) -> None:
+        self._plan = loaded.plan
+        self._log = structlog.get_logger("oncemq")
+
+    def __call__(self, death: Death) -> None:
+        """Deal with one death; a database that is away leaves it to the next process that starts."""
+        self._log.warning(
+            "worker process ended", process=death.index, exit_code=death.code, meaning=meaning(death)
+        )
+        state = self._plan.state
+        if state is None:
+            return
+        if death.ordered:
+            discard(state, death.pid)
+            return
+        try:
+            crashes = collect(state, SuspectBook(self._plan.engine, state))
+        except (exc.SQLAlchemyError, OSError) as error:
+            self._log.warning("what ran in it is not known yet", error=f"{type(error).__name__}: {error}")
+            return
+        finally:
+            if self._plan.engine is not None:
+                self._plan.engine.dispose()
+        for crash in crashes:
+            for key, identity in crash.suspects:
+                self._log.warning(
+                    "a process died while this message ran"
+                    if crash.known
+                    else "a process may have died of it",
+                    consumer=crash.consumer.partition(".")[2],
+                    key=key,
+                    identity=identity,
+                )
+
+
+def meaning(death: Death) -> str:
+    """Return what an exit code says, in words."""
+    if death.code == HARD_LIMIT:
+        return "a handler exceeded its hard time limit"
+    if death.ordered:
+        return "it was stopped at once"
+    return f"killed by signal {-death.code}" if death.code < 0 else "see the lines above"
+
+
+def _leave(code: int) -> None:
+    """End the process although a thread of it may never end; what is unsettled is delivered again."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if code > 0 else FAILED)

@@ -1,0 +1,260 @@
+"""Tests of the supervisor with real processes: a program of its own supervises workers that behave as told."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parents[2]
+DEADLINE = 30.0
+
+
+class Supervised:
+    """A supervisor in a process of its own, and the marks that its workers leave."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "support.supervised", str(folder), *arguments],
+            cwd=TESTS,
+            env=environment,
+        )
+
+    def marks(self, what: str) -> list[Path]:
+        """Return the marks of this kind, oldest first."""
+        return sorted(self.folder.glob(f"{what}-*"), key=lambda mark: mark.stat().st_mtime_ns)
+
+    def pids(self, what: str) -> list[int]:
+        """Return the process ids that left such a mark, oldest first."""
+        return [int(mark.name.rpartition("-")[2]) for mark in self.marks(what)]
+
+    def wait_for(self, what: str, count: int = 1) -> list[int]:
+        """Wait for so many marks; returns who left them."""
+        wait_until(lambda: len(self.marks(what)) >= count, f"{count} x {what}")
+        return self.pids(what)
+
+    def send(self, number: int) -> None:
+        """Send a signal to the supervisor."""
+        self.process.send_signal(number)
+
+    def code(self) -> int:
+        """Wait for the supervisor's end."""
+        return self.process.wait(DEADLINE)
+
+    def close(self) -> None:
+        """End whatever is left."""
+        for pid in self.pids("started"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+
+
+def wait_until(reached: Callable[[], Any], what: str) -> None:
+    """Look again until it is so."""
+    until = time.monotonic() + DEADLINE
+    while not reached():
+        if time.monotonic() > until:
+            raise AssertionError(f"not reached in {DEADLINE} s: {what}")
+        time.sleep(0.01)
+
+
+def is_gone(pid: int) -> bool:
+    """Return whether the process has ended, reaped or not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+Supervise = Callable[..., Supervised]
+
+
+@pytest.fixture
+def supervise(tmp_path: Path) -> Iterator[Supervise]:
+    """Start a supervisor: `supervise("serve", count=2, grace=5)`."""
+    started: list[Supervised] = []
+
+    def start(*acts: str, count: int = 1, grace: float = 5, others: str = "serve") -> Supervised:
+        started.append(Supervised(tmp_path, str(count), str(grace), others, *acts))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def test_a_killed_worker_is_started_again(supervise: Supervise) -> None:
+    """After SIGKILL a new process takes the worker's place, and the death is told with its signal."""
+    app = supervise("serve")
+    [first] = app.wait_for("started-0")
+    os.kill(first, signal.SIGKILL)
+    second = app.wait_for("started-0", 2)[1]
+    assert second != first
+    assert app.pids("death-0--9-False") == [first]
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+
+
+def test_pauses_between_restarts_grow(supervise: Supervise) -> None:
+    """A worker that dies at once every time is started ever more rarely."""
+    app = supervise("die")
+    app.wait_for("started-0", 4)
+    moments = [mark.stat().st_mtime for mark in app.marks("started-0")]
+    pauses = [late - early for early, late in pairwise(moments)]
+    assert pauses[0] >= 0.5
+    assert pauses[1] >= 1.0
+    assert pauses[2] >= 2.0
+
+
+def test_a_signal_is_obeyed_during_a_pause(supervise: Supervise) -> None:
+    """Waiting to start a worker again does not keep the app from ending."""
+    app = supervise("die")
+    app.wait_for("death-0", 4)  # the next pause lasts four seconds
+    asked = time.monotonic()
+    app.send(signal.SIGTERM)
+    app.code()
+    assert time.monotonic() - asked < 2.5
+
+
+def test_other_workers_are_watched_during_a_pause(supervise: Supervise) -> None:
+    """While one worker waits to be started again, another one's death is noticed at once."""
+    app = supervise("die", count=2)
+    [other] = app.wait_for("started-1")
+    app.wait_for("death-0", 4)
+    os.kill(other, signal.SIGKILL)
+    killed = time.monotonic()
+    app.wait_for("death-1")
+    assert time.monotonic() - killed < 2.0
+
+
+def test_a_finished_worker_is_not_started_again(supervise: Supervise) -> None:
+    """When every worker has finished, the app ends well."""
+    app = supervise("finish")
+    assert app.code() == 0
+    assert len(app.marks("started-0")) == 1
+    assert not app.marks("death")
+
+
+def test_one_finished_worker_leaves_the_others_running(supervise: Supervise) -> None:
+    """Exit code 0 of one worker says nothing about the others."""
+    app = supervise("finish", count=2)
+    app.wait_for("started-1")
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+    assert len(app.marks("stopped-1")) == 1
+    assert len(app.marks("started-0")) == 1
+
+
+def test_a_fatal_code_ends_the_app(supervise: Supervise) -> None:
+    """What no restart would mend ends the app with that code, and the other workers in order."""
+    app = supervise("fatal", count=2)
+    assert app.code() == 3
+    assert len(app.marks("started-0")) == 1
+
+
+def test_a_server_away_at_the_first_start_ends_the_app(supervise: Supervise) -> None:
+    """Whoever starts an app wants to know at once that its database does not answer."""
+    app = supervise("away")
+    assert app.code() == 5
+
+
+def test_a_server_away_later_is_waited_for(supervise: Supervise) -> None:
+    """A worker that is started again while the database is away does not end the app."""
+    app = supervise("die", "away", "serve")
+    app.wait_for("started-0", 3)
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+
+
+def test_sigterm_drains_every_worker(supervise: Supervise) -> None:
+    """All workers are asked to stop, and end in order."""
+    app = supervise("serve", count=3)
+    for index in range(3):
+        app.wait_for(f"started-{index}")
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+    assert len(app.marks("stopped")) == 3
+
+
+def test_sigterm_before_a_worker_has_begun_ends_it_well(supervise: Supervise) -> None:
+    """A worker that was still starting has nothing to drain, and its end is no failure."""
+    app = supervise("serve", count=2)
+    wait_until(lambda: children(app.process.pid), "a child process")
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+
+
+def test_a_second_signal_kills_at_once(supervise: Supervise) -> None:
+    """A worker that does not end is killed at the second signal, with the documented code; no message is blamed."""
+    app = supervise("deaf", grace=60)
+    [worker] = app.wait_for("started-0")
+    app.send(signal.SIGTERM)
+    app.wait_for("ignored-0")
+    app.send(signal.SIGTERM)
+    assert app.code() == 130
+    assert is_gone(worker)
+    assert app.pids("death-0--9-True") == [worker]
+
+
+def test_a_worker_that_outlasts_the_grace_is_killed(supervise: Supervise) -> None:
+    """One signal is enough: after the grace period, and some seconds for good measure, nobody waits."""
+    app = supervise("deaf", grace=0)
+    app.wait_for("started-0")
+    app.send(signal.SIGTERM)
+    assert app.code() == 1
+
+
+def test_the_grace_holds_also_after_a_fatal_code(supervise: Supervise) -> None:
+    """A worker that ignores the end of the app after another's fatal code is killed as well."""
+    app = supervise("fatal", count=2, grace=0, others="deaf")
+    assert app.code() == 3
+    assert is_gone(app.pids("started-1")[0])
+
+
+def test_workers_drain_when_their_supervisor_dies(supervise: Supervise) -> None:
+    """Nobody would start them again or read their recorders, so they end in order."""
+    app = supervise("serve", count=2)
+    workers = [app.wait_for(f"started-{index}")[0] for index in range(2)]
+    app.send(signal.SIGKILL)
+    app.wait_for("stopped", 2)
+    wait_until(lambda: all(map(is_gone, workers)), "the workers' end")
+
+
+def test_reload_drains_and_starts_again_at_once(supervise: Supervise) -> None:
+    """Every worker ends in order and is started anew, without a pause."""
+    app = supervise("serve", count=2)
+    first = {app.wait_for(f"started-{index}")[0] for index in range(2)}
+    app.send(signal.SIGHUP)
+    again = {app.wait_for(f"started-{index}", 2)[1] for index in range(2)}
+    assert not first & again
+    assert set(app.pids("stopped")) == first
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+
+
+def test_a_broken_edit_waits_for_the_next_one(supervise: Supervise) -> None:
+    """After a reload, a configuration that cannot run ends nothing: the next reload may mend it."""
+    app = supervise("serve", "fatal", "serve")
+    app.wait_for("started-0")
+    app.send(signal.SIGHUP)
+    app.wait_for("death-0-3")
+    app.send(signal.SIGHUP)
+    app.wait_for("started-0", 3)
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+
+
+def children(pid: int) -> list[int]:
+    """Return the process ids of a process's children."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
