@@ -95,7 +95,7 @@ def conflict(reason: str) -> Verdict:
     return Verdict(Outcome.CONFLICT, reason)
 
 
-class Culprits(Exception):  # noqa: N818 - it names the items, and is control flow between strategy and engine
+class Culprits(Exception):
     """Raised by a strategy's save or confirm: roll back; these items get these verdicts, the others run again."""
 
     def __init__(self, verdicts: Mapping[Any, Verdict]) -> None:

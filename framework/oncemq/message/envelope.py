@@ -26,7 +26,7 @@ class Message:
     """
 
     topic: str
-    body: bytes
+    body: bytes = field(repr=False)
     message_id: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Envelope(_EnvelopeFields):
     message_id: str | None
     attempt: int
     headers: Mapping[str, str]
-    body: bytes
+    body: bytes = field(repr=False)
     published_at: datetime | None
 
 

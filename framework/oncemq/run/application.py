@@ -23,6 +23,7 @@ from oncemq.run.plan import AppPlan
 from oncemq.run.points import nothing
 from oncemq.run.presence import Presence
 from oncemq.run.roster import Roster
+from oncemq.run.standing import Standing
 from oncemq.upkeep.runner import Upkeep
 
 _TICK = 0.1
@@ -61,6 +62,7 @@ class Application:
         self._presence: Presence | None = None
         self._running_since = 0.0
         self._crews: dict[str, Crew] = {}
+        self._standing = Standing(plan, self._crews, self._observer)
         self._roster = Roster(plan)
         self._upkeep: Upkeep | None = None
         self._watchdog: Watchdog | None = None
@@ -182,6 +184,7 @@ class Application:
     def _look(self) -> None:
         for crew in self._crews.values():
             crew.consumer.rest()
+        self._standing.look()
         extend_leases(self._plan, self._crews, self._observer)
         try:
             self._roster.still_here()
@@ -260,20 +263,7 @@ class Application:
 
     def state(self) -> AppState:
         """Return what health and metrics show; cheap, from any thread."""
-        health = {row.consumer: row for adapter in self._plan.adapters.values() for row in adapter.health()}
-        rows = []
-        for name, crew in self._crews.items():
-            row = health.get(name)
-            alive = crew.alive()
-            rows.append(
-                crew.consumer.state(
-                    subscribed=row is not None and row.subscribed and alive,
-                    detail="a worker thread has ended"
-                    if not alive
-                    else (row.detail if row is not None else ""),
-                )
-            )
-        return AppState(self._phase, tuple(rows))
+        return AppState(self._phase, self._standing.rows())
 
     def _soft_limit(self, consumer: str) -> None:
         limit = next(plan.soft_limit for plan in self._plan.consumers if plan.name == consumer)

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from oncemq.errors import InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler import BoundHandler
+from oncemq.observe.logs import now_handling
 from oncemq.run.chain import Chain
 from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure, judge
 from oncemq.run.limits import Slot
@@ -56,6 +57,7 @@ class ItemLoop:
         self._slot = slot
         self.eager = False
         self.dropped = 0
+        self._consumer = ""
 
     def run(self, run: Run, frame: Frame) -> None:
         """Give every item of `run` a verdict.
@@ -71,6 +73,7 @@ class ItemLoop:
             self._recorder.index,
             self._monotonic,
         )
+        self._consumer = run.consumer.partition(".")[2]
         deadline, held, started = run.unit.deadline, set[str](), False
         for position, item in enumerate(run.items, 1):
             now = clock()
@@ -97,6 +100,7 @@ class ItemLoop:
         new, deleted = session.counts()
         statements, reads = watch.statements, watch.reads
         slot.started = now
+        now_handling(self._consumer, item.envelope)
         try:
             item.result = self._call(run, item)
         except BaseException as error:
@@ -108,6 +112,7 @@ class ItemLoop:
         finally:
             watch.handling = False
             slot.started = 0.0
+            now_handling("", None)
             if slot.overdue == now:
                 slot.wait_for_cancel()
             if watch.reads > reads:

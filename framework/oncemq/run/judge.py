@@ -9,7 +9,7 @@ INFRASTRUCTURE = frozenset({Fault.TRANSIENT, Fault.OFFLINE, Fault.CANCELLED, Fau
 """Faults that no message causes (rule 7)."""
 
 
-class UnknownCulprit(Exception):  # noqa: N818 - control flow inside the rescue, never seen by users
+class UnknownCulprit(Exception):
     """The run must roll back, and nobody can say which item is at fault."""
 
 

@@ -13,6 +13,7 @@ from oncemq.errors import BrokerError, DeliveryVoid, SettleError
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers
+from oncemq.observe.redaction import Redactor
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.run.judge import describe
 from oncemq.verdict import Outcome, Verdict
@@ -65,6 +66,7 @@ class Settler:
         self._give_up = give_up
         self._sleep = sleep
         self._point = point
+        self._clean = Redactor()
         self._draw = random.Random()  # noqa: S311 - jitter
 
     def settle(self, verdicts: Sequence[tuple[Delivery, Verdict]]) -> None:
@@ -151,7 +153,7 @@ class Settler:
         self._point("dead-letter-published")
         for each, verdict, code in dead:
             if each.delivery in settled:
-                self._dead(each.delivery, code, verdict.reason)
+                self._dead(each.delivery, code, self._clean(verdict.reason))
                 self._observers.dead_lettered(
                     self._consumer, each.delivery, code=code, reason=verdict.reason, error=verdict.error
                 )
@@ -185,13 +187,12 @@ class Settler:
     def _cause(self, delivery: Delivery, verdict: Verdict) -> dict[str, str]:
         now, error = self._clock.now(), verdict.error
         first = delivery.message.first_failed_at or now
+        text = verdict.reason or (describe(error) if error is not None else "")
         return {
             headers.FIRST_FAILED_AT: first.isoformat(),
             headers.LAST_FAILED_AT: now.isoformat(),
             headers.ERROR_CLASS: type(error).__name__ if error is not None else verdict.outcome.value,
-            headers.ERROR_TEXT: (verdict.reason or (describe(error) if error is not None else ""))[
-                : headers.MAX_ERROR_TEXT
-            ],
+            headers.ERROR_TEXT: self._clean(text)[: headers.MAX_ERROR_TEXT],
         }
 
     def _pause(self, seconds: float) -> None:
@@ -244,7 +245,7 @@ class Settler:
             self._observers.settle_failed(self._consumer, len(real), real[0].error)
 
 
-class Unsettled(Exception):  # noqa: N818 - control flow between the tries of one settlement
+class Unsettled(Exception):
     """Some deliveries could not be settled yet."""
 
 

@@ -1,0 +1,71 @@
+"""How every consumer of this process stands: subscribed or cut off, how much waits; told when it changes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from oncemq.observe.observers import Observers
+from oncemq.observe.state import ConsumerState
+from oncemq.run.assembly import Crew
+from oncemq.run.plan import AppPlan
+
+_DEPTH_EVERY = 15.0
+
+
+class Standing:
+    """Answers for every consumer, and tells of connections that come and go.
+
+    Args:
+        plan: the app.
+        crews: its consumers.
+        observers: told of lost and resumed connections.
+    """
+
+    def __init__(self, plan: AppPlan, crews: Mapping[str, Crew], observers: Observers) -> None:
+        self._plan = plan
+        self._crews = crews
+        self._observers = observers
+        self._lost_at: dict[str, float] = {}
+        self._depths: dict[str, int | None] = {}
+        self._next_depth = 0.0
+
+    def rows(self) -> tuple[ConsumerState, ...]:
+        """Return one row for each consumer; cheap, from any thread."""
+        health = {row.consumer: row for adapter in self._plan.adapters.values() for row in adapter.health()}
+        rows = []
+        for name, crew in self._crews.items():
+            row = health.get(name)
+            alive = crew.alive()
+            detail = row.detail if row is not None else ""
+            state = crew.consumer.state(
+                subscribed=row is not None and row.subscribed and alive,
+                detail=detail if alive else "a worker thread has ended",
+            )
+            rows.append(replace(state, depth=self._depths.get(name)))
+        return tuple(rows)
+
+    def look(self) -> None:
+        """Tell what has changed since the last look; asks brokers for depths where somebody looks at metrics."""
+        now = self._plan.clock.monotonic()
+        for row in self.rows():
+            broker = self._crews[row.consumer].consumer.plan.broker
+            if not row.subscribed and row.consumer not in self._lost_at:
+                self._lost_at[row.consumer] = now
+                self._observers.connection_lost(broker, row.consumer)
+            elif row.subscribed and row.consumer in self._lost_at:
+                lasted = timedelta(seconds=now - self._lost_at.pop(row.consumer))
+                self._observers.connection_resumed(broker, row.consumer, after=lasted)
+        if self._plan.http is not None and now >= self._next_depth:
+            self._next_depth = now + _DEPTH_EVERY
+            self._ask_depths()
+
+    def _ask_depths(self) -> None:
+        for consumer in self._plan.consumers:
+            if consumer.name in self._lost_at:
+                continue
+            try:
+                depth = self._plan.adapters[consumer.broker].depth(consumer.subscription)
+            except Exception as error:
+                self._observers.failed(f"asking how much waits for {consumer.name}", error)
+                depth = None
+            self._depths[consumer.name] = depth
