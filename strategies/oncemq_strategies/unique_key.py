@@ -89,7 +89,7 @@ class UniqueKey(Strategy):
                 "keep",
             )
         ordering = sorted(_ORDERING.intersection(facts.strategies))
-        if ordering and not facts.identity and not facts.has_version:
+        if ordering and (facts.identity == ("key",) or not (facts.identity or facts.has_version)):
             yield Problem(
                 f"unique_key would take every later message of a key for a duplicate before {ordering[0]} sees it: "
                 "without a version, the identity is the key alone",

@@ -1,0 +1,78 @@
+"""Fixtures of the strategies' tests."""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import MetaData
+
+from oncemq.clock import SystemClock
+from oncemq.facts import ConsumerFacts, Effects
+from oncemq.message.expressions import compile_expression
+from oncemq.strategy import Scope
+from oncemq.testing.strategy_suite.bench import Bench, ChainSpec
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture
+def scope() -> Scope:
+    """Return what a strategy is built with where no database is at hand."""
+    return Scope(
+        app="shop",
+        consumer="shop.points",
+        dialect="sqlite",
+        engine=None,
+        metadata=MetaData(),
+        clock=SystemClock(),
+        keep=timedelta(days=7),
+        expression=compile_expression,
+        import_object=lambda name: name,
+    )
+
+
+@pytest.fixture
+def facts() -> Callable[..., ConsumerFacts]:
+    """Return a function that makes the facts of a sound consumer, with exceptions."""
+
+    def make(**exceptions: Any) -> ConsumerFacts:
+        sound = {
+            "app": "shop",
+            "name": "points",
+            "topic": "order.paid",
+            "group": "loyalty",
+            "effects": Effects.DATABASE,
+            "broker": "main",
+            "strategies": ("unique_key",),
+            "identity": (),
+            "has_version": False,
+            "keep": timedelta(days=7),
+            "retry_horizon": timedelta(hours=1),
+            "attempts": 6,
+            "is_async": False,
+            "dialect": "sqlite",
+            "workers": 1,
+            "in_flight": 1000,
+            "unit_time": timedelta(milliseconds=50),
+            "soft_limit": None,
+            "hard_limit": None,
+        }
+        return ConsumerFacts(**{**sound, **exceptions})  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def make_bench(database_url: str) -> Iterator[MakeBench]:
+    """Lend benches for one strategy with options, on each kind of database."""
+    benches: list[Bench] = []
+
+    def make(name: str, options: Mapping[str, Any], **more: Any) -> Bench:
+        benches.append(Bench(database_url, ChainSpec([(name, options)]), f"suite.c{uuid4().hex[:8]}", **more))
+        return benches[-1]
+
+    yield make
+    for bench in benches:
+        bench.close()

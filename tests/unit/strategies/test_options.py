@@ -1,0 +1,103 @@
+"""Options that cannot work are refused at start, in words that say what to write."""
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from oncemq.errors import ConfigError
+from oncemq.facts import ConsumerFacts, Effects, Problem
+from oncemq.strategy import Scope
+from oncemq_strategies.none import NoStrategy
+from oncemq_strategies.state_machine import StateMachine
+from oncemq_strategies.unique_key import UniqueKey
+
+MakeFacts = Callable[..., ConsumerFacts]
+
+TABLE = {"table": "payments", "columns": {"order_id": "body.id"}}
+ENTITY = {"table": "rides", "key": "id", "state": "status"}
+LINE = {"to": "body.to", "states": ["a", "b"]}
+
+WRONG = [
+    (UniqueKey, {"fingerprints": ["body.a"]}, "did you mean 'fingerprint'"),
+    (UniqueKey, {"fingerprint": []}, "unique_key.fingerprint: .*list of texts"),
+    (UniqueKey, {"fingerprint": ["nothing.a"]}, "unique_key.fingerprint"),
+    (UniqueKey, {"result": "yes"}, "neither true nor false"),
+    (UniqueKey, {"table": "payments"}, "columns must be a mapping"),
+    (UniqueKey, {"columns": {"a": "body.a"}}, "table must be a text"),
+    (UniqueKey, {**TABLE, "result": True}, "cannot go with `table`"),
+    (UniqueKey, {"required": False}, "missing"),
+    (UniqueKey, {**TABLE, "table": "payments; DROP TABLE users"}, "not a usable name"),
+    (UniqueKey, {**TABLE, "columns": {'a" OR 1=1 --': "body.a"}}, "not a usable name"),
+    (UniqueKey, {**TABLE, "table": "a.b.c"}, "not a usable name"),
+    (StateMachine, {"states": ["a"]}, "to must be a text"),
+    (StateMachine, {"to": "body.to"}, "either `states`"),
+    (StateMachine, {**LINE, "transitions": {"a": ["b"]}}, "either `states`"),
+    (StateMachine, {**LINE, "states": ["a", "b", "a"]}, "'a' stands there twice"),
+    (StateMachine, {**LINE, "initial": ["a"]}, "begins with its first state"),
+    (StateMachine, {**LINE, "early": "park"}, "not available yet"),
+    (StateMachine, {**LINE, "early": "retri"}, "did you mean 'retry'"),
+    (StateMachine, {**LINE, "stats": 1}, "did you mean 'states'"),
+    (StateMachine, {"to": "body.to", "transitions": {"a": ["b"], "b": ["a"]}}, "add `initial"),
+    (StateMachine, {"to": "body.to", "transitions": {"a": 5}}, "must list the states"),
+    (StateMachine, {**LINE, "entity": {**ENTITY, "state": "x-y"}}, "not a usable name"),
+    (StateMachine, {**LINE, "entity": {**ENTITY, "missing": "create"}}, "not possible here"),
+    (StateMachine, {**LINE, "entity": {**ENTITY, "keys": "id"}}, "did you mean 'key'"),
+    (NoStrategy, {"anything": 1}, "unknown option"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "options", "words"), WRONG)
+def test_wrong_options_are_refused(strategy: Any, options: Any, words: str, scope: Scope) -> None:
+    """Every mistake has words of its own."""
+    with pytest.raises(ConfigError, match=words):
+        strategy.build(options, scope)
+
+
+def problems(found: Iterable[Problem]) -> str:
+    """Return the problems as text."""
+    return "\n".join(map(str, found))
+
+
+def test_a_sound_consumer_has_no_problems(scope: Scope, facts: MakeFacts) -> None:
+    """The usual chains are fine."""
+    assert problems(UniqueKey.build({}, scope).check(facts())) == ""
+    chain = ("unique_key", "state_machine")
+    assert problems(UniqueKey.build({}, scope).check(facts(strategies=chain, has_version=True))) == ""
+    assert (
+        problems(UniqueKey.build({}, scope).check(facts(strategies=chain, identity=("body.a", "body.b"))))
+        == ""
+    )
+    assert problems(StateMachine.build(LINE, scope).check(facts(strategies=("state_machine",)))) == ""
+    assert problems(NoStrategy.build({}, scope).check(facts(strategies=("none",), dialect=""))) == ""
+
+
+def test_short_retention_is_refused(scope: Scope, facts: MakeFacts) -> None:
+    """Records must outlive the last retry."""
+    short = facts(keep=timedelta(minutes=5), retry_horizon=timedelta(hours=1))
+    assert "set `keep` to 1h" in problems(UniqueKey.build({}, scope).check(short))
+
+
+@pytest.mark.parametrize("identity", [(), ("key",)])
+def test_identity_equal_to_key_is_refused_where_order_matters(
+    scope: Scope, facts: MakeFacts, identity: tuple[str, ...]
+) -> None:
+    """Otherwise every later event of a ride were a duplicate of its first."""
+    chain = facts(strategies=("unique_key", "state_machine"), identity=identity)
+    assert "declare the topic's `version`" in problems(UniqueKey.build({}, scope).check(chain))
+
+
+@pytest.mark.parametrize(
+    "strategy", [UniqueKey.build, lambda _options, scope: StateMachine.build(LINE, scope)]
+)
+def test_effects_outside_the_database_are_refused(strategy: Any, scope: Scope, facts: MakeFacts) -> None:
+    """A database transaction does not take back a mail."""
+    assert "two_phase" in problems(strategy({}, scope).check(facts(effects=Effects.EXTERNAL)))
+    assert "database" in problems(strategy({}, scope).check(facts(dialect="")))
+
+
+def test_none_contradicts_strategies_that_decide(scope: Scope, facts: MakeFacts) -> None:
+    """Twice and once cannot both be meant; unknown names and guards are not its business."""
+    chain = facts(strategies=("none", "unique_key", "my_own"))
+    assert problems(NoStrategy.build({}, scope).check(chain)).count("leave out `none`") == 1
