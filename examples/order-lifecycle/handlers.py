@@ -4,7 +4,7 @@ import os
 from datetime import datetime
 
 from pydantic import BaseModel
-from sqlalchemy import String, create_engine
+from sqlalchemy import String, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 
@@ -37,5 +37,11 @@ def track(event: OrderEvent, session: Session) -> None:
 
 
 if __name__ == "__main__":
-    Base.metadata.create_all(create_engine(os.environ.get("DATABASE", "sqlite:///orders.db")))
-    print("tables created")
+    engine = create_engine(os.environ.get("DATABASE", "sqlite:///orders.db"))
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        steps = session.scalars(select(Step).order_by(Step.order_id, Step.id)).all()
+    print(
+        *(f"{step.order_id} was {step.status} at {step.at}" for step in steps) if steps else ["no steps"],
+        sep="\n",
+    )

@@ -4,7 +4,7 @@ import os
 from typing import Annotated
 
 from pydantic import BaseModel, Field
-from sqlalchemy import String, create_engine
+from sqlalchemy import String, create_engine, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from oncemq import Reject
@@ -42,5 +42,12 @@ def award_points(order: OrderPaid, session: Session) -> None:
 
 
 if __name__ == "__main__":
-    Base.metadata.create_all(create_engine(os.environ.get("DATABASE", "sqlite:///points.db")))
-    print("tables created")
+    engine = create_engine(os.environ.get("DATABASE", "sqlite:///points.db"))
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        sums = select(Points.user_id, func.sum(Points.points)).group_by(Points.user_id)
+        users = session.execute(sums.order_by(Points.user_id)).all()
+    print(
+        *(f"{user} has {points} points" for user, points in users) if users else ["nobody has points"],
+        sep="\n",
+    )

@@ -1,0 +1,92 @@
+"""The shipped examples do what their READMEs say, command by command, to the letter."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.places import EMBEDDED, POSTGRESQL, Place, make_place
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if (folder / "app.yaml").exists())
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@pytest.fixture(params=[EMBEDDED, pytest.param(POSTGRESQL, marks=pytest.mark.server)])
+def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator[Place]:
+    """Where a newcomer begins, and where the README says that the same works."""
+    yield from make_place(request.param, request, tmp_path, fresh)
+
+
+def sessions(readme: str) -> list[tuple[str, str]]:
+    """Return every command of a README with what it shows as printed."""
+    found: list[tuple[str, list[str]]] = []
+    for line in readme.splitlines():
+        if line.startswith("    $ "):
+            found.append((line.removeprefix("    $ "), []))
+        elif line.startswith("    ") and found:
+            found[-1][1].append(line.removeprefix("    "))
+    return [(command, "\n".join(printed)) for command, printed in found]
+
+
+def as_pattern(printed: str) -> re.Pattern[str]:
+    """Return what matches `printed`: `…` stands for anything, times and the width of columns may differ."""
+    parts = [re.escape(part) for part in _TIME.sub("…", printed).split("…")]
+    return re.compile(r"[\s\S]+?".join(re.sub(r"(\\ ){2,}", r"\\s+", part) for part in parts))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_prints_what_its_readme_shows(name: str, place: Place) -> None:
+    """Every command succeeds and prints exactly the lines that stand below it."""
+    folder = place.folder / name
+    shutil.copytree(EXAMPLES / name, folder)
+    on_servers = not place.broker.startswith("embedded")
+    topic = "order.paid" if name == "points" else "order-events"
+    if on_servers:  # the same names may be in use there
+        app = folder / "app.yaml"
+        app.write_text(
+            app.read_text().replace(f"app: {name}", f"app: {place.name}").replace(topic, place.name)
+        )
+    commands = sessions((folder / "README.md").read_text())
+    assert len(commands) > 4
+    for command, printed in commands:
+        if on_servers:
+            command = command.replace(topic, place.name)  # noqa: PLW2901
+            printed = printed.replace(topic, place.name).replace(f"{name} may", f"{place.name} may")  # noqa: PLW2901
+            printed = printed.replace(f"{name}-", f"{place.name}-")  # noqa: PLW2901
+        done = _shell(command, folder, place.environment if on_servers else {})
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        assert as_pattern(printed).fullmatch(done.stdout.rstrip("\n")), f"{command}:\n{done.stdout}"
+
+
+def test_a_second_sending_changes_nothing(tmp_path: Path) -> None:
+    """Points stay as they are when the whole file is published again, as the README promises."""
+    folder = tmp_path / "points"
+    shutil.copytree(EXAMPLES / "points", folder)
+    commands = [command for command, _ in sessions((folder / "README.md").read_text())]
+    printed = [_shell(command, folder, {}).stdout for command in commands[1:] + commands[3:]]
+    assert printed[-2] == "ann has 60 points\nbob has 30 points\n"
+    assert printed[-1].count("nothing was paid") == 2
+
+
+def _shell(command: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    inherited = {name: text for name, text in os.environ.items() if name not in {"BROKER", "DATABASE"}}
+    return subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env={**inherited, "PATH": path, "COLUMNS": "200", **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
