@@ -20,7 +20,7 @@ from oncemq.run.plan import AppPlan, ConsumerPlan
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "processed": (
-        "applied",
+        "processed",
         {"consumer": "consumer", "identity": "identity", "processed_at": "at", "result": "result"},
     ),
     "states": ("states", {"consumer": "consumer", "state": "state", "changed_at": "since"}),

@@ -43,7 +43,7 @@ def test_everything_is_shown_in_sections(line):
     assert result.exit_code == 0, result.output
     applied = result.stdout.split("dead letters:")[0]
     assert applied == (
-        "applied:\n"
+        "processed:\n"
         "CONSUMER  IDENTITY  AT                    RESULT\n"
         "award     a1:7      2026-01-02T03:04:05Z  -\n"
         "mail      a1:7      2026-01-02T03:04:05Z  -\n"
@@ -80,7 +80,7 @@ def test_one_consumer_can_be_asked_for(line):
     """With --consumer the others' rows are left out."""
     result = line.run("inspect", "a1", "--consumer", "mail")
     assert result.stdout == (
-        "applied:\nCONSUMER  IDENTITY  AT                    RESULT\nmail      a1:7      2026-01-02T03:04:05Z  -\n\n"
+        "processed:\nCONSUMER  IDENTITY  AT                    RESULT\nmail      a1:7      2026-01-02T03:04:05Z  -\n\n"
     )
 
 
