@@ -74,7 +74,7 @@ class Stage:
         """Kill one worker process with SIGKILL; returns its process id, None when there is none yet."""
         recorders = sorted((self.folder / ".oncemq").glob(_RECORDERS))
         for recorder in recorders:
-            process = int(recorder.name.split("@")[1])
+            process = int(recorder.name.split("@")[1].partition("-")[0])
             try:
                 os.kill(process, signal.SIGKILL)
             except ProcessLookupError:
