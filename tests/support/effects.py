@@ -12,7 +12,6 @@ class Effect(Base):
     """One row for every effect; nothing keeps it from being there twice."""
 
     __tablename__ = "effects"
-    __table_args__ = {"mysql_engine": "InnoDB"}
     id: Mapped[int] = mapped_column(primary_key=True)
     order_id: Mapped[str] = mapped_column(String(200))
     key: Mapped[str] = mapped_column(String(200))
@@ -23,7 +22,6 @@ class Name(Base):
     """Each name once; `taken` is there already."""
 
     __tablename__ = "names"
-    __table_args__ = {"mysql_engine": "InnoDB"}
     name: Mapped[str] = mapped_column(String(200), primary_key=True)
 
 
@@ -31,7 +29,6 @@ class Shared(Base):
     """Rows that many messages change."""
 
     __tablename__ = "shared"
-    __table_args__ = {"mysql_engine": "InnoDB"}
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     points: Mapped[int] = mapped_column(default=0)
 

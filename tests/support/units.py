@@ -54,6 +54,7 @@ class UnitBench:
         clock: where time comes from.
         point: told how far a run has come.
         recorder: the flight recorder.
+        lane: shared with siblings.
 
     Attributes:
         result: what came of the last unit.
@@ -70,12 +71,13 @@ class UnitBench:
         clock: Clock | None = None,
         point: Callable[[str], None] = nothing,
         recorder: AnyRecorder | None = None,
+        lane: Lane | None = None,
     ) -> None:
         self.name = f"c{uuid.uuid4().hex[:10]}"
         built = [one if isinstance(one, Strategy) else build(one, engine, self.name) for one in strategies]
         self.plan = make_consumer(handler, built, name=self.name)
         self.slot = Slot()
-        self.lane = Lane()
+        self.lane = lane or Lane()
         self.clock = clock or SystemClock()
         self.failures: list[BaseException] = []
         self.lanes: list[bool] = []
