@@ -6,7 +6,7 @@ import pytest
 
 from oncemq.testing.strategy_suite import ChainSpec, StrategySuite
 from support.chains import CHAINS
-from support.databases import shared_database
+from support.shared_database import shared_database
 
 
 @pytest.fixture(scope="module")
