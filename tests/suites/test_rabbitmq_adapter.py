@@ -38,7 +38,11 @@ class TestRabbitMQAdapterOnClassicQueues(AdapterSuite):
 @pytest.mark.server
 @pytest.mark.timeout(300)
 class TestRabbitMQAdapterOnAKilledServer(Outages):
-    """On a server of its own that is killed and started again."""
+    """On a server of its own that is killed and started again.
+
+    With classic queues: one of RabbitMQ 3.10's quorum queues that is killed in the moment of its birth may never
+    find a leader again.
+    """
 
     @pytest.fixture(scope="class")
     def server(self) -> Iterator[Server | Container]:
@@ -53,6 +57,6 @@ class TestRabbitMQAdapterOnAKilledServer(Outages):
     def harness(self, server: Server | Container) -> Iterator[OwnRabbitMQ]:
         """Return the server, running, behind a proxy for cuts."""
         server.start()
-        harness = OwnRabbitMQ(server, {})
+        harness = OwnRabbitMQ(server, {"queue_type": "classic"})
         yield harness
         harness.proxy.close()

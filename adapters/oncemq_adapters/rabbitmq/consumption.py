@@ -12,6 +12,9 @@ from oncemq_adapters.rabbitmq.intake import Intake
 from oncemq_adapters.rabbitmq.link import Link
 from oncemq_adapters.rabbitmq.names import PREFETCH_LIMIT, Place
 
+ANSWER_WITHIN = 5.0
+"""Seconds for the broker to confirm a subscription."""
+
 
 class Consumption:
     """Everything but `pause`, `resume` and `health` is called by the link's thread.
@@ -37,6 +40,7 @@ class Consumption:
         self._tags = count(1)
         self._lock = Lock()
         self._paused = False
+        self._tries = 0
         self._tag: str | None = None
         self._subscribed = False
         self._failures = 0
@@ -87,7 +91,21 @@ class Consumption:
             link.post(self._follow)
 
     def _open_channel(self) -> None:
+        self._tries += 1
+        this = self._tries
         self._connection.channel(on_open_callback=self._limit)
+        if self._link is not None:
+            self._link.later(ANSWER_WITHIN, lambda: self._insist(this))
+
+    def _insist(self, this: int) -> None:
+        """Start anew with another connection if the broker has not answered this try.
+
+        Right after a restart a quorum queue knows no leader; a subscription made then is never answered, and may
+        yet come alive later and swallow messages that nobody sees.
+        """
+        answered = self._subscribed or self._paused
+        if this == self._tries and self._connection.is_open and not answered and self._link is not None:
+            self._link.abandon(f"it did not answer the subscription to queue {self.place.queue!r}")
 
     def _limit(self, channel: Any) -> None:
         self._channel = channel
@@ -145,6 +163,7 @@ class Consumption:
         self.lose(error)
         self.answered.set()
         if self._link is not None:
+            self._tries += 1  # the try that failed is answered
             self._link.later(self._link.pause_after(self._failures), self._repair)
             self._failures += 1
 

@@ -13,7 +13,6 @@ from pika.exceptions import (
     IncompatibleProtocolError,
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
-    StreamLostError,
 )
 
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
@@ -48,9 +47,7 @@ def connecting(error: BaseException, address: Address, host: Host) -> BrokerErro
             f"{host} does not speak AMQP 0-9-1; check the port, and amqp:// against amqps://"
         )
     if isinstance(error, ssl.SSLError):
-        return BrokerRefused(
-            f"TLS with {host} failed: {error.reason or error}; check ca, the host's name and the port"
-        )
+        return BrokerRefused(f"TLS with {host} failed: {error}; check ca, the host's name and the port")
     if isinstance(error, socket.gaierror):
         return BrokerUnavailable(
             f"cannot find the RabbitMQ host {host.name!r}; check the URL and the name service"
@@ -114,7 +111,7 @@ def _cause(error: BaseException | None) -> str:
     for sign, words in _SIGNS:
         if sign in text or sign in repr(error):
             return words
-    return "the stream was cut" if isinstance(error, StreamLostError) else text
+    return text
 
 
 _SIGNS = (
@@ -126,4 +123,5 @@ _SIGNS = (
     ("Network is unreachable", "network is unreachable"),
     ("reset by peer", "connection reset"),
     ("EOF", "the stream was cut"),
+    ("Stream connection lost", "the stream was cut"),
 )

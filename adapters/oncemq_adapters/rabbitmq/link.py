@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from pika import SelectConnection
 from pika.adapters.select_connection import IOLoop
+from pika.exceptions import StreamLostError
 
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq import faults
@@ -76,6 +77,13 @@ class Link:
         if self._loop is not None:
             self._loop.call_later(seconds, callback)
 
+    def abandon(self, why: str) -> None:
+        """Cut the connection although the broker may think it fine; from the link's thread only."""
+        connection = self._connection
+        if connection is not None and not connection.is_closed:
+            # As pika's own heartbeat check does: a close in order waits for a peer that does not answer.
+            connection._terminate_stream(StreamLostError(why))
+
     def pause_after(self, failures: int) -> float:
         """Return the seconds to wait after so many failures in a row."""
         return float(min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures, 10)) * self._draw.uniform(0.5, 1.0))
@@ -119,30 +127,26 @@ class Link:
         loop = IOLoop()
 
         def opened(connection: Any) -> None:
-            self._connection = connection
             self._failures = 0
-            if self._stopping.is_set():
-                self._close()
-            else:
-                self._listener.connected(connection)
+            self._listener.connected(connection)
 
         def failed(_: Any, error: BaseException) -> None:
             ended.append(faults.connecting(error, self._address, host))
-            loop.stop()
+            # Later, because pika closes its socket after this call.
+            loop.call_later(0, loop.stop)
 
         def closed(_: Any, error: BaseException) -> None:
             ended.append(faults.lost(error, host))
-            loop.stop()
+            loop.call_later(0, loop.stop)
 
         with self._lock:
             self._loop = loop
         try:
-            # The name keeps the connection alive while the loop runs.
-            connection = SelectConnection(
-                self._address.parameters(host, self._name), opened, failed, closed, custom_ioloop=loop
-            )
+            parameters = self._address.parameters(host, self._name)
+            self._connection = SelectConnection(parameters, opened, failed, closed, custom_ioloop=loop)
+            if self._stopping.is_set():
+                self._close()
             loop.start()
-            del connection
         finally:
             self._connection = None
             with self._lock:
@@ -152,14 +156,11 @@ class Link:
 
     def _close(self) -> None:
         connection = self._connection
-        if connection is not None and connection.is_open:
+        if connection is not None and not (connection.is_closing or connection.is_closed):
             connection.close()
-        elif connection is None or connection.is_closed:
-            self._leave()
 
     def _leave(self) -> None:
-        if self._loop is not None:
-            self._loop.stop()
+        self.abandon("it was not closed in time")
 
 
 def quiet_pika() -> None:

@@ -1,0 +1,440 @@
+"""What was seen to go wrong with RabbitMQ, each held against a real server."""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+import pika
+import pytest
+
+from oncemq.adapter import Adapter, Dead, Later, Subscription
+from oncemq.errors import AlreadySettled, BrokerRefused, BrokerUnavailable, DeliveryVoid
+from oncemq.message import headers as names
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.testing.recording_sink import RecordingSink
+from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
+from services import catalog
+from services.container import Container
+from services.rabbitmq import RabbitMQ
+from services.server import Server
+from support.rabbitmq import adapter_on, connect, through
+
+SOON = timedelta(milliseconds=100)
+GRACE = timedelta(seconds=5)
+Open = Callable[..., tuple[Adapter, RecordingSink]]
+
+
+@pytest.fixture
+def open_adapter() -> Iterator[Open]:
+    """Open adapters that are closed when the test ends."""
+    opened: list[Adapter] = []
+
+    def start(url: str, *subscriptions: Subscription, **options: Any) -> tuple[Adapter, RecordingSink]:
+        adapter, sink = adapter_on(url, **options), RecordingSink()
+        opened.append(adapter)
+        adapter.open(subscriptions, sink)
+        return adapter, sink
+
+    yield start
+    for adapter in opened:
+        adapter.close(grace=GRACE)
+
+
+@pytest.fixture(scope="module")
+def module_server() -> Iterator[Server | Container]:
+    """Start one server that the tests of this file may hurt."""
+    servers = catalog.OwnServers(catalog.FOLDER)
+    server = servers.make(RabbitMQ)
+    server.start()
+    yield server
+    servers.remove(server)
+
+
+@pytest.fixture
+def own_server(module_server: Server | Container) -> RabbitMQ:
+    """Return that server, running; rabbitmqctl needs it to be a process of this machine."""
+    assert isinstance(module_server, RabbitMQ), "needs a RabbitMQ that is installed here, not a container"
+    module_server.start()
+    return module_server
+
+
+def subscription_of(fresh: str, *, in_flight: int = 1000, **options: Any) -> Subscription:
+    """Return a subscription with names that nobody else uses."""
+    return Subscription("points", f"{fresh}.paid", f"{fresh}-group", options, in_flight)
+
+
+def put(url: str, queue: str, *bodies: bytes, **properties: Any) -> None:
+    """Put messages straight into a queue, as a foreign producer does."""
+    connection = connect(url)
+    for body in bodies:
+        connection.channel().basic_publish("", queue, body, pika.BasicProperties(**properties))
+    connection.close()
+
+
+def eventually(reached: Callable[[], bool], seconds: float = 30) -> None:
+    """Wait until `reached()`; for states that nobody signals."""
+    deadline = monotonic() + seconds
+    while not reached():
+        assert monotonic() < deadline
+        Event().wait(0.02)
+
+
+def is_subscribed(adapter: Adapter) -> bool:
+    """Return whether all consumers are subscribed."""
+    return all(row.subscribed for row in adapter.health())
+
+
+def test_unroutable_retry_is_not_lost(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """A retry queue that was deleted behind our back is declared again; the confirmation alone would hide the loss."""
+    subscription = subscription_of(fresh)
+    adapter, sink = open_adapter(rabbitmq_url, subscription)
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"first", b"second")
+    first, second = sink.wait_for(2)
+    assert not adapter.retry([Later(first, SOON, {})])
+    sink.wait_for(3)
+    connection = connect(rabbitmq_url)
+    connection.channel().queue_delete(f"{fresh}-group.{fresh}.paid.retry.100")
+    connection.close()
+    assert not adapter.retry([Later(second, SOON, {})])
+    assert sink.wait_for(4)[3].message.body == b"second"
+
+
+def test_dead_letter_without_its_queue_stays_unsettled(
+    rabbitmq_url: str, fresh: str, open_adapter: Open
+) -> None:
+    """When the dead-letter queue is gone, the delivery is not acknowledged away and can be settled otherwise."""
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh))
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x")
+    (delivery,) = sink.wait_for(1)
+    connection = connect(rabbitmq_url)
+    connection.channel().queue_delete(f"{fresh}-group.{fresh}.paid.dead")
+    connection.close()
+    (failed,) = adapter.dead_letter([Dead(delivery, {})])
+    assert isinstance(failed.error, BrokerRefused)
+    assert "does not exist" in str(failed.error)
+    assert not adapter.acknowledge([delivery])
+
+
+def test_a_stale_tag_never_settles_another_message(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """After a reconnect the tags start at 1 again; what was delivered before settles nothing."""
+    parts = urlsplit(rabbitmq_url)
+    with TcpProxy(LOOPBACK, parts.port or 0) as proxy:
+        subscription = subscription_of(fresh)
+        adapter, sink = open_adapter(through(rabbitmq_url, proxy.port), subscription)
+        put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"1", b"2", b"3")
+        old = sink.wait_for(3)
+        proxy.cut()
+        new = sink.wait_for(6)[3:]
+        assert [one.token.tag for one in old] == [one.token.tag for one in new]
+        for failed in (*adapter.acknowledge(old), *adapter.retry([Later(old[0], SOON, {})])):
+            assert isinstance(failed.error, DeliveryVoid)
+        adapter.close(grace=GRACE)
+    _, again = open_adapter(rabbitmq_url, subscription)
+    assert sorted(again.bodies() or [one.message.body for one in again.wait_for(3)]) == [b"1", b"2", b"3"]
+
+
+def test_eight_threads_acknowledge_at_once(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """Any thread may settle at any time: the connection lives, and every message is settled exactly once."""
+    subscription = subscription_of(fresh, in_flight=4000)
+    adapter, sink = open_adapter(rabbitmq_url, subscription)
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", *[b"%d" % number for number in range(2000)])
+    deliveries = sink.wait_for(2000)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda one: adapter.acknowledge([one]), [*deliveries, *deliveries]))
+    failures = [failed for answer in answers for failed in answer]
+    assert len(failures) == 2000
+    assert all(isinstance(failed.error, AlreadySettled) for failed in failures)
+    assert not sink.losses()
+    adapter.close(grace=GRACE)
+    assert adapter_on(rabbitmq_url).depth(subscription) == 0
+
+
+def test_a_settled_retry_cannot_be_settled_again(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """While a retry is being published the delivery is taken; afterwards it is settled."""
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh))
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x")
+    (delivery,) = sink.wait_for(1)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: adapter.retry([Later(delivery, SOON, {})]), range(8)))
+    assert sorted(len(answer) for answer in answers) == [0] + [1] * 7
+    sink.wait_for(2)
+    assert sink.stays_at(2, 0.5)
+
+
+def test_a_message_goes_round_again_and_again(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """The same delay twice is no dead-letter cycle: the history that RabbitMQ would judge by does not travel."""
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh))
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x", headers={"tenant": 7}, expiration="60000")
+    for attempt in range(1, 5):
+        delivery = sink.wait_for(attempt)[-1]
+        assert delivery.message.headers["tenant"] == "7"
+        assert not adapter.retry([Later(delivery, SOON, {names.ATTEMPT: str(attempt + 1)})])
+    properties = sink.wait_for(5)[-1].token.properties
+    assert len(properties.headers["x-death"]) == 1
+    assert properties.headers["x-death"][0]["count"] == 1
+    assert properties.headers["tenant"] == 7
+    assert properties.expiration is None
+
+
+def test_a_short_delay_does_not_wait_for_a_long_one(
+    rabbitmq_url: str, fresh: str, open_adapter: Open
+) -> None:
+    """A message of 100 ms that was put behind one of 3 s comes back first."""
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh))
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"long", b"short")
+    long, short = sink.wait_for(2)
+    started = monotonic()
+    adapter.retry([Later(long, timedelta(seconds=3), {}), Later(short, SOON, {})])
+    assert sink.wait_for(3)[2].message.body == b"short"
+    assert monotonic() - started < 2.5
+
+
+def test_a_copy_header_does_not_multiply_a_retry(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """A message that came with CC is retried to its own group alone."""
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh))
+    connection = connect(rabbitmq_url)
+    connection.channel().queue_declare(f"{fresh}.copies")
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x", headers={"CC": [f"{fresh}.copies"]})
+    adapter.retry([Later(sink.wait_for(1)[0], SOON, {})])
+    sink.wait_for(2)
+    copies = connection.channel().queue_declare(f"{fresh}.copies", passive=True).method.message_count
+    connection.channel().queue_delete(f"{fresh}.copies")
+    connection.close()
+    assert copies == 1
+
+
+def test_a_transient_message_becomes_a_lasting_dead_letter(
+    rabbitmq_url: str, fresh: str, open_adapter: Open
+) -> None:
+    """A dead letter does not expire although its message would have."""
+    subscription = subscription_of(fresh)
+    adapter, sink = open_adapter(rabbitmq_url, subscription)
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x", expiration="300", delivery_mode=1)
+    adapter.dead_letter([Dead(sink.wait_for(1)[0], {})])
+    assert sink.stays_at(1, 0.5)
+    (letter,) = adapter.dead_letters(subscription, 10)
+    assert letter.message.body == b"x"
+
+
+def test_looking_at_dead_letters_often_loses_none(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """Thirty looks at a part neither drop a letter nor change the order, as a quorum queue's delivery limit would."""
+    subscription = subscription_of(fresh)
+    adapter, sink = open_adapter(rabbitmq_url, subscription)
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"1", b"2", b"3", b"4")
+    adapter.dead_letter([Dead(one, {}) for one in sink.wait_for(4)])
+    for _ in range(30):
+        assert [one.message.body for one in adapter.dead_letters(subscription, 2)] == [b"1", b"2"]
+    assert [one.message.body for one in adapter.dead_letters(subscription, 9)] == [b"1", b"2", b"3", b"4"]
+
+
+def test_foreign_dead_letters_have_an_id_too(rabbitmq_url: str, fresh: str) -> None:
+    """What somebody else put into the dead-letter queue can be listed twice alike, and removed."""
+    subscription = subscription_of(fresh)
+    adapter = adapter_on(rabbitmq_url)
+    adapter.prepare([subscription])
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid.dead", b"1", b"2")
+    first = list(adapter.dead_letters(subscription, 9))
+    assert [one.id for one in first] == [one.id for one in adapter.dead_letters(subscription, 9)]
+    assert adapter.purge_dead_letters(subscription, [first[1].id]) == 1
+    assert [one.message.body for one in adapter.dead_letters(subscription, 9)] == [b"1"]
+
+
+def test_a_deleted_queue_is_declared_and_consumed_again(
+    rabbitmq_url: str, fresh: str, open_adapter: Open
+) -> None:
+    """When the broker cancels the consumer because its queue was deleted, health says so until it consumes again."""
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh))
+    connection = connect(rabbitmq_url)
+    connection.channel().queue_delete(f"{fresh}-group.{fresh}.paid")
+    connection.close()
+    sink.wait_for_loss()
+    eventually(lambda: is_subscribed(adapter))
+    put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x")
+    sink.wait_for(1)
+
+
+def test_an_existing_queue_that_vanishes_is_not_made_by_us(
+    rabbitmq_url: str, fresh: str, open_adapter: Open
+) -> None:
+    """Health names the missing queue; when its owner declares it again, it is consumed; others are not disturbed."""
+    connection = connect(rabbitmq_url)
+    connection.channel().queue_declare(f"{fresh}.orders", durable=True)
+    own = Subscription("own", f"{fresh}.other", f"{fresh}-group")
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh, queue=f"{fresh}.orders"), own)
+    connection.channel().queue_delete(f"{fresh}.orders")
+
+    def names_it() -> bool:
+        return any("never declared here" in row.detail for row in adapter.health())
+
+    eventually(names_it)
+    assert [row.subscribed for row in adapter.health()] == [False, True]
+    connection.channel().queue_declare(f"{fresh}.orders", durable=True)
+    eventually(lambda: is_subscribed(adapter))
+    put(rabbitmq_url, f"{fresh}.orders", b"x")
+    assert sink.wait_for(1)[0].message.body == b"x"
+    connection.channel().queue_delete(f"{fresh}.orders")
+    connection.close()
+    assert {one.consumer for one in sink.losses()} == {"points"}
+
+
+def test_a_queue_that_is_declared_differently_is_refused(rabbitmq_url: str, fresh: str) -> None:
+    """The error names queue, argument, what it is and what to do."""
+    adapter_on(rabbitmq_url).prepare([subscription_of(fresh)])
+    with pytest.raises(BrokerRefused) as caught:
+        adapter_on(rabbitmq_url).prepare([subscription_of(fresh, queue_type="classic")])
+    text = str(caught.value)
+    assert f"'{fresh}-group.{fresh}.paid' exists and is declared differently" in text
+    assert "x-queue-type is 'quorum', this app declares 'classic'" in text
+    assert "set queue_type" in text
+
+
+def test_a_missing_existing_queue_is_refused(rabbitmq_url: str, fresh: str) -> None:
+    """`queue:` never declares: the error says what to declare or to write."""
+    with pytest.raises(BrokerRefused, match=r"does not exist.*never declared here"):
+        adapter_on(rabbitmq_url).prepare([subscription_of(fresh, queue=f"{fresh}.orders")])
+
+
+def test_an_existing_queue_of_any_kind_is_consumed(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """A queue with arguments of its owner's is taken as it is; retries and dead letters have names of our own."""
+    connection = connect(rabbitmq_url)
+    queue = f"{fresh}.orders"
+    connection.channel().queue_declare(
+        queue, durable=True, arguments={"x-max-priority": 5, "x-max-length": 100}
+    )
+    subscription = subscription_of(fresh, queue=queue)
+    adapter, sink = open_adapter(rabbitmq_url, subscription)
+    put(rabbitmq_url, queue, b"x", priority=3)
+    assert not adapter.retry([Later(sink.wait_for(1)[0], SOON, {})])
+    again = sink.wait_for(2)[1]
+    assert again.token.properties.priority == 3
+    assert not adapter.dead_letter([Dead(again, {})])
+    waiting = connection.channel().queue_declare(f"oncemq.{fresh}-group.{queue}.dead", passive=True)
+    assert waiting.method.message_count == 1
+    connection.channel().queue_delete(queue)
+    connection.close()
+
+
+def test_an_exchange_of_another_type_is_refused(rabbitmq_url: str, fresh: str) -> None:
+    """A declared `exchange_type` must be what exists; without it the exchange is taken as it is."""
+    connection = connect(rabbitmq_url)
+    connection.channel().exchange_declare(f"{fresh}.shop", "direct", durable=True)
+    try:
+        topical = subscription_of(fresh, exchange=f"{fresh}.shop", exchange_type="topic")
+        with pytest.raises(BrokerRefused, match="type is 'direct', this app declares 'topic'"):
+            adapter_on(rabbitmq_url).prepare([topical])
+        adapter_on(rabbitmq_url).prepare([subscription_of(fresh, exchange=f"{fresh}.shop")])
+    finally:
+        connection.channel().exchange_delete(f"{fresh}.shop")
+        connection.close()
+
+
+def test_publishing_to_a_missing_queue_is_refused_and_harms_nobody(
+    rabbitmq_url: str, fresh: str, open_adapter: Open
+) -> None:
+    """Only the message without a queue is refused; its neighbour on the same channel is confirmed."""
+    subscription = subscription_of(fresh)
+    adapter, _ = open_adapter(rabbitmq_url, subscription)
+    with ThreadPoolExecutor(2) as pool:
+        bad = pool.submit(adapter.publish, "x", {"queue": f"{fresh}.none"}, [OutgoingMessage(b"x")] * 50)
+        good = pool.submit(adapter.publish, subscription.topic, {}, [OutgoingMessage(b"y")] * 50)
+    assert [type(answer).__name__ for answer in bad.result()] == ["Refused"] * 50
+    assert [type(answer).__name__ for answer in good.result()] == ["Confirmed"] * 50
+
+
+def test_a_wrong_virtual_host_is_refused(rabbitmq_url: str, fresh: str) -> None:
+    """The error names the virtual host and what to do."""
+    with pytest.raises(BrokerRefused, match="set_permissions"):
+        adapter_on(f"{rabbitmq_url}{fresh}").prepare([])
+
+
+def test_operators_see_the_apps_name(own_server: RabbitMQ, fresh: str, open_adapter: Open) -> None:
+    """The broker's list of connections shows the app and what each connection is for."""
+    open_adapter(own_server.url, subscription_of(fresh))
+    eventually(lambda: "tests (consuming)" in control(own_server, "list_connections", "client_properties"))
+
+
+@pytest.mark.slow
+def test_a_frozen_connection_is_noticed(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """A half-open connection is noticed after 2 x (heartbeat + 5 s) and consuming goes on elsewhere."""
+    parts = urlsplit(rabbitmq_url)
+    with TcpProxy(LOOPBACK, parts.port or 0) as proxy:
+        subscription = subscription_of(fresh)
+        adapter, sink = open_adapter(through(rabbitmq_url, proxy.port), subscription, heartbeat="1s")
+        proxy.freeze()
+        sink.wait_for_loss(timeout=14)
+        proxy.cut()
+        proxy.thaw()
+        eventually(lambda: is_subscribed(adapter))
+
+
+@pytest.mark.slow
+def test_a_memory_alarm_blocks_no_acknowledgement(
+    own_server: RabbitMQ, fresh: str, open_adapter: Open
+) -> None:
+    """While the broker takes no messages, retries and publishing fail in time, and acknowledging goes on."""
+    subscription = subscription_of(fresh)
+    adapter, sink = open_adapter(own_server.url, subscription, publish_timeout="1s")
+    put(own_server.url, f"{fresh}-group.{fresh}.paid", b"1", b"2", b"3", b"4")
+    one, two, three, four = sink.wait_for(4)
+    control(own_server, "set_vm_memory_high_watermark", "absolute", "1MB")
+    try:
+        (failed,) = adapter.retry([Later(one, SOON, {})])
+        assert isinstance(failed.error, BrokerUnavailable)
+        (failed,) = adapter.dead_letter([Dead(two, {})])
+        assert isinstance(failed.error, BrokerUnavailable)
+        assert "low on memory" in str(failed.error)
+        assert not adapter.acknowledge([three, four])
+        assert is_subscribed(adapter)
+        eventually(lambda: unacknowledged(own_server, fresh) == "2")
+    finally:
+        control(own_server, "set_vm_memory_high_watermark", "0.8")
+
+    eventually(lambda: not adapter.retry([Later(one, SOON, {})]))
+    assert not adapter.dead_letter([Dead(two, {})])
+
+
+@pytest.mark.slow
+def test_consuming_resumes_after_a_restart(own_server: RabbitMQ, fresh: str, open_adapter: Open) -> None:
+    """Health says no while the broker is away, and the consumer really receives afterwards."""
+    subscription = subscription_of(fresh)
+    adapter, sink = open_adapter(own_server.url, subscription)
+    # In order: killed in the moment of its birth, a quorum queue of RabbitMQ 3.10 may never find a leader again.
+    own_server.stop()
+    sink.wait_for_loss()
+    eventually(lambda: not is_subscribed(adapter))
+    own_server.start()
+    eventually(lambda: is_subscribed(adapter), 60)
+    (answer,) = adapter.publish(subscription.topic, {}, [OutgoingMessage(b"after")])
+    assert type(answer).__name__ == "Confirmed"
+    assert sink.wait_for(1)[0].message.body == b"after"
+
+
+def control(server: RabbitMQ, *arguments: str) -> str:
+    """Run rabbitmqctl against a server."""
+    scripts = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmqctl"))
+    program = str(scripts[-1]) if scripts else shutil.which("rabbitmqctl") or "rabbitmqctl"
+    environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **server.environment}
+    done = subprocess.run(
+        [program, "-q", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        **server.account.popen_arguments(),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def unacknowledged(server: RabbitMQ, fresh: str) -> str:
+    """Return how many messages of the test's queue are delivered and not settled."""
+    rows = control(server, "list_queues", "name", "messages_unacknowledged").splitlines()
+    return next(row.split()[1] for row in rows if row.startswith(f"{fresh}-group.{fresh}.paid\t"))
