@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from sqlalchemy import create_engine, text
 
-from oncemq.adapter import Confirmed, DeadLetter
+from oncemq.adapter import Confirmed, DeadLetter, Refused
 from oncemq.config import load
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.run.plan import AppPlan
@@ -146,14 +146,20 @@ class JudgedApp:
             )
             for place, one in enumerate(sends)
         ]
-        plan = self.plan()
-        adapter, target = plan.adapters["main"], plan.consumers[0].subscription
-        adapter.prepare([target])
-        answers = adapter.publish(target.topic, target.options, messages)
-        adapter.close(grace=timedelta(seconds=5))
+        answers = self.send(messages)
         self.confirmed.update(
             one for one, answer in zip(sends, answers, strict=True) if isinstance(answer, Confirmed)
         )
+
+    def send(self, messages: Sequence[OutgoingMessage]) -> Sequence[Confirmed | Refused]:
+        """Publish these as they are."""
+        plan = self.plan()
+        adapter, target = plan.adapters["main"], plan.consumers[0].subscription
+        adapter.prepare([target])
+        try:
+            return adapter.publish(target.topic, target.options, messages)
+        finally:
+            adapter.close(grace=timedelta(seconds=5))
 
     def tried(self) -> list[tuple[int, str]]:
         """Return (process, id) for every time the handler began, in order."""
