@@ -22,7 +22,10 @@ class Supervised:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
-        environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "support.supervised", str(folder), *arguments],
             cwd=TESTS,
