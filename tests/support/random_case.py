@@ -84,6 +84,7 @@ class Case:
         self.connections_lost = draw.choice([0, 0, 2])
         self.handler = FaultyHandler(with_ride="rides" in self.chain)
         self.calls: list[tuple[str, int]] = []
+        self.losing = False
         self.copies = self._copies()
 
     def __repr__(self) -> str:
@@ -128,6 +129,7 @@ class Case:
                 engine = make_engine(self.engine.url.render_as_string(hide_password=False))
                 self._lose_commits(engine)
                 stack.enter_context(running(make_app(front, engine, self._consumer(engine))))
+            self.losing = True
             losses = set(self.draw.sample(range(len(self.copies)), self.connections_lost))
             for number, copy in enumerate(self.copies):
                 body = json.dumps(copy.order).encode()
@@ -135,6 +137,7 @@ class Case:
                 if number in losses:
                     self.draw.choice(self.broker.fronts).lose()
             open_ = self.broker.wait_for({copy.tag for copy in self.copies}, timedelta(seconds=30))
+            self.losing = False
         if open_:
             self.broker.wrong.append(f"never ended: {sorted(open_)}")
 
@@ -180,7 +183,7 @@ class Case:
         share, draw = self.lost_commits, random.Random(self.draw.random())
 
         def lose(connection: Any) -> None:
-            if draw.random() < share:
+            if self.losing and draw.random() < share:
                 if draw.random() < 0.5:
                     connection.connection.driver_connection.commit()
                 raise OperationalError("COMMIT", {}, Exception("lost"), connection_invalidated=True)
