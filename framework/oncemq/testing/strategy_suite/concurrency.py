@@ -2,12 +2,10 @@
 
 import multiprocessing
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from oncemq.testing.strategy_suite import effects
@@ -17,17 +15,20 @@ from oncemq.verdict import Outcome
 
 DEADLINE = 30.0
 """Seconds after which a test gives up waiting for a signal."""
+UNSEEN = 0.2
+"""Seconds for which something must not happen."""
 
 
 class Concurrency(SuitePart):
     """A rival's transaction is waited for, then believed."""
 
+    @pytest.mark.parametrize("number", [1, 2], ids=["new-entity", "known-entity"])
     @pytest.mark.parametrize("first_fails", [False, True], ids=["first-commits", "first-fails"])
     def test_a_copy_waits_for_the_first_one(
-        self, make_bench: MakeBench, scope: str, *, first_fails: bool
+        self, make_bench: MakeBench, scope: str, number: int, *, first_fails: bool
     ) -> None:
         """While the first copy's transaction is open the second waits; it runs if and only if the first failed."""
-        inside, finish, knocked = threading.Event(), threading.Event(), threading.Event()
+        inside, finish, ran = threading.Event(), threading.Event(), threading.Event()
 
         def slow(body: Any, session: Session) -> None:
             effects.add(session, scope, body)
@@ -36,18 +37,25 @@ class Concurrency(SuitePart):
             if first_fails:
                 raise RuntimeError("not today")
 
-        first, second = make_bench(handler=slow), make_bench()
+        def quick(body: Any, session: Session) -> None:
+            ran.set()
+            effects.add(session, scope, body)
+
+        first, second = make_bench(), make_bench(handler=quick)
+        before = [("a", known) for known in range(1, number)]
+        for entity, known in before:
+            assert first.deliver(message(entity, known)) == [Outcome.PROCEED]
+        first.handler = slow
         with ThreadPoolExecutor(2) as threads:
-            holder = threads.submit(first.deliver, message("a", 1))
+            holder = threads.submit(first.deliver, message("a", number))
             assert inside.wait(DEADLINE)
-            _on_statement(second, knocked)
-            waiter: Future[list[Outcome]] = threads.submit(second.deliver, message("a", 1))
-            assert knocked.wait(DEADLINE)
+            waiter: Future[list[Outcome]] = threads.submit(second.deliver, message("a", number))
+            assert not ran.wait(UNSEEN)
             assert not waiter.done()
             finish.set()
             assert holder.result(DEADLINE) == [Outcome.RETRY if first_fails else Outcome.PROCEED]
             assert waiter.result(DEADLINE) == [Outcome.PROCEED if first_fails else Outcome.DUPLICATE]
-        assert first.effects() == [("a", 1)]
+        assert first.effects() == [*before, ("a", number)]
 
     def test_units_that_cross_do_not_lose_or_double(self, make_bench: MakeBench) -> None:
         """Two workers run the same messages in opposite order, again and again: one effect each."""
@@ -86,9 +94,3 @@ def deliver_everything(url: str, chain: ChainSpec, scope: str, count: int) -> No
 def _in_parts(bench: Bench, messages: list[Any]) -> None:
     for start in range(0, len(messages), 10):
         bench.deliver_all(*messages[start : start + 10])
-
-
-def _on_statement(bench: Bench, signal: threading.Event) -> None:
-    """Set `signal` when the bench sends its next statement."""
-    listener: Callable[..., None] = lambda *_: signal.set()  # noqa: E731 - the event's signature does not matter
-    event.listen(bench.engine, "before_cursor_execute", listener)
