@@ -185,7 +185,7 @@ class Crew:
             self._lane_changed,
             self.consumer.gate.sleep,
         )
-        return UnitRunner(self.chain, rescue, shop.observers.failed).execute
+        return UnitRunner(self.chain, rescue, shop.observers.failed, shop.point).execute
 
     def _direct(self, slot: Slot, recorder: AnyRecorder) -> Execute:
         plan, shop = self.consumer.plan, self._shop

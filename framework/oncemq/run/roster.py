@@ -17,7 +17,8 @@ class Roster:
 
     A process that dies leaves a flight recorder; a machine that dies does not. So when a worker of another
     machine, or of this one before a reboot, has gone silent without a goodbye, everything published before
-    our start is run alone.
+    our start is run alone. The silent row stays until we have run for a while, so that every process that
+    is started together with us sees it.
     """
 
     def __init__(self, plan: AppPlan) -> None:
@@ -25,6 +26,8 @@ class Roster:
         self._name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._on = False
         self._seen: datetime | None = None
+        self._since: datetime | None = None
+        self._silent: list[str] = []
 
     def distrust_before(self) -> datetime | None:
         """Return our start if a worker vanished without a flight recorder to read; None otherwise."""
@@ -33,7 +36,7 @@ class Roster:
             return None
         with engine.begin() as connection:
             silent = workers.unclean(connection, self._plan.name, silent_since=now - _SILENT_AFTER)
-            workers.stopped(connection, self._plan.name, [worker.worker for worker in silent])
+        self._silent = [worker.worker for worker in silent]
         vanished = [
             worker for worker in silent if worker.host != socket.gethostname() or _before_boot(worker)
         ]
@@ -48,7 +51,7 @@ class Roster:
                     connection, self._plan.name, self._name, socket.gethostname(), os.getpid(), now
                 )
             self._on = True
-            self._seen = now
+            self._seen = self._since = now
 
     def still_here(self) -> None:
         """Say so again, if the last time is long enough ago."""
@@ -58,13 +61,16 @@ class Roster:
         self._seen = now
         with engine.begin() as connection:
             workers.seen(connection, self._plan.name, self._name, now)
+            if self._silent and self._since is not None and now - self._since >= _SILENT_AFTER:
+                workers.stopped(connection, self._plan.name, self._silent)
+                self._silent = []
 
     def sign_off(self) -> None:
         """Say goodbye."""
         if self._on and self._plan.engine is not None:
             self._on = False
             with self._plan.engine.begin() as connection:
-                workers.stopped(connection, self._plan.name, [self._name])
+                workers.stopped(connection, self._plan.name, [self._name, *self._silent])
 
 
 def _before_boot(worker: workers.Worker) -> bool:

@@ -6,6 +6,7 @@ from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.run.chain import Chain
 from oncemq.run.judge import describe, is_infrastructure
+from oncemq.run.points import nothing
 from oncemq.run.rescue import Rescue, UnitResult
 from oncemq.unit import Unit
 from oncemq.verdict import RETURNED
@@ -20,12 +21,16 @@ class UnitRunner:
         chain: the strategies' hooks.
         rescue: runs what `reserve` left to run.
         failed: told of errors in `release`, which change nothing.
+        point: told how far a unit has come.
     """
 
-    def __init__(self, chain: Chain, rescue: Rescue, failed: Failed) -> None:
+    def __init__(
+        self, chain: Chain, rescue: Rescue, failed: Failed, point: Callable[[str], None] = nothing
+    ) -> None:
         self._chain = chain
         self._rescue = rescue
         self._failed = failed
+        self._point = point
 
     def execute(self, unit: Unit) -> UnitResult:
         """Return a verdict for every delivery of `unit`; never raises an Exception."""
@@ -33,6 +38,7 @@ class UnitRunner:
             trouble = reserve(self._chain, unit)
             if trouble is not None:
                 return UnitResult(dict.fromkeys(unit.deliveries, RETURNED), trouble=trouble)
+            self._point("reserved")
             result = UnitResult()
             todo = open_deliveries(unit, result)
             ran = self._rescue.execute(unit, todo)

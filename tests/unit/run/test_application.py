@@ -24,6 +24,7 @@ from oncemq.observe.state import Phase
 from oncemq.run.application import Application
 from oncemq.run.crashes import SuspectBook
 from oncemq.run.plan import AppPlan
+from oncemq.run.points import POINTS
 from oncemq.run.recorder import Crash
 from oncemq.testing.scripted import ScriptedAdapter
 from support.engine import make_app, make_consumer, running
@@ -218,6 +219,20 @@ def test_an_app_can_run_again(adapter: ScriptedAdapter, engine: Engine, tmp_path
             broker.deliver(order(number))
             broker.wait_until(lambda a: len(a.acknowledged) == 1)
     assert points(engine) == [0, 1]
+
+
+def test_every_named_point_is_passed(adapter: ScriptedAdapter, engine: Engine) -> None:
+    """Whoever wants to kill the process at a point of a message's way finds that point on it."""
+    passed: list[str] = []
+    with running(make_app(adapter, engine, make_consumer(give)), point=passed.append):
+        adapter.deliver(order(1))
+        adapter.wait_until(lambda a: len(a.acknowledged) == 1)
+        adapter.deliver(order(2, fault="raise"))
+        adapter.wait_until(lambda a: len(a.retried) == 1)
+        adapter.deliver(b"{")
+        adapter.wait_until(lambda a: len(a.dead) == 1)
+    assert set(passed) == set(POINTS)
+    assert [name for name in passed if name in POINTS[:9]][:9] == list(POINTS[:9])
 
 
 # Starting
@@ -555,6 +570,25 @@ def test_what_a_lost_machine_may_have_died_of_runs_alone(
         new = adapter.deliver(order(2), published_at=datetime.now(UTC) + timedelta(minutes=1))
         adapter.wait_until(lambda a: len(a.acknowledged) == 2)
     assert (old.suspect, new.suspect) == (distrusted, False)
+
+
+def test_every_process_that_starts_sees_what_a_lost_machine_left(engine: Engine) -> None:
+    """Two processes of one app are started one after the other: both distrust, and after a clean end nobody does."""
+    make_app(ScriptedAdapter(), engine)
+    vanished(engine, "gone-machine", ago=timedelta(minutes=5))
+    first, second, third = ScriptedAdapter(), ScriptedAdapter(), ScriptedAdapter()
+    then = datetime.now(UTC) - timedelta(minutes=1)
+    with (
+        running(make_app(first, engine, make_consumer(give))),
+        running(make_app(second, engine, make_consumer(give))),
+    ):
+        assert first.deliver(order(1), published_at=then).suspect
+        assert second.deliver(order(2), published_at=then).suspect
+        first.wait_until(lambda a: len(a.acknowledged) == 1)
+        second.wait_until(lambda a: len(a.acknowledged) == 1)
+    with running(make_app(third, engine, make_consumer(give))):
+        assert not third.deliver(order(3), published_at=then).suspect
+        third.wait_until(lambda a: len(a.acknowledged) == 1)
 
 
 def test_leases_are_extended_while_a_message_runs(adapter: ScriptedAdapter, engine: Engine) -> None:
