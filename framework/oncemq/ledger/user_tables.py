@@ -17,7 +17,7 @@ Convert = Callable[[Any], Any]
 """From a message's value to the column's Python value; raises ValueError, with words, when it cannot be one."""
 
 
-class UnfitTable(ValueError):  # noqa: N818 - it names what is wrong, in words for people
+class UnfitTable(ValueError):
     """A table or column cannot serve as configured; the text says why."""
 
 
