@@ -24,7 +24,16 @@ from oncemq_strategies.unique_key import UniqueKey
 from support.effects import Effect, Shared, empty
 from support.engine import make_app, make_consumer, running
 from support.random_broker import TAG, RandomBroker
-from support.random_faults import AFTER, BEFORE, HARMLESS, INFRASTRUCTURE, STYLES, FaultyHandler, Ride
+from support.random_faults import (
+    AFTER,
+    BEFORE,
+    EXPIRE_ALL,
+    HARMLESS,
+    INFRASTRUCTURE,
+    STYLES,
+    FaultyHandler,
+    Ride,
+)
 from support.units import build
 
 STATES = [f"s{number}" for number in range(1, 9)]
@@ -39,7 +48,7 @@ CHAINS = (
     ("rides", "unique_key"),
 )
 CHARGING = (*BEFORE, *AFTER)
-FAULTS = (*CHARGING, *HARMLESS, INFRASTRUCTURE)
+FAULTS = (*CHARGING, *HARMLESS, EXPIRE_ALL, INFRASTRUCTURE)
 
 
 @dataclass(frozen=True)

@@ -127,10 +127,12 @@ HARMLESS: dict[str, Fault] = {
     "commit": lambda order, session: session.commit(),
     "own savepoint": _own_savepoint,
     "own savepoint, flush": _own_savepoint_flush,
-    "expire_all": lambda order, session: session.expire_all(),
     "nested block": lambda order, session: session.begin_nested().commit(),
 }
 """Done after the effect; they cost nothing."""
+
+EXPIRE_ALL = "expire_all"
+"""Done before the effect, when only neighbours' changes can be discarded by it; costs nothing."""
 
 INFRASTRUCTURE = "infrastructure"
 """Done before the effect, for the first times that a message runs; nobody's fault."""
@@ -157,6 +159,8 @@ class FaultyHandler:
             self._troubled[order["tag"]] += 1
             if self._troubled[order["tag"]] <= 2:
                 raise InfrastructureError("the database is busy")
+        if fault == EXPIRE_ALL:
+            session.expire_all()
         if fault in BEFORE:
             BEFORE[fault](order, session)
         self._ride(order, session)
