@@ -223,15 +223,12 @@ class Crew:
             shop.clock,
             shop.observers,
             self._note_dead,
-            self._must_leave,
+            # Not before the grace is over: what was committed and is not acknowledged would be delivered again.
+            shop.leaving.is_set,
             # Not the gate's sleep, which a drain ends: a broker that is away must not be asked without pause.
             shop.leaving.wait,
             shop.point,
         )
-
-    def _must_leave(self) -> bool:
-        """Whether to give up on a broker that cannot be reached: what is not settled comes again."""
-        return self._shop.leaving.is_set() or self.consumer.gate.stopped
 
     def _note_dead(self, delivery: Delivery, code: str, reason: str) -> None:
         self.consumer.ended(delivery)

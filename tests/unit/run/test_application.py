@@ -181,6 +181,18 @@ def test_a_drain_does_not_storm_a_broker_that_is_away(adapter: ScriptedAdapter, 
     assert len(run.heard.of("settle_failed")) < 60
 
 
+def test_a_drain_settles_when_the_broker_comes_back_in_time(adapter: ScriptedAdapter, engine: Engine) -> None:
+    """What was committed is acknowledged within the grace, though the broker is away when the app is stopped."""
+    adapter.fail_next("acknowledge", times=4)
+    run = Run(make_app(adapter, engine, make_consumer(give))).start()
+    run.heard.wait_for("consumer_started")
+    adapter.deliver(order(1))
+    run.heard.wait_for("settle_failed")
+    run.app.stop()
+    assert run.end() == 0
+    assert len(adapter.acknowledged) == 1
+
+
 @pytest.mark.parametrize("call", ["pause", "give_back", "close"])
 def test_a_broker_that_fails_while_draining_keeps_nothing_open(
     call: str, adapter: ScriptedAdapter, engine: Engine, tmp_path: Path

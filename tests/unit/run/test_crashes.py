@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -52,6 +53,15 @@ def test_a_fresh_recorder_accuses_nobody(path: Path) -> None:
 def test_a_unit_that_has_not_begun_accuses_nobody(path: Path) -> None:
     """Identities are written before anything runs."""
     Recorder(path).begin([envelope("a")])
+    assert read_crash(path, SCOPE) is None
+
+
+def test_a_new_unit_clears_the_last_one(path: Path) -> None:
+    """A worker that never said that it was idle does not accuse the first message of its next unit."""
+    recorder = Recorder(path)
+    recorder.begin([envelope("a")])
+    recorder.index[0] = 1
+    recorder.begin([envelope("b")])
     assert read_crash(path, SCOPE) is None
 
 
@@ -128,6 +138,7 @@ def test_closing_removes_the_file(path: Path) -> None:
 
 WRITER = """
 import sys
+import threading
 from pathlib import Path
 from oncemq.message.envelope import Envelope
 from oncemq.run.crashes import open_recorder
@@ -334,16 +345,21 @@ def test_a_broken_book_is_an_empty_one(tmp_path: Path, book: SuspectBook) -> Non
     assert book.load(SCOPE) == {}
 
 
-def test_processes_share_the_book(tmp_path: Path) -> None:
-    """Twenty crashes that four processes note at once are twenty crashes."""
-    program = (
-        "import sys; from pathlib import Path; from oncemq.run.crashes import SuspectBook;"
-        "from oncemq.run.recorder import Crash;"
-        "book = SuspectBook(None, Path(sys.argv[1]));"
-        "[book.note(Crash('shop.points', (('k', 'a'),), known=True)) for _ in range(25)]"
-    )
-    writers = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) for _ in range(4)]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0, 0]
+def test_the_book_is_written_by_one_at_a_time(tmp_path: Path) -> None:
+    """A hundred crashes that four writers note at once are a hundred crashes."""
+    ready = threading.Barrier(4)
+
+    def write() -> None:
+        book = SuspectBook(None, tmp_path)
+        ready.wait()
+        for _ in range(25):
+            book.note(Crash(SCOPE, (("k", "a"),), known=True))
+
+    writers = [threading.Thread(target=write) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
     assert SuspectBook(None, tmp_path).load(SCOPE) == {"a": 100}
 
 
