@@ -55,7 +55,7 @@ class Gate:
             if left <= 0:
                 return
             with self._changed:
-                self._changed.wait(left)
+                self._changed.wait_for(lambda: self._stopped, left)
 
     def sleep(self, seconds: float) -> None:
         """Wait so long, or until stopped."""

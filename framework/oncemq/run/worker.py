@@ -1,7 +1,7 @@
 """One thread of a consumer: takes what is ready, runs it as units, settles, and gives up its keys."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 
@@ -153,12 +153,25 @@ class Worker:
     def _learn(self, pairs: list[tuple[Delivery, Verdict]], result: UnitResult, seconds: float) -> None:
         counts = Counter(verdict.outcome for _, verdict in pairs)
         size = len(pairs)
-        if not pairs[0][0].suspect:
-            self._batch.learn(taken=size, done=size - counts[Outcome.RETURNED], seconds=seconds)
+        if not pairs[0][0].suspect and result.trouble is None:
+            self._batch.learn(taken=size, done=size - cut_short(pairs), seconds=seconds)
             self._failures.learn(items=size, failures=sum(result.steps[step] for step in _ROLLED_BACK))
         self._consumer.observers.unit_done(
             self._consumer.plan.name, counts, size=size, seconds=seconds, rescue=result.steps or None
         )
+
+
+def cut_short(pairs: Sequence[tuple[Delivery, Verdict]]) -> int:
+    """Return how many were not started for lack of time; those that wait behind their key's failure do not count."""
+    held: set[str] = set()
+    cut = 0
+    for delivery, verdict in pairs:
+        if verdict.outcome is not Outcome.RETURNED:
+            if verdict.holds_key:
+                held.add(delivery.key)
+        elif delivery.key not in held:
+            cut += 1
+    return cut
 
 
 def segments(taken: list[Delivery]) -> Iterator[list[Delivery]]:
