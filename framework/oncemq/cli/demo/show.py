@@ -10,12 +10,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
+from sqlalchemy import Engine
+
 from oncemq.adapter import Refused, Subscription
 from oncemq.cli.demo.events import Event, as_networks_do, read_events
 from oncemq.cli.demo.stage import Stage, example_folder
 from oncemq.cli.demo.tally import Tally, progress, tally
 from oncemq.config.load import load
 from oncemq.errors import OnceMQError
+from oncemq.ledger import schema
+from oncemq.ledger.probe import prove
+from oncemq.run.application import tables_of
 from oncemq.run.plan import AppPlan
 
 _TWICE = 0.1
@@ -56,11 +61,13 @@ class Result:
         tally: what really happened.
         killed: the process id of the worker that was killed; None if it was too quick to be caught.
         seconds: from the first effect to the last.
+        log: the last lines that the app printed, if the promise was broken.
     """
 
     tally: Tally
     killed: int | None
     seconds: float
+    log: str
 
 
 def play(settings: Settings, tell: Tell) -> Result:
@@ -70,23 +77,30 @@ def play(settings: Settings, tell: Tell) -> Result:
         OnceMQError: a broker or database cannot be used, or the app does not end.
     """
     prefix = f"{uuid4().hex[:8]}-"
-    file = settings.orders or example_folder() / "orders.csv"
-    events = read_events(file, prefix, settings.rounds)
+    events = read_events(settings.orders or example_folder() / "orders.csv", prefix, settings.rounds)
     sent = as_networks_do(events, random.Random(7), twice=_TWICE, window=_WINDOW)  # noqa: S311 - a repeatable shuffle
     with TemporaryDirectory(prefix="oncemq-demo-") as folder, _stage(Path(folder), settings) as stage:
-        stage.create_tables()
         plan = load([stage.app], environment=_variables(Path(folder), settings)).plan
+        engine = _furnish(stage, plan)
         _publish(plan, sent, tell)
         stage.start(settings.processes)
-        killed, seconds = _watch(stage, plan, prefix, len(sent), tell)
+        killed, seconds = _watch(stage, engine, prefix, len(sent), tell)
         code = stage.finish()
         if code:
-            raise OnceMQError(f"the app ended with exit code {code}:\n{stage.log.read_text()[-2000:]}")
-        if plan.engine is None:
-            raise OnceMQError("the example app has lost its database")
-        result = tally(plan.engine, prefix, len(sent), {event.identity for event in events})
-        plan.engine.dispose()
-        return Result(result, killed, seconds)
+            raise OnceMQError(f"the app ended with exit code {code}; the last it said:\n{stage.log_end()}")
+        counts = tally(engine, prefix, len(sent), {event.identity for event in events})
+        engine.dispose()
+        return Result(counts, killed, seconds, "" if counts.holds else stage.log_end())
+
+
+def _furnish(stage: Stage, plan: AppPlan) -> Engine:
+    """Create the tables; returns the database."""
+    if plan.engine is None:
+        raise OnceMQError("the example app has lost its database: install oncemq again")
+    prove(plan.engine)
+    schema.create(plan.engine, tables_of(plan))
+    stage.create_tables(plan.engine.url.render_as_string(hide_password=False))
+    return plan.engine
 
 
 @contextmanager
@@ -126,11 +140,9 @@ def _insist(answers: Sequence[object], target: Subscription) -> None:
         )
 
 
-def _watch(stage: Stage, plan: AppPlan, prefix: str, total: int, tell: Tell) -> tuple[int | None, float]:
+def _watch(stage: Stage, engine: Engine, prefix: str, total: int, tell: Tell) -> tuple[int | None, float]:
     """Kill one worker midway and wait until every message has come to an end, or the app has."""
-    engine, killed = plan.engine, None
-    if engine is None:
-        return None, 0.0
+    killed: int | None = None
     began = last_change = time.monotonic()
     first: float | None = None
     seen = 0
@@ -142,7 +154,10 @@ def _watch(stage: Stage, plan: AppPlan, prefix: str, total: int, tell: Tell) -> 
             tell("consuming", min(seen, total), total)
         if killed is None and seen >= _KILL_AT * total:
             killed = stage.kill_a_worker()
-            tell(f"killed worker process {killed} with SIGKILL", seen, total)
+            if killed is not None:
+                tell(f"killed worker process {killed} with SIGKILL", seen, total)
         if now - last_change > _STUCK_AFTER:
-            raise OnceMQError(f"nothing has moved for {_STUCK_AFTER:.0f} s:\n{stage.log.read_text()[-2000:]}")
+            raise OnceMQError(
+                f"nothing has moved for {_STUCK_AFTER:.0f} s; the last the app said:\n{stage.log_end()}"
+            )
     return killed, last_change - (first or began)

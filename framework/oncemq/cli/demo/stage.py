@@ -45,14 +45,30 @@ class Stage:
         """The app's YAML."""
         return self.folder / "app.yaml"
 
-    def create_tables(self) -> None:
-        """Create the ledger's tables and the app's own.
+    def create_tables(self, database: str) -> None:
+        """Create the app's own table, and let the app use this URL from now on.
+
+        Args:
+            database: with its driver, as SQLAlchemy itself understands it.
 
         Raises:
-            OnceMQError: it failed; carries what the command said.
+            OnceMQError: it failed; carries what the app said.
         """
-        self._call(sys.executable, "-m", "oncemq", "tables", "create")
-        self._call(sys.executable, "handlers.py")
+        self._environment["DATABASE"] = database
+        done = subprocess.run(
+            [sys.executable, "handlers.py"],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise OnceMQError(f"the demo's own table cannot be created: {_last_line(done.stderr)}")
+
+    def log_end(self) -> str:
+        """Return the last lines that the app has printed."""
+        return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
 
     def start(self, processes: int) -> None:
         """Start the app; it ends by itself when nothing comes any more."""
@@ -101,9 +117,7 @@ class Stage:
                 self._process.kill()
                 self._process.wait()
 
-    def _call(self, *command: str) -> None:
-        done = subprocess.run(  # noqa: S603 - our own command
-            command, cwd=self.folder, env=self._environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise OnceMQError((done.stderr or done.stdout).strip() or f"{command[-1]} failed")
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else "no reason was given"
