@@ -208,6 +208,7 @@ class Application:
         finished, returned = self._wind_down(started)
         self._clean = self._clean and finished
         self._observer.drained(seconds=clock.monotonic() - started, returned=returned)
+        self._point("shutdown")
         self._close(timedelta(seconds=self._left(started)))
         self._observer.stopped(clean=self._clean)
 

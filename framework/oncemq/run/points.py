@@ -1,4 +1,7 @@
-"""The named points of a message's way, at which tests kill the process; in production nothing listens."""
+"""The named points of a message's way, at which tests kill the process; in production nothing listens.
+
+What lies between them inside a strategy, a driver or an adapter is reached by wrapping that object in the test.
+"""
 
 POINTS = (
     "received",
@@ -13,6 +16,7 @@ POINTS = (
     "retry-published",
     "dead-letter-published",
     "draining",
+    "shutdown",
 )
 
 

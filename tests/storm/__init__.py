@@ -1,0 +1,1 @@
+"""Attacks on the running framework, and the oracle that says afterwards what became of every message."""

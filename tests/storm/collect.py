@@ -1,0 +1,182 @@
+"""Gathers the evidence through connections of the oracle's own: plain drivers, none of the framework's code."""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pika
+from sqlalchemy import Connection, create_engine, text
+
+from storm.evidence import Effect, Letter, Note, Sent
+from storm.files import SENDS, lines
+
+REASON, ATTEMPT = "oncemq-reason", "oncemq-attempt"
+LADDER = tuple(
+    decade * tenths // 10
+    for decade in (100, 1000, 10_000)
+    for tenths in (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
+)
+"""Milliseconds of the group's retry queues on RabbitMQ."""
+
+_SESSIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+_LOCKS = """SELECT count(*) FROM pg_locks WHERE pid <> pg_backend_pid()
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+_THREADS = """SELECT count(*) FROM information_schema.processlist
+    WHERE db = database() AND id <> connection_id()"""
+_OPEN = """SELECT count(*) FROM information_schema.innodb_trx t
+    JOIN information_schema.processlist p ON p.id = t.trx_mysql_thread_id
+    WHERE p.db = database() AND p.id <> connection_id()"""
+_LEFT_IN_DATABASE = {
+    "postgresql": {"sessions": _SESSIONS, "locks": _LOCKS},
+    "mysql": {"sessions": _THREADS, "open transactions": _OPEN},
+    "sqlite": {},
+}
+_GONE_WITHIN = 15.0
+
+
+def sent(folder: Path, messages: Path) -> dict[str, Sent]:
+    """Return what was sent, from the list of messages and the publishers' log."""
+    attempted: Counter[int] = Counter()
+    confirmed: Counter[int] = Counter()
+    for word, *numbers in lines(folder / SENDS):
+        if word in "ac":
+            (attempted if word == "a" else confirmed).update(map(int, numbers))
+    found: dict[str, Sent] = {}
+    with messages.open() as file:
+        for number, line in enumerate(file):
+            if not attempted[number]:
+                continue
+            body = json.loads(line)
+            before = found.get(body["id"])
+            found[body["id"]] = Sent(
+                body["key"],
+                body.get("kind", "plain"),
+                body.get("step", 0),
+                attempted[number] + (before.attempted if before else 0),
+                confirmed[number] + (before.confirmed if before else 0),
+            )
+    return found
+
+
+def from_database(url: str) -> tuple[list[Effect], list[Note], list[str]]:
+    """Return effects, history, and what is left in the database."""
+    engine = create_engine(url)
+    try:
+        with engine.connect() as connection:
+            columns = "number, identity, key, attempt, process"
+            if engine.dialect.name == "mysql":
+                columns = columns.replace("key", "`key`")
+            effects = [
+                Effect(*row)
+                for row in connection.execute(text(f"SELECT {columns} FROM storm_effects ORDER BY number"))
+            ]
+            notes = [
+                Note(_text(row[0]), row[1], _text(row[2]))
+                for row in connection.execute(
+                    text("SELECT identity, outcome, reason FROM oncemq_history ORDER BY id")
+                )
+            ]
+        with engine.connect() as connection:
+            return effects, notes, list(_left(connection, engine.dialect.name))
+    finally:
+        engine.dispose()
+
+
+def _left(connection: Connection, dialect: str) -> Iterator[str]:
+    if dialect == "sqlite":
+        # A writer that died with the file's lock would hold this up.
+        connection.exec_driver_sql("PRAGMA busy_timeout = 1000")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        connection.rollback()
+    for what, query in _LEFT_IN_DATABASE[dialect].items():
+        count, pause = 1, Event()
+        for _ in range(int(_GONE_WITHIN / 0.1)):
+            # A server needs a moment to see that a process is dead.
+            count = connection.execute(text(query)).scalar_one()
+            connection.rollback()
+            if not count:
+                break
+            pause.wait(0.1)
+        else:
+            yield f"{count} {what} in the database"
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def from_broker(url: str, group: str, topic: str) -> tuple[list[Letter], list[str]]:
+    """Return the dead letters, and what the broker still has for the group; nobody may be consuming."""
+    if url.startswith("embedded"):
+        return _from_embedded(Path(url.removeprefix("embedded://")))
+    return _from_rabbitmq(url, f"{group}.{topic}")
+
+
+def _from_embedded(path: Path) -> tuple[list[Letter], list[str]]:
+    connection = sqlite3.connect(path)
+    try:
+        letters = [
+            _letter(body, json.loads(properties)[0])
+            for body, properties in connection.execute(
+                "SELECT body, properties FROM oncemq_broker_dead ORDER BY id"
+            )
+        ]
+        left = connection.execute(
+            "SELECT state, count(*) FROM oncemq_broker_deliveries GROUP BY state"
+        ).fetchall()
+    finally:
+        connection.close()
+    return letters, [f"{count} deliveries in state {state}" for state, count in left]
+
+
+def _from_rabbitmq(url: str, queue: str) -> tuple[list[Letter], list[str]]:
+    letters = []
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        channel = connection.channel()
+        while True:
+            method, properties, body = channel.basic_get(f"{queue}.dead")
+            if method is None:
+                break
+            letters.append(_letter(body, properties.headers or {}))
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        left = [
+            f"{count} messages in queue {name}"
+            for name in (queue, *(f"{queue}.retry.{milliseconds}" for milliseconds in LADDER))
+            if (count := _waiting(connection, name))
+        ]
+    return letters, left
+
+
+def _waiting(connection: Any, queue: str) -> int:
+    channel = connection.channel()
+    try:
+        return int(channel.queue_declare(queue, passive=True).method.message_count)
+    except pika.exceptions.ChannelClosedByBroker:
+        return 0
+
+
+def _letter(body: bytes, headers: dict[str, Any]) -> Letter:
+    identity = json.loads(body)["id"]
+    return Letter(identity, str(headers.get(REASON, "")), int(headers.get(ATTEMPT, 0)))
+
+
+def left_in_folder(folder: Path) -> list[str]:
+    """Return what processes should have taken with them."""
+    state = folder / ".oncemq"
+    return [f"the file {path.name}" for suffix in ("recorder", "alive") for path in state.glob(f"*.{suffix}")]
+
+
+def suspects(url: str) -> int:
+    """Return how many messages are still under suspicion."""
+    engine = create_engine(url)
+    try:
+        with engine.connect() as connection:
+            return int(connection.execute(text("SELECT count(*) FROM oncemq_suspects")).scalar_one())
+    finally:
+        engine.dispose()

@@ -1,0 +1,84 @@
+"""The oracle as a process of its own: reads what it is asked on standard input, prints what it has found as JSON."""
+
+import json
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from storm import collect
+from storm.child import MESSAGES
+from storm.evidence import Evidence, Fate, Fault, Promise
+from storm.files import ARRIVALS, TRIED, seen
+from storm.judge import judge
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the oracle is asked; travels as JSON.
+
+    Args:
+        folder: the stage's.
+        broker: its URL, as the app has it.
+        database: its URL, as the app has it.
+        group: the consumer's.
+        topic: the consumer's.
+        promise: the fields of a `Promise`; fates as lists.
+        faults: the fields of `Fault`s.
+    """
+
+    folder: str
+    broker: str
+    database: str
+    group: str
+    topic: str
+    promise: dict[str, Any] = field(default_factory=dict)
+    faults: list[dict[str, Any]] = field(default_factory=list)
+
+
+def answer(question: Question) -> dict[str, Any]:
+    """Gather the evidence, judge it, and count."""
+    folder = Path(question.folder)
+    effects, notes, left = collect.from_database(question.database)
+    letters, waiting = collect.from_broker(question.broker, question.group, question.topic)
+    fates = question.promise.get("fates", {})
+    promise = Promise(
+        **{
+            **question.promise,
+            "fates": {kind: frozenset(Fate(fate) for fate in allowed) for kind, allowed in fates.items()},
+        }
+    )
+    evidence = Evidence(
+        sent=collect.sent(folder, folder / MESSAGES),
+        effects=effects,
+        letters=letters,
+        notes=notes,
+        arrivals=seen(folder / ARRIVALS),
+        tried=seen(folder / TRIED),
+        remains=[*left, *waiting, *collect.left_in_folder(folder)],
+        faults=[Fault(**fault) for fault in question.faults],
+    )
+    violations = judge(evidence, promise)
+    return {
+        "violations": [asdict(violation) for violation in violations],
+        "counts": {
+            "messages": len(evidence.sent),
+            "attempted": sum(sent.attempted for sent in evidence.sent.values()),
+            "confirmed": sum(sent.confirmed for sent in evidence.sent.values()),
+            "unconfirmed": sum(not sent.confirmed for sent in evidence.sent.values()),
+            "received": len(evidence.arrivals),
+            "handlers begun": len(evidence.tried),
+            "applied": len({effect.identity for effect in effects}),
+            "effects": len(effects),
+            "dead letters": len(letters),
+            "history": dict(Counter(note.outcome for note in notes)),
+            "reasons": dict(Counter(letter.reason for letter in letters)),
+            "suspects left": collect.suspects(question.database),
+            **Counter(violation.kind for violation in violations),
+        },
+    }
+
+
+if __name__ == "__main__":
+    json.dump(answer(Question(**json.load(sys.stdin))), sys.stdout)

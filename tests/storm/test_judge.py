@@ -1,0 +1,100 @@
+"""The oracle finds every kind of wrong ledger; it is worth nothing if it does not."""
+
+import pytest
+
+from storm import judge as kinds
+from storm.evidence import Effect, Evidence, Fate, Fault, Letter, Note, Promise, Seen, Sent
+from storm.judge import judge
+
+SENT = {
+    "a1": Sent("a", step=1),
+    "a2": Sent("a", step=2, attempted=2, confirmed=2),
+    "b1": Sent("b", kind="reject"),
+    "c1": Sent("c", attempted=1, confirmed=0),
+}
+PROMISE = Promise(fates={"reject": frozenset({Fate.DEAD})}, attempts=3, reruns=0)
+
+
+def effect(number: int, identity: str, *, attempt: int = 1, process: int = 7) -> Effect:
+    """Return an effect of the key that the identity's first letter names."""
+    return Effect(number, identity, identity[0], attempt, process)
+
+
+GOOD = (effect(1, "a1"), effect(2, "a2"))
+DEAD = (Letter("b1", "rejected", 1),)
+ARRIVED = (Seen(7, "a1", 1), Seen(7, "a2", 1), Seen(7, "b1", 1), Seen(7, "a2", 1))
+
+
+def evidence(**changes: object) -> Evidence:
+    """Return evidence with which nothing is wrong, but for `changes`."""
+    return Evidence(**{"sent": SENT, "effects": GOOD, "letters": DEAD, "arrivals": ARRIVED, **changes})  # type: ignore[arg-type]
+
+
+def test_a_kept_promise_has_no_violations() -> None:
+    """Applied once, a duplicate, a dead letter, and an unconfirmed message of which nothing became."""
+    assert judge(evidence(), PROMISE) == []
+
+
+def test_an_unconfirmed_message_may_be_applied() -> None:
+    """Whoever got no answer does not know; both outcomes are right."""
+    assert judge(evidence(effects=(*GOOD, effect(3, "c1"))), PROMISE) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "changes"),
+    [
+        (kinds.LOST, "a2", {"effects": GOOD[:1]}),
+        (kinds.DOUBLE, "a2", {"effects": (*GOOD, effect(3, "a2"))}),
+        (kinds.UNEXPECTED, "x1", {"effects": (*GOOD, effect(3, "x1"))}),
+        (kinds.UNEXPECTED, "x1", {"letters": (*DEAD, Letter("x1", "rejected", 1))}),
+        (kinds.TWO_FATES, "a2", {"letters": (*DEAD, Letter("a2", "crashed", 1))}),
+        (kinds.TWO_FATES, "b1", {"notes": (Note("b1", "parked", "early"),)}),
+        (kinds.WRONG_FATE, "b1", {"letters": (), "effects": (*GOOD, effect(3, "b1"))}),
+        (kinds.WRONG_FATE, "a2", {"effects": GOOD[:1], "letters": (*DEAD, Letter("a2", "crashed", 3))}),
+        (kinds.NO_REASON, "b1", {"letters": (Letter("b1", "", 1),)}),
+        (kinds.NO_REASON, "a2", {"notes": (Note("a2", "parked", ""),)}),
+        (kinds.NO_REASON, "a2", {"notes": (Note("a2", "stale", "late"),)}),
+        (kinds.COPIES, "b1", {"letters": DEAD * 2}),
+        (kinds.ATTEMPTS, "b1", {"letters": (Letter("b1", "attempts-exhausted", 4),)}),
+        (kinds.ATTEMPTS, "a1", {"tried": (Seen(7, "a1", 4),)}),
+        (kinds.ATTEMPTS, "a1", {"tried": (Seen(7, "a1", 1),) * 4}),
+        (kinds.ORDER, "a", {"effects": (effect(1, "a2"), effect(2, "a1"))}),
+        (kinds.LEFT_BEHIND, "3 unacked", {"remains": ("3 unacked",)}),
+        (kinds.NOT_FIRED, "cut", {"faults": (Fault("cut", 2, 1),)}),
+    ],
+)
+def test_each_kind_of_violation_is_found(kind: str, what: str, changes: dict[str, object]) -> None:
+    """One thing is wrong, and that one thing is said."""
+    found = judge(evidence(**changes), PROMISE)
+    assert [(violation.kind, violation.what) for violation in found] == [(kind, what)]
+
+
+def test_a_stale_message_is_right_when_a_later_one_of_its_key_was_applied() -> None:
+    """Late is a fate, and what overtook it is the proof."""
+    promise = Promise(fates={**PROMISE.fates, "plain": frozenset({Fate.APPLIED, Fate.STALE})})
+    late = evidence(effects=GOOD[1:], notes=(Note("a1", "stale", "a is further on"),))
+    assert judge(late, promise) == []
+
+
+def test_steps_that_fall_are_found_across_processes() -> None:
+    """Where a strategy promises order, it promises it to all processes together."""
+    falling = evidence(effects=(effect(1, "a2", process=7), effect(2, "a1", process=8)))
+    assert [one.kind for one in judge(falling, PROMISE)] == []
+    rising = Promise(fates=PROMISE.fates, attempts=3, reruns=0, rising=True)
+    assert [one.kind for one in judge(falling, rising)] == [kinds.ORDER]
+
+
+def test_a_retried_message_has_lost_its_place() -> None:
+    """Order per key holds until the first retry."""
+    arrived = (*ARRIVED, Seen(7, "a1", 2))
+    assert (
+        judge(evidence(effects=(effect(1, "a2"), effect(2, "a1", attempt=2)), arrivals=arrived), PROMISE)
+        == []
+    )
+
+
+def test_copies_that_faults_explain_are_allowed() -> None:
+    """A death between a confirmed dead letter and the acknowledgement leaves one more copy, and no more."""
+    one = Promise(fates=PROMISE.fates, attempts=3, reruns=0, copies=1)
+    assert judge(evidence(letters=DEAD * 2), one) == []
+    assert [found.kind for found in judge(evidence(letters=DEAD * 3), one)] == [kinds.COPIES]
