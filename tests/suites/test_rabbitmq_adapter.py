@@ -34,6 +34,16 @@ class TestRabbitMQAdapterOnClassicQueues(AdapterSuite):
         harness.proxy.close()
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server | Container]:
+    """Start a server that may be killed."""
+    servers = catalog.OwnServers(catalog.FOLDER)
+    server = servers.make(RabbitMQ)
+    server.start()
+    yield server
+    servers.remove(server)
+
+
 @pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.timeout(300)
@@ -44,14 +54,9 @@ class TestRabbitMQAdapterOnAKilledServer(Outages):
     find a leader again.
     """
 
-    @pytest.fixture(scope="class")
-    def server(self) -> Iterator[Server | Container]:
-        """Start a server for this class."""
-        servers = catalog.OwnServers(catalog.FOLDER)
-        server = servers.make(RabbitMQ)
-        server.start()
-        yield server
-        servers.remove(server)
+    # RabbitMQ confirms no acknowledgement and writes those of classic queues down later: what was acknowledged
+    # right before a kill may come back. The ledger tells it is a duplicate.
+    test_acknowledged_before_the_fault_is_final = None  # type: ignore[assignment]
 
     @pytest.fixture
     def harness(self, server: Server | Container) -> Iterator[OwnRabbitMQ]:

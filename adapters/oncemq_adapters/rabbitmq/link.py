@@ -118,8 +118,10 @@ class Link:
         except BrokerError as error:
             return error
         except Exception as error:
-            # A defect here must not end the only thread that reconnects.
-            logging.getLogger(__name__).exception("the connection's thread failed, connecting anew")
+            # A defect here must not end the only thread that reconnects; pika itself has one when it is
+            # told to close while it connects.
+            if not self._stopping.is_set():
+                logging.getLogger(__name__).exception("the connection's thread failed, connecting anew")
             return BrokerUnavailable(f"the connection to RabbitMQ at {host} failed: {error!r}")
 
     def _serve(self, host: Host) -> BrokerError:

@@ -28,6 +28,7 @@ class TcpProxy:
         self._flowing = Event()
         self._flowing.set()
         self._latency = 0.0
+        self._answers_lost = 0
         self._accepting = False
         self._listener = self._listen(port_here)
         self.port = int(self._listener.getsockname()[1])
@@ -81,6 +82,25 @@ class TcpProxy:
         """Pass on what has been held back, and all that follows."""
         self._flowing.set()
 
+    def strand(self) -> int:
+        """Pass nothing on for the connections that exist, as if their other ends had vanished; new ones work.
+
+        Returns how many there are; `cut` ends them.
+        """
+        return self._mark("stranded")
+
+    def lose_answers(self) -> int:
+        """Drop what the server says on the connections that exist; what clients say still reaches it.
+
+        Returns how many there are; `cut` ends them.
+        """
+        return self._mark("deaf")
+
+    @property
+    def answers_lost(self) -> int:
+        """How many pieces of data have been dropped."""
+        return self._answers_lost
+
     def slow_down(self, seconds: float) -> None:
         """Hold back each piece of data for so long; 0 = not at all."""
         self._latency = seconds
@@ -101,6 +121,18 @@ class TcpProxy:
         """Note that a connection has ended; for the connections."""
         with self._lock:
             self._connections.discard(connection)
+
+    def count_lost(self) -> None:
+        """Note that an answer was dropped; for the connections."""
+        with self._lock:
+            self._answers_lost += 1
+
+    def _mark(self, what: str) -> int:
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            setattr(connection, what, True)
+        return len(connections)
 
     @staticmethod
     def _listen(port: int) -> socket.socket:
@@ -140,13 +172,20 @@ class TcpProxy:
 
 
 class _Connection:
-    """One client's connection: two threads that pass bytes on."""
+    """One client's connection: two threads that pass bytes on.
+
+    Attributes:
+        stranded: nothing is passed on any more.
+        deaf: nothing that the server says is passed on any more.
+    """
 
     def __init__(self, proxy: TcpProxy, client: socket.socket, server: socket.socket) -> None:
         self._proxy = proxy
         self._client = client
         self._server = server
         self._ended = Event()
+        self.stranded = False
+        self.deaf = False
 
     def start(self) -> None:
         for source, target in ((self._client, self._server), (self._server, self._client)):
@@ -163,7 +202,12 @@ class _Connection:
         with suppress(OSError):
             while data := source.recv(_CHUNK):
                 self._proxy.hold(self._ended)
-                target.sendall(data)
+                if self.stranded:
+                    self._ended.wait()
+                elif self.deaf and source is self._server:
+                    self._proxy.count_lost()
+                else:
+                    target.sendall(data)
         self._end()
 
     def _end(self) -> None:
