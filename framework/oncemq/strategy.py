@@ -106,6 +106,8 @@ class Strategy:
     """
 
     traits: ClassVar[Traits]
+    second_look: bool = False
+    """An item that violated a unique constraint runs once more in its unit, since `decide` may now see the rival."""
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:

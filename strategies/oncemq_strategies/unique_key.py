@@ -46,6 +46,7 @@ class UniqueKey(Strategy):
 
     def __init__(self, records: _Records) -> None:
         self._records = records
+        self.second_look = isinstance(records, ConstraintRecords)
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:

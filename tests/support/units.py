@@ -95,6 +95,7 @@ class UnitBench:
             lambda *_: None,
             lambda on, _: self.lanes.append(on),
             self.pauses.append,
+            second_look=chain.second_look,
         )
         self._runner = UnitRunner(chain, rescue, self._failed)
 

@@ -184,6 +184,7 @@ class Crew:
             self._infrastructure_failed,
             self._lane_changed,
             self.consumer.gate.sleep,
+            second_look=self.chain.second_look,
         )
         return UnitRunner(self.chain, rescue, shop.observers.failed, shop.point).execute
 

@@ -14,6 +14,7 @@ class Chain:
     Attributes:
         one_per_key: a unit may hold at most one item of a key.
         max_batch: the most items of a unit; None = any number.
+        second_look: an item that violated a unique constraint runs once more before it is charged.
     """
 
     __slots__ = (
@@ -27,6 +28,7 @@ class Chain:
         "releases",
         "reserves",
         "saves",
+        "second_look",
     )
 
     def __init__(self, strategies: Sequence[Strategy]) -> None:
@@ -38,6 +40,7 @@ class Chain:
         self.confirms: list[Callable[[Run], None]] = _overridden(strategies, "confirm")
         self.committeds: list[Callable[[Run], None]] = _overridden(strategies, "committed")
         self.releases: list[Callable[[Unit], None]] = _overridden(strategies, "release")[::-1]
+        self.second_look = any(strategy.second_look for strategy in strategies)
         self.one_per_key = any(strategy.traits.one_per_key for strategy in strategies)
         limits = [
             strategy.traits.max_batch for strategy in strategies if strategy.traits.max_batch is not None

@@ -24,7 +24,7 @@ from tenacity import (
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
-from oncemq.retry.classify import Fault, classify
+from oncemq.retry.classify import Fault, classify, is_unique_violation
 from oncemq.run.attempt import Attempt
 from oncemq.run.judge import UnknownCulprit, judge
 from oncemq.run.lane import Lane
@@ -67,6 +67,7 @@ class Rescue:
         on_infrastructure: told (tries, pause in seconds, error) before the same run is tried again.
         on_lane: told when units become exclusive (True, error) or are free again (False, None).
         sleep: waits seconds between tries.
+        second_look: an item that violated a unique constraint runs once more before it is charged.
     """
 
     def __init__(
@@ -76,12 +77,15 @@ class Rescue:
         on_infrastructure: Callable[[int, float, BaseException], None],
         on_lane: Callable[[bool, BaseException | None], None],
         sleep: Callable[[float], None],
+        *,
+        second_look: bool = False,
     ) -> None:
         self._attempt = attempt
         self._lane = lane
         self._on_infrastructure = on_infrastructure
         self._on_lane = on_lane
         self._sleep = sleep
+        self.second_look = second_look
 
     @property
     def commits(self) -> int:
@@ -150,6 +154,7 @@ class _Execution:
         self._size = len(todo)
         self._careful = False
         self._lonely_failures = 0
+        self._looked_again: set[Delivery] = set()
         self.result = UnitResult()
 
     def finish(self) -> UnitResult:
@@ -198,6 +203,8 @@ class _Execution:
             self._charge(charged)
 
     def _charge(self, charged: dict[Delivery, Verdict]) -> None:
+        if self._rescue.second_look:
+            charged = {one: verdict for one, verdict in charged.items() if not self._look_again(one, verdict)}
         self.result.verdicts.update(charged)
         holding: set[str] = set()
         left = []
@@ -210,6 +217,14 @@ class _Execution:
             else:
                 left.append(delivery)
         self._todo = left
+
+    def _look_again(self, delivery: Delivery, verdict: Verdict) -> bool:
+        """Whether the item met a rival's row for the first time: the next run decides with that row in sight."""
+        first = delivery not in self._looked_again
+        again = first and verdict.error is not None and is_unique_violation(verdict.error)
+        if again:
+            self._looked_again.add(delivery)
+        return again
 
     def _closer(self, part: list[Delivery], error: UnknownCulprit) -> None:
         if len(part) == 1:

@@ -177,6 +177,7 @@ class Bench:
             lambda _tries, _pause, _error: None,
             lambda _on, _error: None,
             time.sleep,
+            second_look=chain.second_look,
         )
         return UnitRunner(chain, rescue, self.errors)
 
