@@ -144,6 +144,11 @@ class UnitSession(Session):
         self._alone("expire_all")
         super().expire_all()
 
+    def refresh(self, instance: object, attribute_names: Any = None, with_for_update: Any = None) -> None:
+        """Done when nothing of other messages is pending: it discards changes of theirs too."""
+        self._alone("refresh")
+        super().refresh(instance, attribute_names, with_for_update)
+
     def prepare(self) -> None:
         """Refused in a handler."""
         self._refuse("prepare")

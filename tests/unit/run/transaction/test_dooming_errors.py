@@ -84,6 +84,25 @@ def test_a_failing_validation_before_flush_blames_the_message_that_added(engine:
     assert bench.run(*orders("bad", "innocent", "b")) == ["retry", "applied", "applied"]
 
 
+def test_a_flush_that_fails_once_is_nobodys_fault(engine: Engine) -> None:
+    """A reader whose query could not flush a neighbour's object is not charged, even if nothing is wrong later."""
+    failures = [ValueError("once")]
+
+    def refuse(session: Session, *_: object) -> None:
+        if failures:
+            raise failures.pop()
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        if not event.contains(session, "before_flush", refuse):
+            event.listen(session, "before_flush", refuse)
+        if order["id"] == "reader":
+            session.scalars(select(Effect)).all()
+        give(session, order)
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    assert bench.run(*orders("a", "reader", "b")) == ["applied"] * 3
+
+
 def test_a_flush_that_fails_without_the_database_blames_the_message_that_added(engine: Engine) -> None:
     """Where SQLAlchemy itself refuses a neighbour's object, a reading handler is not charged for it."""
 
