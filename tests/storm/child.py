@@ -66,7 +66,7 @@ def main(order: Order) -> int:
 
 def _load(order: Order) -> Any:
     loaded = load([Path(order.folder) / APP], environment=order.environment)
-    configure("info", "console", secrets=loaded.secrets)
+    configure("warning", "console", secrets=loaded.secrets)
     return loaded.plan
 
 

@@ -161,19 +161,25 @@ def _rising(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _ordered(evidence: Evidence) -> Iterator[Violation]:
-    """Compare effects with first arrivals, key by key, inside each process; a retried message has lost its place."""
-    place: dict[tuple[int, str], int] = {}
+    """Compare effects with arrivals, key by key, inside each process; a retried message has lost its place.
+
+    A message may arrive in a process several times, as a copy or after a lost connection. So two of a key are
+    out of order only if all arrivals of the one that was applied later lie before all of the other.
+    """
+    first: dict[tuple[int, str], int] = {}
+    last: dict[tuple[int, str], int] = {}
     for position, seen in enumerate(evidence.arrivals):
-        place.setdefault((seen.process, seen.identity), position)
+        first.setdefault((seen.process, seen.identity), position)
+        last[seen.process, seen.identity] = position
     retried = {seen.identity for seen in evidence.arrivals if seen.attempt > 1}
-    last: dict[tuple[int, str], tuple[int, str]] = {}
+    latest: dict[tuple[int, str], tuple[int, str]] = {}
     for effect in evidence.effects:
-        at = place.get((effect.process, effect.identity))
-        if at is None or effect.identity in retried:
+        at = (effect.process, effect.identity)
+        if at not in first or effect.identity in retried:
             continue
-        before = last.get((effect.process, effect.key), (-1, ""))
-        if at < before[0]:
+        before = latest.get((effect.process, effect.key), (-1, ""))
+        if last[at] < before[0]:
             yield Violation(
                 ORDER, effect.key, f"{effect.identity} arrived before {before[1]}, was applied after it"
             )
-        last[effect.process, effect.key] = max(before, (at, effect.identity))
+        latest[effect.process, effect.key] = max(before, (first[at], effect.identity))

@@ -13,7 +13,7 @@ import traceback
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 from typing import Any, Self
 
 from storm.child import Order, main, order_from
@@ -73,6 +73,7 @@ class Nursery:
     def __init__(self, folder: Path) -> None:
         self._log = folder / "children.log"
         self.changed = Condition()
+        self._starting = Lock()
         self.ended: dict[int, int] = {}
         self._born: list[int] = []
         self._children: list[Child] = []
@@ -107,9 +108,9 @@ class Nursery:
         """Start a child."""
         if self._process.stdin is None:
             raise AssertionError("the nursery is closed")
-        born = len(self._born)
-        self._process.stdin.write(json.dumps(asdict(order)) + "\n")
-        with self.changed:
+        with self._starting, self.changed:
+            born = len(self._born)
+            self._process.stdin.write(json.dumps(asdict(order)) + "\n")
             if not self.changed.wait_for(lambda: len(self._born) > born, 30):
                 raise AssertionError(f"no child was born\n{self.said()}")
             child = Child(self, self._born[born])

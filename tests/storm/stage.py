@@ -155,6 +155,10 @@ class Stage:
         self.asked[name] += 1
         self.fired[name] += fired
 
+    def times(self, name: str) -> int:
+        """Return how often a fault is known to have happened."""
+        return self.fired[name]
+
     def applied(self) -> int:
         """Return how many effects there are now; 0 while the database is away."""
         engine = create_engine(self.place.database)

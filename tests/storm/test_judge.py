@@ -23,6 +23,7 @@ def effect(number: int, identity: str, *, attempt: int = 1, process: int = 7) ->
 GOOD = (effect(1, "a1"), effect(2, "a2"))
 DEAD = (Letter("b1", "rejected", 1),)
 ARRIVED = (Seen(7, "a1", 1), Seen(7, "a2", 1), Seen(7, "b1", 1), Seen(7, "a2", 1))
+"""The order in which one process received."""
 
 
 def evidence(**changes: object) -> Evidence:
@@ -91,6 +92,12 @@ def test_a_retried_message_has_lost_its_place() -> None:
         judge(evidence(effects=(effect(1, "a2"), effect(2, "a1", attempt=2)), arrivals=arrived), PROMISE)
         == []
     )
+
+
+def test_what_arrived_again_may_be_applied_in_either_order() -> None:
+    """After a lost connection the broker delivers again, in an order of its own."""
+    again = (*ARRIVED, Seen(7, "a1", 1))
+    assert judge(evidence(effects=(effect(1, "a2"), effect(2, "a1")), arrivals=again), PROMISE) == []
 
 
 def test_copies_that_faults_explain_are_allowed() -> None:

@@ -1,0 +1,42 @@
+"""Messages from a file of real orders: every step of every order's life, told in the order in which it happened."""
+
+import csv
+import itertools
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SHIPPED = Path(__file__).parents[2] / "examples" / "order-lifecycle" / "orders.csv"
+STEPS = ("purchased", "approved", "shipped", "delivered")
+
+
+def order_file() -> Path:
+    """Return the file to tell: the environment's, else the shipped one."""
+    return Path(os.environ.get("ONCEMQ_TEST_ORDERS", SHIPPED))
+
+
+def events(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield messages for ever: when the file is told, it is told again as other orders."""
+    with file.open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    steps = sorted(
+        (row[f"{state}_at"], step, row["order_id"], state)
+        for row in rows
+        for step, state in enumerate(STEPS, 1)
+        if row[f"{state}_at"]
+    )
+    for told in itertools.count():
+        for _, step, order, state in steps:
+            yield {"id": f"{told}-{order}-{state}", "key": f"{told}-{order}", "state": state, "step": step}
+
+
+def as_networks_do(
+    messages: list[dict[str, Any]], draw: random.Random, *, twice: float = 0.3, window: int = 50
+) -> list[dict[str, Any]]:
+    """Return messages with a share of them a second time, each up to `window` places from where it belongs."""
+    places = [(place + draw.uniform(0, window), place, one) for place, one in enumerate(messages)]
+    again = draw.sample(places, round(twice * len(places)))
+    places += [(place + draw.uniform(0, window), number, one) for place, number, one in again]
+    return [one for _, _, one in sorted(places, key=lambda entry: entry[:2])]

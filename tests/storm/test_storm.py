@@ -1,0 +1,79 @@
+"""Everything at once: consumers die every second, servers die, connections break, and each message takes effect once."""
+
+import os
+import random
+from collections.abc import Iterator
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+from storm.havoc import FAULTS, Assassin, Field, field_of
+from storm.nursery import Nursery
+from storm.orders import as_networks_do, events, order_file
+from storm.stage import Settings, Stage, report, wait_for
+from support.places import Place
+from support.servers import OwnServer
+
+MESSAGES = int(os.environ.get("ONCEMQ_STORM_MESSAGES", "20000"))
+SLICE = min(20_000, MESSAGES // len(FAULTS) + 1)
+SECONDS = 240 + MESSAGES // 200
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS)]
+
+
+@pytest.fixture
+def field(own_rabbitmq: OwnServer, own_postgresql: OwnServer) -> Iterator[Field]:
+    """A broker and a database of the test's own, behind proxies."""
+    field = field_of(own_rabbitmq(), own_postgresql())
+    yield field
+    field.close()
+
+
+def test_nothing_is_lost_or_doubled_in_a_storm(field: Field, tmp_path: Path, fresh: str) -> None:
+    """On RabbitMQ and PostgreSQL; 30 % of the messages are sent twice under other message ids."""
+    draw = random.Random(7)
+    place = Place(field.rabbitmq.url, field.database.url, fresh, tmp_path)
+    source = islice(events(order_file()), MESSAGES)
+    with Nursery(tmp_path) as nursery:
+        stage = Stage(place, nursery, Settings(attempts=50, most="1s"), field.environment)
+        with Assassin(stage, count=2, every=1.0).at_work() as assassin:
+            for name in cycle(FAULTS):
+                part = list(islice(source, SLICE))
+                if not part:
+                    break
+                _slice(stage, field, name, as_networks_do(part, draw))
+        wait_for(lambda: stage.applied() >= MESSAGES, "every message to be applied", SECONDS, pause=0.5)
+        assert assassin.drain() == [0, 0], nursery.said()
+        stage.drain()
+        verdict = stage.verdict(copies=0, reruns=1000)
+    report("storm rabbitmq+postgresql", verdict, consumers_failed=assassin.others)
+    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.counts["applied"] == verdict.counts["effects"] == MESSAGES
+
+
+def _slice(stage: Stage, field: Field, name: str, messages: list[dict[str, object]]) -> None:
+    """Publish a part from two processes while one fault happens."""
+    half = len(messages) // 2
+    publishers = [stage.publisher(stage.write(part)) for part in (messages[:half], messages[half:])]
+    stage.happened(name, fired=FAULTS[name](field))
+    assert [child.wait(180) for child in publishers] == [0, 0], stage.nursery.said()
+
+
+def test_nothing_is_lost_or_doubled_on_one_machine(tmp_path: Path, fresh: str) -> None:
+    """On the embedded broker and SQLite, with the order of states promised across processes."""
+    count, draw = max(2000, MESSAGES // 10), random.Random(7)
+    place = Place(f"embedded:///{tmp_path}/broker.db", f"sqlite:///{tmp_path}/effects.db", fresh, tmp_path)
+    messages = list(islice(events(order_file()), count))
+    states = (
+        "unique_key, {state_machine: {to: body.state, states: [purchased, approved, shipped, delivered]}}"
+    )
+    with Nursery(tmp_path) as nursery:
+        stage = Stage(place, nursery, Settings(attempts=50, strategies=states))
+        with Assassin(stage, count=2, every=1.0).at_work() as assassin:
+            stage.publish(as_networks_do(messages, draw), rate=1500)
+            wait_for(lambda: stage.times("consumer killed") >= 5, "five deaths")
+        assert set(assassin.drain()) == {0}, nursery.said()
+        stage.drain()
+        verdict = stage.verdict(fates={"plain": ["applied", "stale"]}, reruns=1000, rising=True, copies=0)
+    report("storm embedded+sqlite", verdict, consumers_failed=assassin.others)
+    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
