@@ -256,6 +256,9 @@ class _Execution:
             delivery.commits_at_failure = self._rescue.commits
         if delivery.failures >= _THIRD_COUNTS and self._rescue.commits > delivery.commits_at_failure:
             self._charge({delivery: retry(str(error), error=error)})
+        elif fault_of(error) is Fault.SETUP and len(self._todo) == 1 and not self.result.committed:
+            # Nothing shows that others could do better: a person must hear of it, not only this message wait.
+            self._give_up(error)
         else:
             pause = timedelta(seconds=random.uniform(0.5, 1.0) * 2**delivery.failures)  # noqa: S311 - jitter
             self._charge({delivery: defer(pause, str(error))})
