@@ -1,47 +1,135 @@
-"""The messages of a measurement: orders, a share of them sent twice, published with confirmation before it starts."""
+"""The messages of a measurement: orders, published with confirmation before it starts, and the queues they are in."""
 
 import json
 import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import dramatiq
 import pika
+from dramatiq.brokers.rabbitmq import RabbitmqBroker
+
+from benchmarks.tables import USERS
+
+SEED = 42
+_ZIPF = 1.1
 
 
-def publish(url: str, queue: str, messages: int, *, duplicates: float) -> int:
-    """Fill a fresh durable queue; returns how many different orders there are."""
-    draw = random.Random(42)
-    unique = round(messages / (1 + duplicates))
-    numbers = list(range(unique)) + draw.sample(range(unique), messages - unique)
-    draw.shuffle(numbers)
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What is published.
+
+    Args:
+        messages: how many, duplicates included.
+        duplicates: the share of orders that are sent a second time.
+        poison: the share of orders whose handler always fails.
+        users: how many users they are spread over.
+        zipf: some users have many orders and most have few (exponent 1.1).
+    """
+
+    messages: int
+    duplicates: float = 0.1
+    poison: float = 0.0
+    users: int = USERS
+    zipf: bool = False
+
+    @property
+    def unique(self) -> int:
+        """How many different orders there are."""
+        return round(self.messages / (1 + self.duplicates))
+
+    def poisonous(self, number: int) -> bool:
+        """Return whether order `number` is poison: spread evenly, the same ones each time."""
+        return self.poison > 0 and number % round(1 / self.poison) == 0
+
+    @property
+    def healthy(self) -> int:
+        """How many different orders must have their effect."""
+        return sum(not self.poisonous(number) for number in range(self.unique))
+
+    def numbers(self) -> list[int]:
+        """Return the orders' numbers in the order of publishing; the same each time."""
+        draw = random.Random(SEED)
+        numbers = list(range(self.unique))
+        numbers += draw.sample(range(self.unique), self.messages - self.unique)
+        draw.shuffle(numbers)
+        return numbers
+
+    def bodies(self, name: str) -> list[dict[str, object]]:
+        """Return the messages; `name` tells this measurement's orders from all others."""
+        users = self._users()
+        return [
+            {
+                "order_id": f"{name}-{number}",
+                "user_id": f"user-{users[number % len(users)]}",
+                "amount": -1.0 if self.poisonous(number) else 12.5,
+            }
+            for number in self.numbers()
+        ]
+
+    def _users(self) -> Sequence[int]:
+        if not self.zipf:
+            return range(self.users)
+        draw = random.Random(SEED)
+        weights = [1 / place**_ZIPF for place in range(1, self.users + 1)]
+        return draw.choices(range(self.users), weights, k=self.unique)
+
+
+Publish = Callable[[str, str, list[dict[str, object]]], None]
+
+
+def publish(url: str, queue: str, bodies: list[dict[str, object]]) -> None:
+    """Fill a fresh durable queue with JSON bodies."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
+    connection.channel().queue_declare(queue, durable=True)
+    _send(connection, queue, [json.dumps(body).encode() for body in bodies])
+
+
+def publish_for_dramatiq(url: str, queue: str, bodies: list[dict[str, object]]) -> None:
+    """Fill a fresh queue with Dramatiq's own envelopes, the body as keyword arguments."""
+    broker = RabbitmqBroker(url=url)
+    broker.declare_queue(queue, ensure=True)
+    broker.close()
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    messages = [
+        dramatiq.Message(queue_name=queue, actor_name="award", args=(), kwargs=body, options={}).encode()
+        for body in bodies
+    ]
+    _send(connection, queue, messages)
+
+
+def _send(connection: pika.BlockingConnection, queue: str, bodies: list[bytes]) -> None:
     channel = connection.channel()
-    channel.queue_declare(queue, durable=True)
     channel.tx_select()
-    for place, number in enumerate(numbers, 1):
-        body = {"order_id": f"{queue}-{number}", "user_id": f"user-{number % 1000}", "amount": 12.5}
-        channel.basic_publish(
-            "",
-            queue,
-            json.dumps(body).encode(),
-            pika.BasicProperties(content_type="application/json", delivery_mode=2),
-        )
+    properties = pika.BasicProperties(content_type="application/json", delivery_mode=2)
+    for place, body in enumerate(bodies, 1):
+        channel.basic_publish("", queue, body, properties)
         if place % 1000 == 0:
             channel.tx_commit()
     channel.tx_commit()
     connection.close()
-    return unique
 
 
-def waiting(url: str, queue: str) -> int:
-    """Return how many messages are ready in the queue."""
-    connection = pika.BlockingConnection(pika.URLParameters(url))
-    try:
-        return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
-    finally:
-        connection.close()
+class Queue:
+    """Looks at one queue, on a connection that is kept."""
 
+    def __init__(self, url: str, name: str) -> None:
+        self._connection = pika.BlockingConnection(pika.URLParameters(url))
+        self._channel = self._connection.channel()
+        self._name = name
+        self._dead = f"oncemq.bench.{name}.dead"
 
-def delete(url: str, queue: str) -> None:
-    """Remove the queue."""
-    connection = pika.BlockingConnection(pika.URLParameters(url))
-    connection.channel().queue_delete(queue)
-    connection.close()
+    def look(self) -> tuple[int, int]:
+        """Return how many messages are ready, and how many consumers there are."""
+        found = self._channel.queue_declare(self._name, passive=True).method
+        return int(found.message_count), int(found.consumer_count)
+
+    def dead(self) -> int:
+        """Return how many dead letters OnceMQ has put aside."""
+        return int(self._channel.queue_declare(self._dead, passive=True).method.message_count)
+
+    def remove(self) -> None:
+        """Delete the queue and those that its consumers made beside it, and disconnect."""
+        for name in (self._name, f"{self._name}.DQ", f"{self._name}.XQ", self._dead):
+            self._channel.queue_delete(name)
+        self._connection.close()

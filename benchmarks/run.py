@@ -1,89 +1,92 @@
-"""`make bench`: measures every peer side by side and prints ratios, losing rows included."""
+"""`make bench`: measures every peer side by side, in interleaved repetitions, and shows losing rows like winning ones."""
 
 import argparse
-import os
-import statistics
-from importlib.metadata import version
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from uuid import uuid4
 
-from sqlalchemy import Engine, create_engine, make_url, text
+from benchmarks import plot, report
+from benchmarks.cases import CASES
+from benchmarks.report import Results
+from benchmarks.rows import LONG, ROWS, Row
+from benchmarks.servers import ROOT, Servers, servers, surroundings
 
-from benchmarks.handlers import Base
-from benchmarks.measure import ROOT, Peer, Servers, measure, python
-from oncemq.ledger import schema
-
-FASTSTREAM = python("-m", "benchmarks.peers.faststream_points")
-ONCEMQ = python("-m", "oncemq", "-f", "benchmarks/peers/oncemq_points/app.yaml", "run")
-
-PEERS = (
-    Peer("OnceMQ, unique_key, ORM handler", ONCEMQ, {}),
-    Peer("FastStream, dedup row by hand, ORM handler", FASTSTREAM, {}),
-    Peer("FastStream, empty handler (at least once)", FASTSTREAM, {"BENCH_EMPTY": "1"}, effects=False),
-)
+QUICK_SCALE = 0.15
+_HERE = ROOT / "benchmarks" / "results"
 
 
-def main() -> None:
-    """Measure and print."""
-    arguments = _arguments()
-    servers = _servers()
-    url = make_url(servers.postgresql)
-    database = f"bench_{uuid4().hex[:8]}"
-    admin = create_engine(url, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {database}"))
-        durable = connection.execute(text("SHOW synchronous_commit")).scalar_one()
-    mine = url.set(database=database)
-    engine = create_engine(mine)
-    try:
-        Base.metadata.create_all(engine)
-        schema.create(engine)
-        own = Servers(servers.rabbitmq, mine.render_as_string(hide_password=False))
-        _table(_measure_all(own, engine, arguments), durable)
-    finally:
-        engine.dispose()
-        with admin.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {database} WITH (FORCE)"))
+def main() -> int:
+    """Measure, print, save; returns 1 if a case could not be measured or had wrong effects."""
+    chosen = _arguments()
+    rows = [row for name in chosen.only for row in ROWS[name]]
+    cases = list(dict.fromkeys(case for row in rows for case in row.cases))
+    with servers() as where:
+        results = Results(surroundings(where) | {"repetitions": str(chosen.repetitions)})
+        for repetition in range(chosen.repetitions):
+            _round(repetition, cases, where, chosen.scale, results)
+            report.save(chosen.output, rows, results)
+            plot.save(chosen.output / "plot.svg", results)
+    print("\n" + report.markdown(rows, results))
+    print(f"saved in {chosen.output}: table.md, results.json, plot.svg")
+    _say_missed(rows, results)
+    return 1 if results.failures else 0
+
+
+def _round(repetition: int, cases: Sequence[str], where: Servers, scale: float, results: Results) -> None:
+    # Every other round the other way round: what warms up or wears out in a round hits all alike.
+    for name in cases if repetition % 2 == 0 else reversed(cases):
+        case = CASES[name]
+        if repetition and (case.once or case.long):
+            continue
+        started = time.monotonic()
+        try:
+            figures = case.measure(where, scale)
+        except RuntimeError as error:
+            results.failures[name] = _short(str(error))
+            print(f"  round {repetition + 1}: {case.label}: FAILED: {error}", flush=True)
+            continue
+        results.figures.setdefault(name, []).append(figures)
+        shown = ", ".join(f"{figure} {value:,.1f}" for figure, value in figures.items())
+        print(
+            f"  round {repetition + 1}: {case.label}: {shown} [{time.monotonic() - started:.0f} s]",
+            flush=True,
+        )
+
+
+def _short(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+
+
+def _say_missed(rows: Sequence[Row], results: Results) -> None:
+    for row in rows:
+        value = report.ratio(row, results)
+        if value is not None and report.reached(row, value) is False:
+            against = f" against {', '.join(row.theirs)}" if row.theirs else ""
+            print(
+                f"not reached: {', '.join(row.ours)}{against}: {value:.2f}, to reach {row.bound} {row.target:g}"
+            )
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=20_000, help="messages of each measurement")
-    parser.add_argument("--repetitions", type=int, default=3, help="interleaved rounds; the median counts")
-    return parser.parse_args()
-
-
-def _servers() -> Servers:
-    found = dict(os.environ)
-    file = Path(ROOT / ".services" / "env")
-    if file.exists():
-        found = dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line) | found
-    try:
-        return Servers(found["ONCEMQ_TEST_RABBITMQ"], found["ONCEMQ_TEST_POSTGRESQL"])
-    except KeyError as missing:
-        raise SystemExit(f"{missing} is not set: run `make services` first") from None
-
-
-def _measure_all(servers: Servers, engine: Engine, arguments: argparse.Namespace) -> dict[str, list[float]]:
-    rates: dict[str, list[float]] = {peer.name: [] for peer in PEERS}
-    for repetition in range(arguments.repetitions):
-        for peer in PEERS:
-            rate = measure(peer, servers, engine, arguments.messages)
-            rates[peer.name].append(rate)
-            print(f"  round {repetition + 1}: {peer.name}: {rate:,.0f}/s", flush=True)
-    return rates
-
-
-def _table(rates: dict[str, list[float]], durable: str) -> None:
-    own = statistics.median(rates[PEERS[0].name])
-    print(
-        f"\nRabbitMQ to PostgreSQL (synchronous_commit={durable}), 10 % duplicates, one process each; "
-        f"FastStream {version('faststream')}, OnceMQ {version('oncemq')}; median (lowest to highest)"
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=list(ROWS), metavar="ROW", help=f"of {', '.join(ROWS)}")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round with few messages: does it work at all?"
     )
-    for name, values in rates.items():
-        median = statistics.median(values)
-        print(f"{name:46} {median:8,.0f}/s ({min(values):,.0f} to {max(values):,.0f})   OnceMQ is {own / median:5.1f}x")
+    parser.add_argument("--long", action="store_true", help=f"also {', '.join(LONG)}")
+    parser.add_argument("--repetitions", type=int, help="interleaved rounds; the median counts. Default 3")
+    parser.add_argument("--scale", type=float, help="how many messages, against the default of 1")
+    parser.add_argument("--output", type=Path, help="folder for table.md, results.json and plot.svg")
+    chosen = parser.parse_args()
+    partial = bool(chosen.only or chosen.quick)
+    chosen.only = chosen.only or [name for name in ROWS if chosen.long or name not in LONG]
+    chosen.repetitions = chosen.repetitions or (1 if chosen.quick else 3)
+    chosen.scale = chosen.scale or (QUICK_SCALE if chosen.quick else 1.0)
+    chosen.output = chosen.output or (ROOT / ".services" / "bench" if partial else _HERE)
+    return chosen
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

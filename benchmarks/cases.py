@@ -1,0 +1,176 @@
+"""Every peer in every situation that is measured: what runs, on which messages, and what counts as done."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from benchmarks import drain, embedded, inside, latency
+from benchmarks.drain import FILE, QUEUE, SUM, Drain
+from benchmarks.load import Orders, publish_for_dramatiq
+from benchmarks.servers import Servers
+
+Measure = Callable[[Servers, float], dict[str, float]]
+"""Called with the servers and a scale for the number of messages; returns figures by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One peer in one situation.
+
+    Args:
+        label: what a reader of the table is told.
+        measure: does it.
+        long: it takes minutes, and is measured once and only where asked for.
+        once: repeating it shows nothing new.
+    """
+
+    label: str
+    measure: Measure
+    long: bool = False
+    once: bool = False
+
+
+def _drain(label: str, spec: Drain, *, long: bool = False) -> Case:
+    return Case(label, lambda servers, scale: drain.measure(spec, servers, scale), long)
+
+
+def _python(*arguments: str) -> list[str]:
+    return [sys.executable, *arguments]
+
+
+def _oncemq(app: str = "database", processes: int = 1) -> list[str]:
+    file = f"benchmarks/peers/oncemq/{app}.yaml"
+    return _python("-m", "oncemq", "-f", file, "run", "--processes", str(processes))
+
+
+def _orm(processes: int) -> Case:
+    orders = Orders(15_000 + 10_000 * processes)
+    spec = Drain(_oncemq(processes=processes), orders, consumers=processes)
+    return _drain(f"OnceMQ, ORM handler, {_counted(processes)}", spec)
+
+
+def _faststream(processes: int) -> Case:
+    command = _python("-m", "benchmarks.peers.faststream_transaction")
+    spec = Drain(command, Orders(2500 + 1000 * processes), processes=processes, consumers=processes)
+    return _drain(f"FastStream, dedup transaction by hand, {_counted(processes)}", spec)
+
+
+def _dramatiq(processes: int) -> Case:
+    module = "benchmarks.peers.dramatiq_transaction"
+    command = _python("-m", "dramatiq", module, "--processes", str(processes), "--threads", "8")
+    orders = Orders(3000 + 1500 * processes)
+    spec = Drain(command, orders, consumers=processes, publish=publish_for_dramatiq)
+    return _drain(f"Dramatiq, dedup transaction by hand, {_counted(processes)}", spec)
+
+
+def _shared(label: str, messages: int, processes: int = 1, **environment: str) -> Case:
+    told = {"BENCH_HANDLER": "add_to_user", **environment}
+    spec = Drain(_oncemq(processes=processes), Orders(messages), SUM, environment=told, consumers=processes)
+    return _drain(label, spec)
+
+
+def _poison(label: str, handler: str, share: float) -> Case:
+    told = {"BENCH_HANDLER": handler}
+    return _drain(label, Drain(_oncemq(), Orders(15_000, poison=share), environment=told))
+
+
+def _keys(label: str, *, zipf: bool) -> Case:
+    told = {"BENCH_KEY": "body.user_id"}
+    return _drain(label, Drain(_oncemq(), Orders(25_000, users=1000, zipf=zipf), environment=told))
+
+
+def _plain(label: str, handler: str, messages: int, effect: str, workers: int) -> Case:
+    told = {"BENCH_HANDLER": handler, "BENCH_WORKERS": str(workers)}
+    return _drain(label, Drain(_oncemq("plain"), Orders(messages, 0.0), effect, environment=told))
+
+
+def _faststream_plain(label: str, handler: str, messages: int, effect: str) -> Case:
+    command = _python("-m", "benchmarks.peers.faststream_plain", handler)
+    return _drain(label, Drain(command, Orders(messages, 0.0), effect))
+
+
+def _by_hand(label: str, module: str, messages: int, effect: str = drain.POINTS) -> Case:
+    return _drain(label, Drain(_python("-m", f"benchmarks.peers.{module}"), Orders(messages), effect))
+
+
+def _full_ledger(servers: Servers) -> None:
+    query = text(
+        "INSERT INTO oncemq_processed (consumer, identity, key, processed_at)"
+        " SELECT 'bench.points', md5(n::text) || '-old', md5(n::text), now() FROM generate_series(1, 10000000) AS n"
+    )
+    with servers.engine.begin() as connection:
+        connection.execute(query)
+    with servers.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("VACUUM ANALYZE oncemq_processed"))
+        connection.execute(text("CHECKPOINT"))
+
+
+def _counted(processes: int) -> str:
+    return "1 process" if processes == 1 else f"{processes} processes"
+
+
+def _latency(label: str, command: list[str], load: latency.Load) -> Case:
+    return Case(label, lambda servers, scale: latency.measure(command, load, servers, scale))
+
+
+_GROUP = _python("-m", "benchmarks.peers.group_commit")
+
+CASES: dict[str, Case] = {
+    "oncemq-1": _orm(1),
+    "oncemq-2": _orm(2),
+    "oncemq-3": _orm(3),
+    "faststream-1": _faststream(1),
+    "faststream-2": _faststream(2),
+    "faststream-3": _faststream(3),
+    "faststream-threads": _by_hand(
+        "FastStream, dedup transaction by hand, sync handler in threads", "faststream_threads", 3500
+    ),
+    "dramatiq-1": _dramatiq(1),
+    "dramatiq-2": _dramatiq(2),
+    "dramatiq-3": _dramatiq(3),
+    "group-commit": _by_hand("group commit by hand, Core inserts", "group_commit", 40_000),
+    "faststream-empty": _faststream_plain("FastStream, empty handler, at least once", "empty", 12_000, QUEUE),
+    "oncemq-batch": _drain(
+        "OnceMQ, batch handler, Core inserts",
+        Drain(_oncemq(), Orders(50_000), environment={"BENCH_HANDLER": "award_many"}),
+    ),
+    "shared": _shared("OnceMQ, shared rows", 15_000),
+    "shared-single": _shared("OnceMQ, shared rows, one transaction per message", 4000, BENCH_BATCH="1"),
+    "shared-2-workers": _shared("OnceMQ, shared rows, 2 workers", 15_000, BENCH_WORKERS="2"),
+    "shared-2-processes": _shared("OnceMQ, shared rows, 2 processes", 15_000, processes=2),
+    "io-async": _plain("OnceMQ, 20 ms I/O, async, 32 at once", "io_async", 6000, FILE, 32),
+    "io-sync": _plain("OnceMQ, 20 ms I/O, 32 threads", "io_sync", 6000, FILE, 32),
+    "faststream-io-async": _faststream_plain(
+        "FastStream, 20 ms I/O, async, 32 at once", "io_async", 6000, FILE
+    ),
+    "faststream-io-sync": _faststream_plain("FastStream, 20 ms I/O, 32 in threads", "io_sync", 6000, FILE),
+    "empty": _plain("OnceMQ, empty handler, no database", "empty", 80_000, QUEUE, 1),
+    "pika": _by_hand("bare pika, nothing read, an ack per 100", "bare_pika", 150_000, QUEUE),
+    "poison-none": _poison("OnceMQ, no poison", "fail_early", 0.0),
+    "poison-early-1": _poison("OnceMQ, 1 % fail before any SQL", "fail_early", 0.01),
+    "poison-early-10": _poison("OnceMQ, 10 % fail before any SQL", "fail_early", 0.1),
+    "poison-late-1": _poison("OnceMQ, 1 % fail after writing", "fail_late", 0.01),
+    "poison-late-10": _poison("OnceMQ, 10 % fail after writing", "fail_late", 0.1),
+    "keys-uniform": _keys("OnceMQ, 1,000 keys, evenly used", zipf=False),
+    "keys-zipf": _keys("OnceMQ, 1,000 keys, Zipf", zipf=True),
+    "latency-low": _latency("OnceMQ, 100 msg/s", _oncemq(), latency.LOW),
+    "latency-low-single": _latency(
+        "one transaction per message by hand, 100 msg/s",
+        _python("-m", "benchmarks.peers.one_by_one"),
+        latency.LOW,
+    ),
+    "latency-low-group": _latency("group commit by hand, 100 msg/s", _GROUP, latency.LOW),
+    "latency-high": _latency("OnceMQ, 80 % of what OnceMQ can do", _oncemq(), latency.HIGH),
+    "latency-high-group": _latency("group commit by hand, at the same rate", _GROUP, latency.HIGH),
+    "embedded": Case("OnceMQ, embedded broker and SQLite, ORM handler", embedded.measure),
+    "engine-direct": Case("OnceMQ, engine in memory, no transaction", inside.engine("direct")),
+    "engine-unit": Case("OnceMQ, engine in memory, units on SQLite in memory", inside.engine("unit")),
+    "memory": Case("OnceMQ, memory over distinct keys", inside.memory, once=True),
+    "full-ledger": _drain(
+        "OnceMQ, 10 M rows in the dedup table",
+        Drain(_oncemq(), Orders(25_000), prepare=_full_ledger),
+        long=True,
+    ),
+}

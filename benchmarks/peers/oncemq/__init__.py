@@ -1,0 +1,1 @@
+"""OnceMQ: apps in YAML and their handlers."""

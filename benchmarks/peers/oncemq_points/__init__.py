@@ -1,1 +1,0 @@
-"""OnceMQ: unique_key, the ORM handler for each message."""

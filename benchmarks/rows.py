@@ -1,0 +1,101 @@
+"""What is compared with what, and the ratio that we want to reach."""
+
+from dataclasses import dataclass
+
+AT_LEAST, AT_MOST = "≥", "≤"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        job: what is done, for the reader.
+        ours: the cases that may stand for us; the best one counts.
+        theirs: the cases that may stand for the other side; the best one counts. Empty: the figure itself counts.
+        target: what the ratio ours/theirs, or the figure, should be; None = only shown.
+        figure: which figure is compared.
+        bound: whether the target is the least or the most.
+        unit: of the figure.
+    """
+
+    job: str
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    target: float | None
+    figure: str = "rate"
+    bound: str = AT_LEAST
+    unit: str = "/s"
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """Every case that the row needs."""
+        return self.ours + self.theirs
+
+
+_ONE = "effectively once, ORM handler, 1 process"
+_BEST = "the same, each at its best number of processes"
+_POISON = "healthy messages/s beside poison"
+_LATENCY = "p99 from publish to commit"
+
+OURS = ("oncemq-1", "oncemq-2", "oncemq-3")
+FASTSTREAM = ("faststream-1", "faststream-2", "faststream-3")
+DRAMATIQ = ("dramatiq-1", "dramatiq-2", "dramatiq-3")
+
+ROWS: dict[str, tuple[Row, ...]] = {
+    "once": (
+        Row(_ONE, ("oncemq-1",), ("faststream-1", "faststream-threads"), 10),
+        Row(_ONE, ("oncemq-1",), ("dramatiq-1",), 6),
+        Row(_ONE, ("oncemq-1",), ("faststream-empty",), 1.5),
+        Row(_ONE, ("oncemq-1",), ("group-commit",), 0.6),
+    ),
+    "processes": (
+        Row(_BEST, OURS, FASTSTREAM, 10),
+        Row(_BEST, OURS, DRAMATIQ, None),
+        Row(_BEST, OURS, ("oncemq-1",), 1.4),
+    ),
+    "batch": (
+        Row(
+            "effectively once, batch handler with Core inserts",
+            ("oncemq-batch",),
+            ("faststream-1", "faststream-threads"),
+            16,
+        ),
+        Row("effectively once, batch handler with Core inserts", ("oncemq-batch",), ("group-commit",), None),
+    ),
+    "shared": (
+        Row("read-modify-write of 100 shared rows", ("shared",), ("shared-single",), 2),
+        Row("the same with 2 workers", ("shared-2-workers",), ("shared-single",), 1),
+        Row("the same with 2 processes", ("shared-2-processes",), ("shared-single",), 1),
+    ),
+    "io": (
+        Row("20 ms I/O, effects outside, async", ("io-async",), ("faststream-io-async",), 1),
+        Row("20 ms I/O, effects outside, sync", ("io-sync",), ("faststream-io-sync",), 1),
+    ),
+    "empty": (
+        Row("empty handler, no database", ("empty",), ("faststream-empty",), 3),
+        Row("empty handler, no database", ("empty",), ("pika",), 0.4),
+    ),
+    "poison": (
+        Row(_POISON, ("poison-early-1",), ("poison-none",), 0.8),
+        Row(_POISON, ("poison-early-10",), ("poison-none",), 0.4),
+        Row(_POISON, ("poison-late-1",), ("poison-none",), 0.6),
+        Row(_POISON, ("poison-late-10",), ("poison-none",), 0.25),
+    ),
+    "engine": (
+        Row("the engine beyond decoding, per message", ("engine-unit",), (), 15, "engine_us", AT_MOST, "µs"),
+        Row(
+            "the engine beyond decoding, per message", ("engine-direct",), (), 15, "engine_us", AT_MOST, "µs"
+        ),
+    ),
+    "latency": (
+        Row(_LATENCY, ("latency-low",), ("latency-low-single",), 2, "p99_ms", AT_MOST, "ms"),
+        Row(_LATENCY, ("latency-low",), ("latency-low-group",), 2, "p99_ms", AT_MOST, "ms"),
+        Row(_LATENCY, ("latency-high",), ("latency-high-group",), 2, "p99_ms", AT_MOST, "ms"),
+    ),
+    "keys": (Row("many messages of few keys", ("keys-zipf",), ("keys-uniform",), None),),
+    "memory": (Row("memory, growth from 10 % to all keys", ("memory",), (), 20, "growth_mb", AT_MOST, "MB"),),
+    "embedded": (Row("no server at all, ORM handler", ("embedded",), (), 3000),),
+    "full-ledger": (Row("dedup table with 10 M rows", ("full-ledger",), ("oncemq-1",), 0.8),),
+}
+LONG = ("full-ledger",)

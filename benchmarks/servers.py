@@ -1,0 +1,112 @@
+"""The servers that are measured against, a database of our own on one of them, and what must be known about both."""
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from uuid import uuid4
+
+import pika
+from sqlalchemy import Engine, create_engine, make_url, text
+
+from benchmarks import tables
+from oncemq.ledger import schema
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = (
+    *("oncemq", "faststream", "aio-pika", "dramatiq", "pika", "SQLAlchemy", "psycopg", "pydantic"),
+    "structlog",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where the servers are, and our connections to look at them."""
+
+    rabbitmq: str
+    postgresql: str
+    engine: Engine
+
+    def empty(self) -> None:
+        """Leave the tables as new: no measurement pays for the one before."""
+        with self.engine.begin() as connection:
+            names = "bench_points, bench_processed, oncemq_processed, oncemq_history"
+            connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY"))
+            connection.execute(text("TRUNCATE bench_users"))
+            tables.refill(connection)
+
+    def number(self, query: str) -> int:
+        """Return the single number that a query yields."""
+        with self.engine.connect() as connection:
+            return int(connection.execute(text(query)).scalar_one() or 0)
+
+
+@contextmanager
+def servers() -> Iterator[Servers]:
+    """Give access to the test services with a database of our own, which is dropped at the end."""
+    found = _environment()
+    try:
+        rabbitmq, url = found["ONCEMQ_TEST_RABBITMQ"], make_url(found["ONCEMQ_TEST_POSTGRESQL"])
+    except KeyError as missing:
+        raise SystemExit(f"{missing} is not set: run `make services` first") from None
+    database = f"bench_{uuid4().hex[:8]}"
+    admin = create_engine(url, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {database}"))
+    mine = url.set(database=database)
+    engine = create_engine(mine)
+    try:
+        tables.create(engine)
+        schema.create(engine)
+        yield Servers(rabbitmq, mine.render_as_string(hide_password=False), engine)
+    finally:
+        engine.dispose()
+        with admin.connect() as connection:
+            connection.execute(text(f"DROP DATABASE {database} WITH (FORCE)"))
+        admin.dispose()
+
+
+def surroundings(servers: Servers) -> dict[str, str]:
+    """Return what the numbers depend on: versions, durability, machine."""
+    with servers.engine.connect() as connection:
+        shown = {
+            name: str(connection.execute(text(f"SHOW {name}")).scalar_one())
+            for name in ("server_version", "synchronous_commit", "fsync")
+        }
+    broker = pika.BlockingConnection(pika.URLParameters(servers.rabbitmq))
+    rabbitmq = str(broker._impl.server_properties["version"])
+    broker.close()
+    return {
+        "machine": f"{os.cpu_count()} cores, {_processor()}",
+        "Python": platform.python_version(),
+        "PostgreSQL": shown["server_version"].partition(" ")[0],
+        "synchronous_commit": shown["synchronous_commit"],
+        "fsync": shown["fsync"],
+        "RabbitMQ": rabbitmq,
+        **{name: _version(name) for name in PACKAGES},
+    }
+
+
+def _environment() -> dict[str, str]:
+    found = dict(os.environ)
+    file = ROOT / ".services" / "env"
+    if file.exists():
+        found = dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line) | found
+    return found
+
+
+def _processor() -> str:
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "missing"
