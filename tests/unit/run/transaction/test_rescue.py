@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from oncemq.errors import Reject, StrategyBug
+from oncemq.errors import Reject, Retry, StrategyBug
 from oncemq.strategy import Strategy, Traits
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import PROCEED, Culprits, Verdict, defer, reject
 from oncemq_strategies.unique_key import UniqueKey
-from support.effects import effects, give
+from support.effects import TAKE_THE_TAKEN, effects, give
 from support.units import UnitBench, orders
 
 
@@ -165,6 +165,31 @@ def test_what_went_back_leaves_no_dedup_row(engine: Engine) -> None:
     assert bench.run({**one, "fail": "raise"}, two) == ["retry", "returned"]
     assert bench.run(one, two) == ["applied", "applied"]
     assert effects(engine) == ["1", "2"]
+
+
+class TooMany(Strategy):
+    """Fails on the data of more than two items, and cannot say whose."""
+
+    traits: ClassVar[Traits] = Traits(decides=True)
+
+    def save(self, run: Run) -> None:
+        """Fail where it is too many."""
+        if len(run.items) > 2:
+            run.connection.execute(TAKE_THE_TAKEN)
+
+
+def test_successors_wait_behind_a_retry_of_an_earlier_half(engine: Engine) -> None:
+    """Where a unit had to be split, a message that failed in one part holds its key in the next one."""
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        if order["id"] == "1":
+            raise Retry("again")
+        give(session, order)
+
+    bench = UnitBench(engine, handler, UniqueKey, TooMany())
+    one, two = orders("1", "2", key="k")
+    assert bench.run(one, *orders("a", "b"), two) == ["retry", "applied", "applied", "returned"]
+    assert effects(engine) == ["a", "b"]
 
 
 def test_copies_in_one_unit_are_one_effect(engine: Engine) -> None:
