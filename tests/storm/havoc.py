@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,22 +18,32 @@ from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from services.rabbitmq import RabbitMQ, _script
 from storm.nursery import Child
 from storm.stage import Stage, wait_for
+from support.places import Place
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Servers of the test's own, and the proxies through which every process under attack reaches them."""
+    """Servers that may be broken, and the proxies through which every process under attack reaches them.
+
+    Args:
+        rabbitmq: the broker.
+        database: the database server.
+        to_rabbitmq: in front of the broker.
+        to_database: in front of the database server.
+        place: how the test itself reaches them: directly.
+    """
 
     rabbitmq: Any
     database: Any
     to_rabbitmq: TcpProxy
     to_database: TcpProxy
+    place: Place
 
     @property
     def environment(self) -> dict[str, str]:
         """What the app's YAML expands: the proxies."""
         broker = self.rabbitmq.url.replace(f":{self.rabbitmq.port}", f":{self.to_rabbitmq.port}")
-        database = make_url(self.database.url).set(host=LOOPBACK, port=self.to_database.port)
+        database = make_url(self.place.database).set(host=LOOPBACK, port=self.to_database.port)
         return {"BROKER": broker, "DATABASE": database.render_as_string(hide_password=False)}
 
     def close(self) -> None:
@@ -41,9 +52,10 @@ class Field:
         self.to_database.close()
 
 
-def field_of(rabbitmq: Any, database: Any) -> Field:
+def field_of(rabbitmq: Any, server: Any, database: str, name: str, folder: Path) -> Field:
     """Return servers with fresh proxies."""
-    return Field(rabbitmq, database, TcpProxy(LOOPBACK, rabbitmq.port), TcpProxy(LOOPBACK, database.port))
+    place = Place(rabbitmq.url, database, name, folder)
+    return Field(rabbitmq, server, TcpProxy(LOOPBACK, rabbitmq.port), TcpProxy(LOOPBACK, server.port), place)
 
 
 def kill_broker(field: Field) -> bool:
@@ -183,23 +195,25 @@ FAULTS: dict[str, Callable[[Field], bool]] = {
 
 
 class Assassin:
-    """Keeps consumers running, and kills one of them at every tick.
+    """Keeps consumers running, and kills one of them at every look.
 
     Args:
         stage: starts them.
         count: how many run at once.
-        every: seconds between two kills.
+        every: seconds between two looks at them.
+        kills: kill one at every look; else only replace those that died by themselves.
         more: for each consumer.
     """
 
-    def __init__(self, stage: Stage, count: int, every: float, **more: Any) -> None:
+    def __init__(self, stage: Stage, count: int, every: float, *, kills: bool = True, **more: Any) -> None:
         self._stage = stage
         self._count = count
         self._every = every
+        self._kills = kills
         self._more = more
         self._resting = Event()
         self._children: list[Child] = []
-        self.others = 0
+        self.deaths: Counter[int] = Counter()
 
     @contextmanager
     def at_work(self) -> Iterator["Assassin"]:
@@ -217,6 +231,8 @@ class Assassin:
         self._replace()
         while not self._resting.wait(self._every):
             self._replace()
+            if not self._kills:
+                continue
             victim = self._children[turn % self._count]
             turn += 1
             self._stage.happened("consumer killed", fired=victim.kill() == -9)
@@ -227,7 +243,7 @@ class Assassin:
             if place >= len(self._children):
                 self._children.append(self._stage.consumer(**self._more))
             elif (code := self._children[place].code) is not None:
-                self.others += code != -9
+                self.deaths[code] += 1
                 self._children[place] = self._stage.consumer(**self._more)
 
     def drain(self) -> list[int]:

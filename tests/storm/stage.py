@@ -16,7 +16,8 @@ from typing import Any
 from sqlalchemy import create_engine, text
 
 from storm.child import APP, MESSAGES, Order
-from storm.evidence import Fate, Fault
+from storm.collect import from_broker
+from storm.evidence import Fate, Fault, Letter
 from storm.files import FIRED, TRIED, lines
 from storm.handlers import Base
 from storm.nursery import TESTS, Child, Nursery
@@ -167,6 +168,10 @@ class Stage:
                 return int(connection.execute(text("SELECT count(*) FROM storm_effects")).scalar_one())
         finally:
             engine.dispose()
+
+    def dead(self) -> list[Letter]:
+        """Return the dead letters there are now."""
+        return from_broker(self.place.broker, self.group, self.place.name)[0]
 
     def tries(self) -> int:
         """Return how many handlers have begun."""

@@ -2,18 +2,16 @@
 
 import os
 import random
-from collections.abc import Iterator
 from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
 
-from storm.havoc import FAULTS, Assassin, Field, field_of
+from storm.havoc import FAULTS, Assassin, Field
 from storm.nursery import Nursery
 from storm.orders import as_networks_do, events, order_file
 from storm.stage import Settings, Stage, report, wait_for
 from support.places import Place
-from support.servers import OwnServer
 
 MESSAGES = int(os.environ.get("ONCEMQ_STORM_MESSAGES", "20000"))
 SLICE = min(20_000, MESSAGES // len(FAULTS) + 1)
@@ -21,21 +19,13 @@ SECONDS = 240 + MESSAGES // 200
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS)]
 
 
-@pytest.fixture
-def field(own_rabbitmq: OwnServer, own_postgresql: OwnServer) -> Iterator[Field]:
-    """A broker and a database of the test's own, behind proxies."""
-    field = field_of(own_rabbitmq(), own_postgresql())
-    yield field
-    field.close()
-
-
-def test_nothing_is_lost_or_doubled_in_a_storm(field: Field, tmp_path: Path, fresh: str) -> None:
+@pytest.mark.server
+def test_nothing_is_lost_or_doubled_in_a_storm(field: Field) -> None:
     """On RabbitMQ and PostgreSQL; 30 % of the messages are sent twice under other message ids."""
     draw = random.Random(7)
-    place = Place(field.rabbitmq.url, field.database.url, fresh, tmp_path)
     source = islice(events(order_file()), MESSAGES)
-    with Nursery(tmp_path) as nursery:
-        stage = Stage(place, nursery, Settings(attempts=50, most="1s"), field.environment)
+    with Nursery(field.place.folder) as nursery:
+        stage = Stage(field.place, nursery, Settings(attempts=50, most="1s"), field.environment)
         with Assassin(stage, count=2, every=1.0).at_work() as assassin:
             for name in cycle(FAULTS):
                 part = list(islice(source, SLICE))
@@ -46,7 +36,7 @@ def test_nothing_is_lost_or_doubled_in_a_storm(field: Field, tmp_path: Path, fre
         assert assassin.drain() == [0, 0], nursery.said()
         stage.drain()
         verdict = stage.verdict(copies=0, reruns=1000)
-    report("storm rabbitmq+postgresql", verdict, consumers_failed=assassin.others)
+    report("storm rabbitmq+postgresql", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == MESSAGES
 
@@ -75,5 +65,5 @@ def test_nothing_is_lost_or_doubled_on_one_machine(tmp_path: Path, fresh: str) -
         assert set(assassin.drain()) == {0}, nursery.said()
         stage.drain()
         verdict = stage.verdict(fates={"plain": ["applied", "stale"]}, reruns=1000, rising=True, copies=0)
-    report("storm embedded+sqlite", verdict, consumers_failed=assassin.others)
+    report("storm embedded+sqlite", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"

@@ -1,0 +1,96 @@
+"""Messages that fail in every way there is: each ends as one dead letter after its attempts, and harms nobody else."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from storm.files import TRIED, seen
+from storm.havoc import Assassin
+from storm.nursery import Nursery
+from storm.stage import Settings, Stage, bodies, report, wait_for
+from support.places import EMBEDDED, POSTGRESQL, Place, make_place
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+ATTEMPTS = 3
+POISON = ("raises", "writes", "swallows", "kills", "hangs", "eats")
+DEPENDENTS, HEALTHY, OUTAGE = 400, 200, 6.0
+
+
+@pytest.fixture(params=[EMBEDDED, pytest.param(POSTGRESQL, marks=pytest.mark.server)])
+def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator[Place]:
+    """The short and the usual pair of broker and database."""
+    yield from make_place(request.param, request, tmp_path, fresh)
+
+
+def test_poison_of_every_kind_ends_as_one_dead_letter_and_harms_nobody(place: Place) -> None:
+    """Attempts are exact, neighbours of the same keys are applied in their first attempt."""
+    settings = Settings(attempts=ATTEMPTS, more="limits: {hard: 1s}")
+    poison = [
+        {"id": f"bad-{kind}", "key": f"key-{number}", "kind": kind} for number, kind in enumerate(POISON)
+    ]
+    healthy = bodies(200, prefix="good", keys=len(POISON), twice=0.0)
+    with Nursery(place.folder) as nursery:
+        stage = Stage(place, nursery, settings)
+        stage.publish(healthy[:100] + poison + healthy[100:])
+        with Assassin(stage, 2, 0.05, kills=False).at_work() as keeper:
+            wait_for(
+                lambda: len(stage.dead()) >= len(POISON) and stage.applied() >= 200, "all to end", 90, 0.3
+            )
+        assert set(keeper.drain()) == {0}, nursery.said()
+        stage.drain()
+        verdict = stage.verdict(reruns=200, ordered=False)
+    tried = seen(place.folder / TRIED)
+    begun = Counter(one.identity for one in tried)
+    report(
+        f"poison {place.broker.partition(':')[0]}",
+        verdict,
+        begun={kind: begun[f"bad-{kind}"] for kind in POISON},
+    )
+    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.counts["dead letters"] == len(POISON)
+    assert verdict.counts["reasons"] == {"attempts-exhausted": 4, "crashed": 2}
+    assert {letter.attempt for letter in stage.dead()} == {ATTEMPTS}
+    assert begun["bad-kills"] == begun["bad-hangs"] == ATTEMPTS
+    for kind in ("raises", "writes", "swallows", "eats"):
+        assert {one.attempt for one in tried if one.identity == f"bad-{kind}"} == {1, 2, 3}
+    assert {one.attempt for one in tried if one.identity.startswith("good")} == {1}
+
+
+def test_a_dependency_that_is_down_does_not_multiply_the_load(place: Place) -> None:
+    """Tries stay within the attempts, copies within the tries; what needs no dependency goes on meanwhile."""
+    settings = Settings(attempts=6, first="200ms", factor=3, most="5s")
+    waiting = [{"id": f"wait{n}", "key": f"wait-{n % 20}", "kind": "depends"} for n in range(DEPENDENTS)]
+    down = place.folder / "down"
+    with Nursery(place.folder) as nursery:
+        stage = Stage(place, nursery, settings)
+        down.touch()
+        started = monotonic()
+        stage.publish(waiting)
+        consumer = stage.consumer()
+        wait_for(lambda: stage.tries() >= DEPENDENTS, "every dependent to have failed once")
+        stage.publish(bodies(HEALTHY, prefix="well", twice=0.0))
+        meanwhile = wait_for(lambda: stage.applied() >= HEALTHY, "what needs no dependency", OUTAGE)
+        wait_for(lambda: monotonic() - started >= OUTAGE, "the end of the outage", OUTAGE)
+        tries = stage.tries()
+        down.unlink()
+        back = wait_for(lambda: stage.applied() >= HEALTHY + DEPENDENTS, "everything to be applied")
+        assert consumer.drain() == 0, nursery.said()
+        verdict = stage.verdict(reruns=0, ordered=False)
+    received = verdict.counts["received"] - HEALTHY
+    report(
+        f"retry storm {place.broker.partition(':')[0]}",
+        verdict,
+        tries_while_down=tries - HEALTHY,
+        received=received,
+        healthy_seconds=round(meanwhile, 1),
+        back_seconds=round(back, 1),
+    )
+    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    # Pauses of 0.2, 0.6, 1.8 and 5 s: at most four tries fit into the outage, and one follows it.
+    assert received <= 5 * DEPENDENTS
+    assert verdict.counts["handlers begun"] - HEALTHY <= 5 * DEPENDENTS
+    assert down.exists() is False
