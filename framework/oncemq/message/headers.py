@@ -23,7 +23,7 @@ CONTENT_ENCODING = "content-encoding"
 MAX_ERROR_TEXT = 2000
 """Characters of an error's text that travel with a message; brokers limit the size of headers."""
 
-_KEPT_BY_REPLAY = frozenset({PUBLISHED_AT, MESSAGE_ID})
+_KEPT_BY_REPLAY = frozenset({PUBLISHED_AT, MESSAGE_ID, KEY})
 
 
 def attempt_of(headers: Mapping[str, str]) -> int:
