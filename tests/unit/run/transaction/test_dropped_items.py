@@ -113,18 +113,32 @@ def test_a_reject_inside_an_open_savepoint_is_rolled_back(engine: Engine) -> Non
     assert bench.run(*orders("bad", "b")) == ["rejected", "applied"]
 
 
+def test_successors_wait_behind_a_dropped_retry(engine: Engine) -> None:
+    """Where the run goes on without a retried message, it goes on without that key's later ones too."""
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        if order["id"] == "1":
+            raise Retry("later")
+        give(session, order)
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    one, two = orders("1", "2", key="k")
+    assert bench.run(one, *orders("a"), two) == ["retry", "applied", "returned"]
+    assert effects(engine) == ["a"]
+
+
 def test_payload_changes_of_a_failed_run_are_gone(engine: Engine) -> None:
     """A second run gets the payload as it was published, not as the first run left it."""
     seen: list[int] = []
 
     def handler(order: dict[str, Any], session: Session) -> None:
         if order["id"] == "a":
-            seen.append(len(order))
-            order["extra"] = 1
+            seen.append(len(order["lines"]))
+            order["lines"].append("one more")
         give(session, order)
         if order["id"] == "bad":
             raise ValueError("roll back")
 
     bench = UnitBench(engine, handler, UniqueKey)
-    bench.run(*orders("a", "bad"))
-    assert seen == [2, 2]
+    bench.run(*orders("a", "bad", lines=["one"]))
+    assert seen == [1, 1]

@@ -94,6 +94,21 @@ def test_an_implicit_commit_of_mariadb_is_refused(engine: Engine, statement: str
     assert effects(engine) == ["a", "c"]
 
 
+def test_a_transaction_ended_through_the_driver_is_noticed(engine: Engine) -> None:
+    """A handler that rolls back by the driver's own connection, which no event tells, does not lose its neighbours."""
+
+    def misdeed(session: Session) -> None:
+        session.flush()
+        if engine.dialect.name in {"mysql", "mariadb"}:
+            session.execute(text("ROLLBACK"))  # PyMySQL does not say whether a transaction is open
+        driver: Any = session.connection().connection.driver_connection
+        driver.rollback()
+
+    bench = bench_with(engine, misdeed, at="c")
+    assert bench.run(*orders("a", "b", "c")) == ["applied", "applied", "retry"]
+    assert effects(engine) == ["a", "b"]
+
+
 def test_commit_only_flushes(engine: Engine) -> None:
     """session.commit() sends what is pending; the transaction stays open, and a later failure undoes it."""
 
