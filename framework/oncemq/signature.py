@@ -226,9 +226,7 @@ def _require_possible(chosen: _Asked, reading: _Reading) -> None:
 
 
 def _payload_getter(validate: Validate | None) -> Getter:
-    if validate is None:
-        return lambda _, item: item.payload
-    return lambda _, item: validate(item.payload)
+    return (lambda _, item: item.payload) if validate is None else (lambda _, item: validate(item.payload))
 
 
 def _fill(reading: _Reading) -> None:
