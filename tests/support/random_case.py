@@ -91,7 +91,7 @@ class Case:
         self.lost_commits = draw.choice([0.0, 0.0, 0.05])
         self.broker = RandomBroker(seed, self.processes, draw.choice([0.0, 0.1]))
         self.connections_lost = draw.choice([0, 0, 2])
-        self.handler = FaultyHandler(with_ride="rides" in self.chain)
+        self.handler = FaultyHandler(with_ride="rides" in self.chain, many=self.batch_handler)
         self.calls: list[tuple[str, int]] = []
         self.losing = False
         self.copies = self._copies()

@@ -145,9 +145,11 @@ class FaultyHandler:
 
     Args:
         with_ride: the order's entity has a row, which the handler creates.
+        many: it is called for many orders at once, so that what it discards is its own.
     """
 
-    def __init__(self, *, with_ride: bool) -> None:
+    def __init__(self, *, with_ride: bool, many: bool) -> None:
+        self._many = many
         self._with_ride = with_ride
         self._troubled: Counter[str] = Counter()
 
@@ -159,7 +161,7 @@ class FaultyHandler:
             self._troubled[order["tag"]] += 1
             if self._troubled[order["tag"]] <= 2:
                 raise InfrastructureError("the database is busy")
-        if fault == EXPIRE_ALL:
+        if fault == EXPIRE_ALL and not self._many:
             session.expire_all()
         if fault in BEFORE:
             BEFORE[fault](order, session)

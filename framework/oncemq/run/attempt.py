@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, RootTransaction, select
 
 from oncemq.clock import Clock
 from oncemq.errors import InfrastructureError, StrategyBug
@@ -128,7 +128,7 @@ class Attempt:
         finally:
             self._slot.cancel = None
             unwatch()
-            _leave(connection, session, committed=committed, roll_back=transaction.rollback)
+            _leave(connection, session, transaction, committed=committed)
 
     def _work(self, run: Run, frame: Frame) -> None:
         for load in self._chain.loads:
@@ -189,14 +189,15 @@ def make_items(deliveries: Sequence[Delivery], reader: Reader) -> list[Item]:
 
 
 def _leave(
-    connection: Connection, session: UnitSession, *, committed: bool, roll_back: Callable[[], None]
+    connection: Connection, session: UnitSession, transaction: RootTransaction, *, committed: bool
 ) -> None:
     """End session and transaction; after a commit nothing may raise any more."""
     try:
         session.watch.handling = False
         session.close()
-        if not committed:
-            roll_back()
+        # What a handler ended is rolled back by the pool when the connection returns to it.
+        if not committed and connection.get_transaction() is transaction:
+            transaction.rollback()
     except Exception:
         # A handler may even have closed the connection; then there is nothing left to throw away.
         with suppress(Exception):
