@@ -16,7 +16,7 @@ from oncemq.observe.monitor import Monitor
 from oncemq.observe.state import AppState, Phase
 from oncemq.run.assembly import Crew, Crews, Workshop
 from oncemq.run.background import start_upkeep
-from oncemq.run.crashes import SuspectBook, collect
+from oncemq.run.crashes import SuspectBook, collect, tell
 from oncemq.run.leases import extend_leases
 from oncemq.run.limits import Watchdog
 from oncemq.run.plan import AppPlan
@@ -104,7 +104,7 @@ class Application:
         if plan.state is not None:
             self._presence = _present(plan.state)
             book = SuspectBook(plan.engine, plan.state)
-            self._tell_crashes(book)
+            tell(collect(plan.state, book), book, self._observer)
         self._man(book)
         self._monitor.serve(self.state)
         self._roster.sign_on()
@@ -112,19 +112,6 @@ class Application:
             crew.start()
         self._open_adapters()
         self._upkeep = start_upkeep(plan, self._observer)
-
-    def _tell_crashes(self, book: SuspectBook) -> None:
-        if self._plan.state is None:
-            return
-        for crash in collect(self._plan.state, book):
-            counts = book.load(crash.consumer)
-            for key, identity in crash.suspects:
-                self._observer.crash_suspect(
-                    crash.consumer.partition(".")[2],
-                    key=key,
-                    identity=identity,
-                    crashes=counts.get(identity, 0),
-                )
 
     def _man(self, book: SuspectBook | None) -> None:
         plan = self._plan

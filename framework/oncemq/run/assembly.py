@@ -20,7 +20,7 @@ from oncemq.run.attempt import Attempt
 from oncemq.run.batches import BatchLoop
 from oncemq.run.chain import Chain
 from oncemq.run.consumer import Consumer
-from oncemq.run.crashes import SuspectBook, open_recorder
+from oncemq.run.crashes import SuspectBook, collect, open_recorder, tell
 from oncemq.run.direct import DirectRunner
 from oncemq.run.gate import Gate
 from oncemq.run.items import ItemLoop
@@ -85,8 +85,8 @@ class Crew:
             shop.point,
             self._forget,
         )
-        if shop.book is not None:
-            self.consumer.intake.suspects = shop.book.load(plan.scope)
+        self.consumer.learn_of_deaths = self.learn_of_deaths
+        self.refresh_suspects()
 
     def start(self) -> None:
         """Start the workers; they wait for deliveries."""
@@ -147,6 +147,13 @@ class Crew:
         """Learn which messages processes died on, also other processes."""
         if self._shop.book is not None:
             self.consumer.intake.suspects = self._shop.book.load(self.consumer.plan.scope)
+
+    def learn_of_deaths(self) -> None:
+        """Read what processes that have just died left behind, and learn about it."""
+        shop = self._shop
+        if shop.state is not None and shop.book is not None:
+            tell(collect(shop.state, shop.book), shop.book, shop.observers)
+        self.refresh_suspects()
 
     def _worker(self, number: int) -> Worker:
         plan = self.consumer.plan

@@ -113,6 +113,8 @@ class AsyncWorker:
                 await self._wait_for_seat()
                 continue
             taken = await asyncio.to_thread(self._consumer.scheduler.take, len(self._free), _TAKE_TIMEOUT)
+            if self._consumer.doubtful(taken):
+                await asyncio.to_thread(self._consumer.doubt, taken)
             self._start(taken)
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -1,7 +1,7 @@
 """What the workers of one consumer share: what waits, whether they may run, and how it is going."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 from oncemq.adapter import Adapter
@@ -33,6 +33,9 @@ class Consumer:
         gate: whether units may run.
         point: told how far a delivery has come.
         forget: removes an identity from the book of suspects.
+
+    Attributes:
+        learn_of_deaths: makes `intake.suspects` what it is now, the latest deaths included.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Consumer:
         self.lane = Lane()
         self.intake = Intake(plan.reader)
         self.point = point
+        self.learn_of_deaths: Callable[[], None] = lambda: None
         self._forget = forget
         self._pause_reason: PauseReason | None = None
         self._trouble = ""
@@ -72,6 +76,23 @@ class Consumer:
     def lost(self, generation: int) -> None:
         """Forget what waits of a lost generation."""
         self.scheduler.void(generation)
+
+    def doubtful(self, taken: Sequence[Delivery]) -> bool:
+        """Return whether one of these was in another process's hands before, as far as can be told."""
+        return any(delivery.suspect or delivery.message.redelivered for delivery in taken)
+
+    def doubt(self, taken: Sequence[Delivery]) -> None:
+        """Look again at what may have killed a process just now, before it is run.
+
+        A process that dies gives its messages back before its successor has read what they were. So whoever is
+        given one of them reads that first: else the message would get a try too many, and more with every process.
+        """
+        try:
+            self.learn_of_deaths()
+        except Exception as error:
+            self.observers.failed("looking for crash suspects", error)
+        for delivery in taken:
+            self.intake.suspect(delivery)
 
     def judge_unrun(self, delivery: Delivery) -> Verdict | None:
         """Return the verdict on a delivery that must not run at all; None for all others."""

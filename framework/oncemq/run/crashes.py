@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 from sqlalchemy import Engine
 
 from oncemq.ledger import suspects
+from oncemq.observe.observers import Observers
 from oncemq.run import presence
 from oncemq.run.presence import only_one
 from oncemq.run.recorder import Crash, Recorder, read_crash
@@ -103,6 +104,16 @@ def collect(state: Path, book: SuspectBook) -> list[Crash]:
             found += _charge([crash for path, scope in paths if (crash := read_crash(path, scope))], book)
             _remove(state, process, paths)
     return found
+
+
+def tell(crashes: Iterable[Crash], book: SuspectBook, observers: Observers) -> None:
+    """Tell of every message that is under suspicion from now on."""
+    for crash in crashes:
+        counts = book.load(crash.consumer)
+        for key, identity in crash.suspects:
+            observers.crash_suspect(
+                crash.consumer.partition(".")[2], key=key, identity=identity, crashes=counts.get(identity, 0)
+            )
 
 
 def discard(state: Path, pid: int) -> None:

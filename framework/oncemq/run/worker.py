@@ -99,6 +99,8 @@ class Worker:
                 continue
             consumer.started(taken)
             try:
+                if consumer.doubtful(taken):
+                    consumer.doubt(taken)
                 self.work(taken)
             finally:
                 consumer.finished(taken)

@@ -436,6 +436,28 @@ def test_three_deaths_bury_a_message_unrun(
     assert suspects_book.load(SCOPE) == {}
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_message_that_just_killed_another_process_is_not_tried_once_more(
+    book: tuple[Engine | None, SuspectBook], adapter: ScriptedAdapter, tmp_path: Path, is_async: bool
+) -> None:
+    """It is delivered again before this process would have heard of its deaths by itself."""
+    engine, suspects_book = book
+    called: list[int] = []
+
+    async def later(order: dict) -> None:
+        called.append(order["id"])
+
+    def now(order: dict) -> None:
+        called.append(order["id"])
+
+    with running(external(later if is_async else now, engine, adapter, tmp_path)):
+        charged(suspects_book, "1", 3)
+        adapter.deliver(order(1), redelivered=True)
+        adapter.wait_until(lambda a: len(a.dead) == 1 or called)
+    assert not called
+    assert adapter.dead[0].headers[headers.REASON] == "crashed"
+
+
 def test_a_suspect_that_succeeds_is_forgotten(
     book: tuple[Engine | None, SuspectBook], adapter: ScriptedAdapter, tmp_path: Path
 ) -> None:
