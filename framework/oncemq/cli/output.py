@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from oncemq.observe.redaction import escape
+from oncemq.redaction import escape
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -20,7 +20,7 @@ _FIELDS = ("body", "headers", "key", "id")
 _TYPES = {"json": "application/json", "text": "text/plain"}
 
 
-class BadLine(ValueError):  # noqa: N818 - it names the line
+class BadLine(ValueError):
     """A line that is no message of this topic."""
 
 

@@ -20,6 +20,7 @@ from oncemq.errors import ConfigError, OnceMQError
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.handler import BoundHandler, bind
 from oncemq.message.expressions import compile_expression
+from oncemq.redaction import Redactor
 from oncemq.run.plan import ConsumerPlan
 from oncemq.strategy import Scope, Strategy
 
@@ -81,6 +82,7 @@ def build_consumer(settled: Settled, around: Surroundings) -> ConsumerPlan | Non
         batch_limit=min([settled.batch_limit, *limits]),
         soft_limit=settled.soft_limit,
         hard_limit=settled.hard_limit,
+        redact=Redactor(around.report.problems.secrets),
     )
 
 

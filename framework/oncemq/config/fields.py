@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _OBJECT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
-class WrongValue(ValueError):  # noqa: N818 - it is a finding, told as a problem
+class WrongValue(ValueError):
     """A value is not what its field wants."""
 
     def __init__(self, text: str, advice: str = "") -> None:

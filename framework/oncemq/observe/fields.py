@@ -10,7 +10,7 @@ from typing import Any
 
 from oncemq.durations import format_duration
 from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
-from oncemq.observe.redaction import MASK, Redactor, is_secret_name
+from oncemq.redaction import MASK, Redactor, is_secret_name
 
 MAX_TEXT = 2_000
 """Characters of one value in a log line."""

@@ -15,8 +15,8 @@ from structlog.types import Processor
 
 from oncemq.message.envelope import Envelope
 from oncemq.observe.fields import Cleaner, message_fields
-from oncemq.observe.redaction import Redactor, escape
 from oncemq.observe.render import ConsoleLine, json_line
+from oncemq.redaction import Redactor, escape
 
 Style = Literal["auto", "console", "json"]
 

@@ -13,7 +13,7 @@ from oncemq.errors import BrokerError, DeliveryVoid, SettleError
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers
-from oncemq.observe.redaction import Redactor
+from oncemq.redaction import Redactor
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.run.judge import describe
 from oncemq.verdict import Outcome, Verdict
@@ -43,6 +43,7 @@ class Settler:
         give_up: whether to stop trying when the broker cannot be reached (the process is leaving).
         sleep: waits seconds between tries.
         point: told how far a settlement has come.
+        redact: masks secrets in what dead letters and retries carry.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Settler:
         give_up: Callable[[], bool],
         sleep: Callable[[float], object],
         point: Callable[[str], None],
+        redact: Redactor | None = None,
     ) -> None:
         self._consumer = consumer
         self._adapter = adapter
@@ -66,7 +68,7 @@ class Settler:
         self._give_up = give_up
         self._sleep = sleep
         self._point = point
-        self._clean = Redactor()
+        self._clean = redact or Redactor()
         self._draw = random.Random()  # noqa: S311 - jitter
 
     def settle(self, verdicts: Sequence[tuple[Delivery, Verdict]]) -> None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from oncemq.observe.redaction import Redactor, escape, is_secret_name
+from oncemq.redaction import Redactor, escape, is_secret_name
 
 CANARY = "canary-7Q9z"
 
