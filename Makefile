@@ -43,6 +43,10 @@ test: setup services ## all tests, against the real servers
 test-embedded: setup ## the tests that need no server
 	@$(PYTEST) --embedded-only
 
+.PHONY: defects
+defects: setup services ## break one guard after the other in a copy, and see which test notices; ONLY=name JOBS=2
+	@PYTHONPATH=tests $(BIN)/python -m defects $(foreach name,$(ONLY),--only $(name)) $(if $(JOBS),--jobs $(JOBS))
+
 .PHONY: lint
 lint: setup ## ruff, mypy and the rules about imports
 	$(BIN)/ruff check .

@@ -1,0 +1,1 @@
+"""Seeded defects: each breaks one guard of the product, and the suite must notice."""

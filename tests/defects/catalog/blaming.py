@@ -1,0 +1,153 @@
+"""Defects of judgement: whose fault a failure is, after errors, limits and crashes."""
+
+from defects.defect import Defect, Edit
+
+UNITS = "tests/unit/run/transaction"
+CRASHES = "tests/unit/run/test_crashes.py"
+APP = "tests/unit/run/test_application.py"
+
+DEFECTS = (
+    Defect(
+        "deadlock-costs-an-attempt",
+        "Deadlocks and lock time-outs cost no attempt.",
+        [
+            Edit(
+                "framework/oncemq/run/judge.py",
+                "frozenset({Fault.TRANSIENT, Fault.OFFLINE,",
+                "frozenset({Fault.OFFLINE,",
+            )
+        ],
+        [
+            "tests/unit/run/test_judge.py::test_the_databases_trouble_is_no_messages_fault",
+            f"{UNITS}/test_infrastructure.py::test_a_lock_time_out_charges_nobody",
+        ],
+    ),
+    Defect(
+        "deadlock-not-recognized",
+        "MariaDB's deadlock is the database's trouble, not the data's.",
+        [Edit("framework/oncemq/retry/classify.py", "    1213: Fault.TRANSIENT,", "    1213: Fault.DATA,")],
+        ["tests/unit/retry/test_classify_real.py::test_a_deadlock_is_transient[mariadb]"],
+    ),
+    Defect(
+        "outage-charged-at-last",
+        "While nothing commits at all, no message is charged, however often it fails.",
+        [
+            Edit(
+                "framework/oncemq/run/rescue.py",
+                " and self._rescue.commits > delivery.commits_at_failure:",
+                ":",
+            )
+        ],
+        [f"{UNITS}/test_infrastructure.py::test_while_nobody_succeeds_nobody_is_charged[sqlite]"],
+    ),
+    Defect(
+        "poison-never-charged",
+        "When others succeed meanwhile, an item's third failure in the database counts.",
+        [Edit("framework/oncemq/run/rescue.py", "if delivery.failures >= _THIRD_COUNTS and", "if False and")],
+        [f"{UNITS}/test_infrastructure.py::test_the_third_lock_time_out_counts_while_others_succeed[sqlite]"],
+    ),
+    Defect(
+        "strategys-bug-charged",
+        "A bug in a strategy pauses the consumer; no message is charged.",
+        [
+            Edit(
+                "framework/oncemq/run/attempt.py",
+                '        raise StrategyBug(f"{doing} failed: {describe(error)}") from error\n',
+                "        raise UnknownCulprit(describe(error)) from error\n",
+            )
+        ],
+        [f"{UNITS}/test_rescue.py::test_a_strategys_bug_charges_nobody"],
+    ),
+    Defect(
+        "neighbour-blamed-for-flush",
+        "When a flush fails on a neighbour's objects, whoever triggered it is not to blame.",
+        [
+            Edit(
+                "framework/oncemq/run/items.py",
+                "        if watch.crowded and not own_doing and (",
+                "        if False and (",
+            )
+        ],
+        [f"{UNITS}/test_dooming_errors.py::test_autoflush_blames_the_message_that_added_the_row"],
+    ),
+    Defect(
+        "crash-charged-to-the-neighbour",
+        "A death is charged to exactly the message that was running.",
+        [Edit("framework/oncemq/run/recorder.py", "(entries[index - 1],)", "(entries[0],)")],
+        [f"{CRASHES}::test_the_running_item_is_the_culprit"],
+    ),
+    Defect(
+        "crash-while-committing-charged",
+        "A death while the unit was committing is charged to nobody.",
+        [Edit("framework/oncemq/run/attempt.py", "        self._recorder.index[0] = FLUSHING\n", "")],
+        [f"{UNITS}/test_commit_order.py::test_a_death_while_committing_has_no_culprit[sqlite]"],
+    ),
+    Defect(
+        "crashes-not-counted",
+        "Deaths count as attempts; a message that kills ends as a dead letter.",
+        [Edit("framework/oncemq/run/crashes.py", "weight = 1 if crash.known else 0", "weight = 0")],
+        [f"{CRASHES}::test_the_only_running_message_is_charged"],
+    ),
+    Defect(
+        "torn-record-believed",
+        "A torn flight record accuses nobody.",
+        [
+            Edit(
+                "framework/oncemq/run/recorder.py",
+                "if index == IDLE or zlib.crc32(text) != crc:",
+                "if index == IDLE:",
+            )
+        ],
+        [f"{CRASHES}::test_a_torn_record_accuses_nobody"],
+    ),
+    Defect(
+        "suspects-in-company",
+        "A message that a process died on runs in a unit of its own.",
+        [
+            Edit(
+                "framework/oncemq/run/worker.py",
+                "if delivery.refusal is None and not delivery.suspect:",
+                "if delivery.refusal is None:",
+            )
+        ],
+        ["tests/unit/run/test_segments.py::test_suspects_and_refused_messages_have_units_of_their_own"],
+    ),
+    Defect(
+        "two-suspects-at-once",
+        "No two crash suspects run at once in a process.",
+        [
+            Edit(
+                "framework/oncemq/run/worker.py",
+                "            with self._alone:\n                return self._unit(ready, hands)\n",
+                "            return self._unit(ready, hands)\n",
+            )
+        ],
+        [f"{APP}::test_suspects_run_alone_in_the_process"],
+    ),
+    Defect(
+        "no-hard-limit",
+        "A handler that does not return ends the process at its hard limit.",
+        [
+            Edit(
+                "framework/oncemq/run/limits.py",
+                "if limits.hard is not None and elapsed >",
+                "if False and elapsed >",
+            )
+        ],
+        ["tests/unit/run/test_limits.py::test_the_hard_limit_ends_the_process"],
+    ),
+    Defect(
+        "soft-limit-swallowed",
+        "A handler that swallows the cancel of its soft limit is rolled back all the same.",
+        [
+            Edit(
+                "framework/oncemq/run/items.py",
+                "        if slot.overdue == now:\n            raise Culprits({item: overdue()})\n",
+                "",
+            )
+        ],
+        [
+            "tests/unit/run/test_limits.py::test_a_handler_that_is_slow_without_a_statement_is_rolled_back",
+        ],
+    ),
+)

@@ -1,0 +1,168 @@
+"""Defects of the adapters: what travels with a message, and what is never lost between two queues."""
+
+from defects.defect import Defect, Edit
+
+RABBITMQ = "adapters/oncemq_adapters/rabbitmq"
+EMBEDDED = "adapters/oncemq_adapters/embedded"
+SUITE = "tests/suites/test_rabbitmq_adapter.py::TestRabbitMQAdapter"
+OWN_SUITE = "tests/suites/test_embedded_adapter.py::TestEmbeddedAdapter"
+TRAPS = "tests/suites/test_rabbitmq_traps.py"
+PROPERTIES = "tests/unit/adapters/rabbitmq/test_properties.py"
+ACKS = "tests/unit/adapters/rabbitmq/test_acks.py"
+
+DEFECTS = (
+    Defect(
+        "stale-tag-acknowledged",
+        "A delivery of a lost channel is void: its tag means another message on the next one.",
+        [
+            Edit(
+                f"{RABBITMQ}/intake.py",
+                "        if not self.alive:\n            return self.void(delivery)\n        if not self._tracker",
+                "        if not self._tracker",
+            ),
+            Edit(
+                f"{RABBITMQ}/intake.py",
+                "        if not self.alive:\n            return self.void(delivery)\n        delivery.settled = True",
+                "        delivery.settled = True",
+            ),
+        ],
+        [f"{SUITE}::test_unsettled_come_back_and_the_old_ones_are_void[cut]"],
+    ),
+    Defect(
+        "confirmation-not-awaited",
+        "A retry is confirmed by the broker before its original is acknowledged.",
+        [
+            Edit(
+                f"{RABBITMQ}/confirms.py",
+                "        self._pending[self._number] = _Pending(batch, index)\n",
+                "        batch.answer(index, None)\n",
+            )
+        ],
+        [f"{TRAPS}::test_dead_letter_without_its_queue_stays_unsettled"],
+    ),
+    Defect(
+        "not-mandatory",
+        "What no queue takes is refused, not confirmed and dropped.",
+        [Edit(f"{RABBITMQ}/confirms.py", "mandatory=True", "mandatory=False")],
+        [f"{SUITE}::test_unroutable_is_refused"],
+    ),
+    Defect(
+        "original-acknowledged-first",
+        "The original goes only after its copy is safe.",
+        [
+            Edit(
+                f"{RABBITMQ}/settlement.py",
+                "    return failed + _finish_moved(claimed, send(publications))\n",
+                "    failed += _finish_moved(claimed, [None] * len(claimed))\n    send(publications)\n    return failed\n",
+            )
+        ],
+        [f"{TRAPS}::test_dead_letter_without_its_queue_stays_unsettled"],
+    ),
+    Defect(
+        "dead-letter-without-body",
+        "A dead letter keeps its original bytes.",
+        [
+            Edit(
+                f"{RABBITMQ}/copies.py",
+                "place.dead_queue, properties, dead.delivery.message.body)",
+                'place.dead_queue, properties, b"")',
+            )
+        ],
+        [f"{SUITE}::test_dead_letter_keeps_body_headers_and_cause"],
+    ),
+    Defect(
+        "routing-history-kept",
+        "A copy carries no routing history, which brokers read as a loop.",
+        [Edit(f"{RABBITMQ}/properties.py", '*("x-death", ', "*(")],
+        [f"{PROPERTIES}::test_routing_history_is_not_shown"],
+    ),
+    Defect(
+        "copies-do-not-last",
+        "Retries and dead letters survive a restart of the broker.",
+        [Edit(f"{RABBITMQ}/properties.py", "PERSISTENT = 2\n", "PERSISTENT = 1\n")],
+        [f"{PROPERTIES}::test_a_copy_is_persistent_and_does_not_expire"],
+    ),
+    Defect(
+        "acknowledged-beyond-a-gap",
+        "One frame acknowledges many only where nothing before them is unfinished.",
+        [
+            Edit(
+                f"{RABBITMQ}/acks.py",
+                "        frames.extend(Frame(tag) for tag in sorted(self._ready))\n",
+                "        frames.append(Frame(max(self._ready), multiple=True))\n",
+            )
+        ],
+        [f"{ACKS}::test_a_gap_that_stays_is_passed_by"],
+    ),
+    Defect(
+        "tag-claimed-twice",
+        "A tag is settled at most once; the broker closes the channel otherwise.",
+        [
+            Edit(
+                f"{RABBITMQ}/acks.py",
+                "            if tag < self._lowest or tag in self._taken:\n",
+                "            if False:\n",
+            )
+        ],
+        [f"{ACKS}::test_the_second_claim_fails"],
+    ),
+    Defect(
+        "prefetch-ignored",
+        "A consumer holds no more unsettled messages than `in_flight` says.",
+        [
+            Edit(
+                f"{RABBITMQ}/consumption.py",
+                "basic_qos(prefetch_count=self._window,",
+                "basic_qos(prefetch_count=0,",
+            )
+        ],
+        [f"{SUITE}::test_no_more_than_in_flight"],
+    ),
+    Defect(
+        "retry-for-everybody",
+        "A retry is for its own group alone.",
+        [
+            Edit(
+                f"{RABBITMQ}/copies.py",
+                '    if step == 0:\n        return Publication("", place.queue, properties, body)\n',
+                "    if True:\n        return Publication(place.topic.exchange, place.topic.routing_key, properties, body)\n",
+            )
+        ],
+        [f"{SUITE}::test_retry_is_for_its_own_group"],
+    ),
+    Defect(
+        "embedded-lease-not-compared",
+        "Settling compares the lease's number: a lost lease settles nobody else's.",
+        [
+            Edit(
+                f"{EMBEDDED}/settlements.py",
+                "(message_id, group_id, lease) IN (",
+                "(message_id, group_id) IN (",
+            ),
+            Edit(
+                f"{EMBEDDED}/settlements.py",
+                "json_extract(value, '$[1]'), json_extract(value, '$[2]')",
+                "json_extract(value, '$[1]')",
+            ),
+        ],
+        [f"{OWN_SUITE}::test_expired_delivery_goes_to_another"],
+    ),
+    Defect(
+        "embedded-generation-not-compared",
+        "Deliveries of a lost session are void on the embedded broker, too.",
+        [Edit(f"{EMBEDDED}/custody.py", "if delivery.generation != generation or not", "if not")],
+        [f"{OWN_SUITE}::test_unsettled_come_back_and_the_old_ones_are_void"],
+    ),
+    Defect(
+        "embedded-settled-twice",
+        "A second settlement surfaces on the embedded broker, too.",
+        [Edit(f"{EMBEDDED}/custody.py", "if isinstance(token, Token) and token.claimed:", "if False:")],
+        [f"{OWN_SUITE}::test_second_settlement_surfaces"],
+    ),
+    Defect(
+        "embedded-publishing-not-flushed",
+        "What the embedded broker confirms has reached the disk.",
+        [Edit(f"{EMBEDDED}/database.py", "{'FULL' if flush else 'NORMAL'}", "NORMAL")],
+        ["tests/unit/adapters/embedded/test_database.py::test_publishing_is_flushed_and_settling_is_not"],
+    ),
+)

@@ -1,0 +1,142 @@
+"""Defects of the transaction: what may commit, what dooms it, and who owns it."""
+
+from defects.defect import Defect, Edit
+
+ATTEMPT = "framework/oncemq/run/attempt.py"
+SESSION = "framework/oncemq/run/session.py"
+UNITS = "tests/unit/run/transaction"
+
+DEFECTS = (
+    Defect(
+        "committed-before-commit",
+        "Caches are filled only after the commit.",
+        [
+            Edit(
+                ATTEMPT,
+                'self._point("before-commit")',
+                'self._point("before-commit")\n            self._after_commit(run)',
+            ),
+            Edit(ATTEMPT, "        self._after_commit(run)\n        return run", "        return run"),
+        ],
+        [f"{UNITS}/test_commit_order.py::test_caches_are_filled_only_after_the_commit[postgresql]"],
+    ),
+    Defect(
+        "lost-commit-is-success",
+        "A commit whose answer is lost is asked again through the chain, never taken for done.",
+        [
+            Edit(
+                ATTEMPT,
+                "            transaction.commit()\n",
+                "            with suppress(Exception):\n                transaction.commit()\n",
+            )
+        ],
+        [f"{UNITS}/test_infrastructure.py::test_a_lost_answer_to_commit_is_asked_again_through_the_chain"],
+    ),
+    Defect(
+        "swallowed-error-commits",
+        "A database error outside a savepoint dooms the run, also when the handler swallowed it.",
+        [
+            Edit(
+                SESSION,
+                "    if not in_savepoint or classify(original)",
+                "    if in_savepoint and classify(original)",
+            )
+        ],
+        [f"{UNITS}/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"],
+    ),
+    Defect(
+        "doomed-ignored-at-commit",
+        "A doomed run is never committed.",
+        [
+            Edit("framework/oncemq/run/transaction.py", "if watch.doomed is not None:", "if False:"),
+            Edit("framework/oncemq/run/items.py", "fault = watch.doomed or session.misuse()", "fault = None"),
+        ],
+        [f"{UNITS}/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"],
+    ),
+    Defect(
+        "server-status-ignored",
+        "Before COMMIT the transaction must be open and without error on the server itself.",
+        [
+            Edit(
+                "framework/oncemq/run/transaction.py",
+                "if status != _PSYCOPG_IN_TRANSACTION or",
+                "if False and",
+            )
+        ],
+        [f"{UNITS}/test_commit_order.py::test_an_end_of_the_transaction_behind_our_back_is_seen"],
+    ),
+    Defect(
+        "handlers-commit-commits",
+        "session.commit() in a handler only flushes: the framework owns the transaction.",
+        [
+            Edit(
+                SESSION,
+                '"""Flush; the framework commits, for all messages of the unit together."""\n        self.flush()',
+                "self.flush()\n        self.bind.connection.driver_connection.commit()",
+            )
+        ],
+        [f"{UNITS}/test_owned_session.py::test_commit_only_flushes[postgresql]"],
+    ),
+    Defect(
+        "own-savepoint-dooms",
+        "An integrity error inside the handler's own savepoint is the handler's own business.",
+        [Edit(SESSION, "in_savepoint = _in_savepoint(context.connection)", "in_savepoint = False")],
+        [f"{UNITS}/test_owned_session.py::test_own_savepoints_are_allowed"],
+    ),
+    Defect(
+        "savepoint-hides-deadlock",
+        "A lock failure dooms the run also inside a savepoint: the server may have undone everything.",
+        [
+            Edit(
+                SESSION,
+                "if not in_savepoint or classify(original) is not Fault.DATA:",
+                "if not in_savepoint:",
+            )
+        ],
+        [f"{UNITS}/test_commit_order.py::test_a_lock_failure_inside_an_own_savepoint_dooms_the_run"],
+    ),
+    Defect(
+        "pending-objects-dropped",
+        "A handler cannot drop the pending objects of other messages from the session.",
+        [Edit(SESSION, '        self._refuse("expunge_all")\n', "")],
+        [
+            f"{UNITS}/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone[sqlite-expunge_all]"
+        ],
+    ),
+    Defect(
+        "raw-commit-reaches-server",
+        "SQL that ends the transaction never reaches the server.",
+        [Edit(SESSION, "    if word in _ENDS_TRANSACTION:\n", "    if False:\n")],
+        [f"{UNITS}/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone"],
+    ),
+    Defect(
+        "dropped-after-writing",
+        "An item is dropped without roll-back only if it sent no statement.",
+        [Edit("framework/oncemq/run/items.py", "watch.statements == statements", "True")],
+        [f"{UNITS}/test_commit_order.py::test_a_reject_after_sql_is_rolled_back[sqlite]"],
+    ),
+    Defect(
+        "dropped-with-pending-object",
+        "An item is dropped without roll-back only if it left nothing in the session.",
+        [Edit("framework/oncemq/run/items.py", " and session.untouched(new, deleted):", ":")],
+        [f"{UNITS}/test_dropped_items.py::test_a_reject_with_a_pending_object_is_rolled_back[sqlite]"],
+    ),
+    Defect(
+        "payload-not-decoded-anew",
+        "Every run has a payload of its own: what a failed handler changed in it is gone.",
+        [Edit(ATTEMPT, "        delivery.payload = None\n", "        delivery.payload = payload\n")],
+        [f"{UNITS}/test_dropped_items.py::test_payload_changes_of_a_failed_run_are_gone[sqlite]"],
+    ),
+    Defect(
+        "error-after-commit-raises",
+        "Nothing may fail a unit after its commit.",
+        [
+            Edit(
+                ATTEMPT,
+                '                self._failed("a strategy\'s committed hook", error)',
+                "                raise",
+            )
+        ],
+        [f"{UNITS}/test_rescue.py::test_an_error_after_the_commit_changes_nothing"],
+    ),
+)

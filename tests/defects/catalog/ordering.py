@@ -1,0 +1,100 @@
+"""Defects of order: a key has one owner, and nothing of it overtakes."""
+
+from defects.defect import Defect, Edit
+
+SCHEDULER = "framework/oncemq/run/scheduler.py"
+SCHEDULING = "tests/unit/run/test_scheduler.py"
+UNITS = "tests/unit/run/transaction"
+
+DEFECTS = (
+    Defect(
+        "key-with-two-owners",
+        "A key has one owner at a time: a second worker cannot break its order.",
+        [Edit(SCHEDULER, "            elif key in waiting:\n", "            elif False:\n")],
+        [f"{SCHEDULING}::test_a_key_has_one_owner"],
+    ),
+    Defect(
+        "late-arrival-overtakes",
+        "What arrives for an owned key waits behind everything of that key.",
+        [
+            Edit(
+                SCHEDULER,
+                "            self._ready.append(delivery)\n",
+                "            self._waiting.get(delivery.key, self._ready).append(delivery)\n",
+            )
+        ],
+        [f"{SCHEDULING}::test_a_late_arrival_does_not_overtake_what_waited_before"],
+    ),
+    Defect(
+        "returned-go-to-the-end",
+        "What was not started goes back to the head of its key's queue.",
+        [
+            Edit(
+                SCHEDULER,
+                "            for delivery in reversed(back):\n                self._waiting[delivery.key].appendleft(",
+                "            for delivery in back:\n                self._waiting[delivery.key].append(",
+            )
+        ],
+        [f"{SCHEDULING}::test_what_goes_back_runs_first"],
+    ),
+    Defect(
+        "lost-generation-handed-out",
+        "Deliveries of a lost connection are void and not run.",
+        [Edit(SCHEDULER, "if delivery.generation <= void or _expired(", "if _expired(")],
+        [f"{SCHEDULING}::test_a_lost_generation_is_not_handed_out"],
+    ),
+    Defect(
+        "expired-lease-handed-out",
+        "A delivery whose lease has ended is not run: somebody else may have it.",
+        [Edit(SCHEDULER, " or _expired(delivery, self._clock):", ":")],
+        [f"{SCHEDULING}::test_an_expired_lease_is_not_handed_out"],
+    ),
+    Defect(
+        "successors-overtake-a-rerun",
+        "After a retry its key's later messages wait, also when the unit runs again.",
+        [
+            Edit(
+                "framework/oncemq/run/rescue.py",
+                "            elif delivery.key in holding:\n",
+                "            elif False:\n",
+            )
+        ],
+        [f"{UNITS}/test_rescue.py::test_successors_wait_behind_a_retry[sqlite]"],
+    ),
+    Defect(
+        "successors-overtake-a-dropped-item",
+        "After a retry its key's later messages wait, also when the run goes on without it.",
+        [
+            Edit(
+                "framework/oncemq/run/items.py",
+                "            elif verdict.holds_key:\n",
+                "            elif False:\n",
+            )
+        ],
+        [f"{UNITS}/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite]"],
+    ),
+    Defect(
+        "time-budget-ignored",
+        "A unit ends with its time budget, so that no unit holds locks for seconds.",
+        [Edit("framework/oncemq/run/items.py", "(started and now > deadline)", "False")],
+        [f"{UNITS}/test_rescue.py::test_the_time_budget_cuts_a_unit[sqlite]"],
+    ),
+    Defect(
+        "deadlocked-units-not-exclusive",
+        "After a deadlock the consumer's units run one at a time.",
+        [Edit("framework/oncemq/run/lane.py", "            self._left = self._stretch\n", "")],
+        ["tests/unit/run/test_lane.py::test_a_deadlock_makes_units_exclusive"],
+    ),
+    Defect(
+        "exclusive-lane-not-locked",
+        "Exclusive means: over all processes, by a lock in the database.",
+        [
+            Edit(
+                "framework/oncemq/ledger/lanes.py",
+                '        connection.execute(_ADVISORY, {"name": f"oncemq lane {consumer}"})\n',
+                "        return\n",
+            )
+        ],
+        ["tests/unit/ledger/test_lanes.py::test_an_exclusive_unit_waits_for_the_other[postgresql]"],
+    ),
+)

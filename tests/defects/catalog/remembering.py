@@ -1,0 +1,141 @@
+"""Defects of the strategies and the ledger: what is known of messages that took effect."""
+
+from defects.defect import Defect, Edit
+
+RECORDS = "strategies/oncemq_strategies/processed_records.py"
+UNITS = "tests/unit/run/transaction"
+SQLITE = "tests/suites/test_strategies_sqlite.py::TestStrategiesSQLite"
+MARIADB = "tests/suites/test_strategies_mariadb.py::TestStrategiesMariaDB"
+
+DEFECTS = (
+    Defect(
+        "dedup-in-another-transaction",
+        "The dedup record and the business effect are in the same transaction.",
+        [
+            Edit(
+                RECORDS,
+                "        notes = _Notes(bulk.insert_new(run.connection, run.consumer, rows, self._clock.now()))\n",
+                "        with run.connection.engine.begin() as apart:\n"
+                "            notes = _Notes(bulk.insert_new(apart, run.consumer, rows, self._clock.now()))\n",
+            )
+        ],
+        [f"{UNITS}/test_dooming_errors.py::test_a_failed_message_leaves_no_dedup_row[postgresql]"],
+    ),
+    Defect(
+        "dedup-row-kept-for-retry",
+        "A message that is not final leaves no dedup row, else its retry would be a duplicate.",
+        [Edit(RECORDS, "if len(notes.done) < len(notes.new):", "if False:")],
+        [
+            f"{UNITS}/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite]",
+            f"{SQLITE}::test_a_failed_message_leaves_nothing_behind",
+        ],
+    ),
+    Defect(
+        "copies-in-one-unit-run-twice",
+        "Two copies in one unit have one effect.",
+        [
+            Edit(
+                RECORDS,
+                "            notes.done[identity] = item\n",
+                '            notes.done[identity + "!"] = item\n',
+            )
+        ],
+        [f"{UNITS}/test_rescue.py::test_copies_in_one_unit_are_one_effect[sqlite]"],
+    ),
+    Defect(
+        "fingerprint-not-compared",
+        "The same identity with other content is a conflict, not a duplicate.",
+        [Edit(RECORDS, "stored != self._fingerprint(item)", "False")],
+        [f"{SQLITE}::test_a_conflict_is_not_a_duplicate"],
+    ),
+    Defect(
+        "rivals-rows-taken-for-ours",
+        "On MariaDB a row is new only if it carries the token of this very insert.",
+        [
+            Edit(
+                "framework/oncemq/ledger/bulk_mysql.py",
+                "return [key for key, token in returned if token == owner]",
+                "return [key for key, token in returned]",
+            )
+        ],
+        ["tests/unit/ledger/test_bulk.py::test_only_new_rows_are_returned[mariadb-native]"],
+    ),
+    Defect(
+        "keys-folded-by-collation",
+        "Keys are compared byte by byte, on MariaDB too.",
+        [
+            Edit(
+                "framework/oncemq/ledger/text.py",
+                "                mysql.VARBINARY(self.size)\n",
+                "                mysql.VARCHAR(min(self.size, 255))\n",
+            ),
+        ],
+        [f"{MARIADB}::test_keys_are_compared_byte_by_byte"],
+    ),
+    Defect(
+        "purge-without-bound",
+        "Old rows are deleted in small batches, so that no unit waits long.",
+        [
+            Edit(
+                "framework/oncemq/ledger/purge.py",
+                ".select_from(aged.table).where(old).order_by(aged.table.c[aged.moment]).limit(limit)",
+                ".select_from(aged.table).where(old).order_by(aged.table.c[aged.moment])",
+            )
+        ],
+        ["tests/unit/ledger/test_purge.py::test_a_batch_is_bounded"],
+    ),
+    Defect(
+        "purge-forgets-whose",
+        "Purging a consumer's rows leaves those of others.",
+        [Edit("framework/oncemq/ledger/purge.py", "    if scope is not None:\n", "    if scope is None:\n")],
+        ["tests/unit/ledger/test_purge.py::test_only_old_rows_of_the_scope_go"],
+    ),
+    Defect(
+        "missing-row-not-locked",
+        "A row that does not exist yet is protected by a mutex before a state is written.",
+        [
+            Edit(
+                "framework/oncemq/ledger/locked_rows.py",
+                "    if not keys:\n",
+                "    if True:\n",
+            )
+        ],
+        ["tests/unit/strategies/test_state_machine.py::test_a_missing_row_is_created_once[postgresql]"],
+    ),
+    Defect(
+        "late-state-applied",
+        "A state that lies behind is stale and never applied.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/state_machine.py",
+                "if step is Step.NEXT or (step",
+                "if step in (Step.NEXT, Step.LATE) or (step",
+            )
+        ],
+        [f"{SQLITE}::test_a_late_message_is_stale"],
+    ),
+    Defect(
+        "short-retention-accepted",
+        "Records must be kept for at least as long as a message can come back.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/unique_key.py",
+                "if facts.keep < facts.retry_horizon:",
+                "if False:",
+            )
+        ],
+        ["tests/unit/strategies/test_options.py::test_short_retention_is_refused"],
+    ),
+    Defect(
+        "key-as-identity-before-states",
+        "Without a version the key alone cannot be the identity where order matters.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/unique_key.py",
+                "        if ordering and (",
+                "        if False and (",
+            )
+        ],
+        ["tests/unit/strategies/test_options.py::test_identity_equal_to_key_is_refused_where_order_matters"],
+    ),
+)

@@ -1,0 +1,73 @@
+"""What a seeded defect is: a small change of the source that breaks one guard, and the tests that must notice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCES = {"framework": "oncemq", "adapters": "oncemq_adapters", "strategies": "oncemq_strategies"}
+"""Folders with source code, and the package in each."""
+
+
+class DoesNotApply(Exception):
+    """The source has changed so that a defect cannot be put into it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One replacement in one file.
+
+    Args:
+        file: from the folder of the sources.
+        old: stands there exactly once; as short as is unmistakable, so that unrelated changes do not matter.
+        new: stands there instead.
+    """
+
+    file: str
+    old: str
+    new: str
+
+    def apply(self, tree: Path) -> None:
+        """Change the file in `tree`.
+
+        Raises:
+            DoesNotApply: the old text is not there, or more than once; or what comes out is not Python.
+        """
+        path = tree / self.file
+        if not path.is_file():
+            raise DoesNotApply(f"{self.file} is not there any more")
+        source = path.read_text()
+        found = source.count(self.old)
+        if found != 1:
+            raise DoesNotApply(f"{self.file} holds {found} times, not once: {self.old!r}")
+        changed = source.replace(self.old, self.new)
+        try:
+            compile(changed, self.file, "exec")
+        except SyntaxError as error:
+            raise DoesNotApply(f"{self.file} is no Python with it: {error}") from error
+        path.write_text(changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """One guard broken.
+
+    Args:
+        name: for `--only`.
+        breaks: the rule that no longer holds, as a rule.
+        edits: what to change.
+        tests: pytest's names of the fewest tests that must notice, quickest first.
+    """
+
+    name: str
+    breaks: str
+    edits: Sequence[Edit]
+    tests: Sequence[str]
+
+    def apply(self, tree: Path) -> None:
+        """Change the sources in `tree`.
+
+        Raises:
+            DoesNotApply: they have changed too much.
+        """
+        for edit in self.edits:
+            edit.apply(tree)
