@@ -1,10 +1,10 @@
 """What was not simply applied: which message, what became of it, when and why."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Column, Connection, Index, Integer, String, insert, select
+from sqlalchemy import BigInteger, Column, Connection, Index, Integer, String, insert, select, text
 
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import ExactText, LongText, Moment
@@ -27,6 +27,24 @@ TABLE = ledger_table(
 
 MAX_REASON = 2000
 """Characters of a reason that are kept."""
+
+_ARRAYS = {
+    "consumer": "text",
+    "topic": "text",
+    "key": "text",
+    "identity": "text",
+    "outcome": "text",
+    "reason": "text",
+    "attempt": "integer",
+    "at": "timestamptz",
+}
+"""The columns as arrays, which PostgreSQL takes in one statement: a tenth of the cost of one for each row."""
+
+_AS_ARRAYS = text(
+    f"INSERT INTO {TABLE.name} ({', '.join(_ARRAYS)}) SELECT * FROM unnest("  # noqa: S608 - our own names
+    + ", ".join(f"CAST(:{name} AS {kind}[])" for name, kind in _ARRAYS.items())
+    + ")"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +74,13 @@ class HistoryRow:
 
 def add(connection: Connection, rows: Sequence[HistoryRow]) -> None:
     """Store `rows`; characters that no database keeps are replaced, since history must never fail a unit."""
-    if rows:
-        connection.execute(insert(TABLE), [_storable(row) for row in rows])
+    if not rows:
+        return
+    storable = [_storable(row) for row in rows]
+    if connection.dialect.name == "postgresql":
+        connection.execute(_AS_ARRAYS, {name: [row[name] for row in storable] for name in _ARRAYS})
+    else:
+        connection.execute(insert(TABLE), storable)
 
 
 def of_key(connection: Connection, key: str) -> list[HistoryRow]:
@@ -68,18 +91,21 @@ def of_key(connection: Connection, key: str) -> list[HistoryRow]:
 
 
 def _storable(row: HistoryRow) -> dict[str, object]:
-    values = asdict(row)
-    for name, most in (
-        ("reason", MAX_REASON),
-        ("key", KEY_SIZE),
-        ("identity", KEY_SIZE),
-        ("topic", CONSUMER_SIZE),
-    ):
-        values[name] = _clean(values[name], most)
-    return values
+    return {
+        "consumer": row.consumer,
+        "topic": _clean(row.topic, CONSUMER_SIZE),
+        "key": _clean(row.key, KEY_SIZE),
+        "identity": _clean(row.identity, KEY_SIZE),
+        "outcome": row.outcome,
+        "reason": _clean(row.reason, MAX_REASON),
+        "attempt": row.attempt,
+        "at": row.at,
+    }
 
 
-def _clean(text: str, most: int) -> str:
-    """Return `text` without NUL and lone surrogates, at most so many bytes of UTF-8."""
-    raw = text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace")
+def _clean(words: str, most: int) -> str:
+    """Return the words without NUL and lone surrogates, at most so many bytes of UTF-8."""
+    if len(words) <= most and words.isascii() and "\0" not in words:
+        return words
+    raw = words.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace")
     return raw[:most].decode(errors="ignore")

@@ -34,10 +34,13 @@ def attempt_of(headers: Mapping[str, str]) -> int:
 
 def time_of(headers: Mapping[str, str], name: str) -> datetime | None:
     """Return the time in the header `name`, in UTC; None where it is missing or unreadable."""
+    text = headers.get(name)
+    if text is None:
+        return None
     try:
-        moment = datetime.fromisoformat(headers[name])
+        moment = datetime.fromisoformat(text)
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (KeyError, ValueError, OverflowError):
+    except (ValueError, OverflowError):
         return None
 
 

@@ -7,6 +7,7 @@ from oncemq.message.decoding import Decoder
 from oncemq.message.envelope import Envelope, Message, make_envelope
 from oncemq.message.expressions import Expression, compile_expression, split_list
 from oncemq.message.identity import (
+    MAX_IDENTITY_BYTES,
     MAX_KEY_BYTES,
     canonical_key,
     canonical_text,
@@ -128,6 +129,15 @@ def _identity_reader(expressions: tuple[str, ...], topic: str, *, has_version: b
         return lambda message, body, key, version: (
             identify(message, body, key, version) if ":" in key or "%" in key else f"{key}:{version}"
         )
+    return _single(parts[0], source) if len(parts) == 1 else identify
+
+
+def _single(part: Identify, source: str) -> Identify:
+    def identify(message: Message, body: Any, key: str, version: int | None) -> str:
+        text = part(message, body, key, version)
+        plain = len(text) <= MAX_IDENTITY_BYTES and text.isascii() and ":" not in text and "%" not in text
+        return text if plain else join_parts([text], source)
+
     return identify
 
 

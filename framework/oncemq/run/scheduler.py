@@ -29,7 +29,9 @@ class Scheduler:
         self._ready: deque[Delivery] = deque()
         self._waiting: dict[str, deque[Delivery]] = {}
         self._asleep: list[tuple[float, str]] = []
-        self._changed = threading.Condition()
+        # Taken directly where nobody waits: a Condition's own entrance is Python code, for every message.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._idle_takers = 0
         self._void_until = _NEVER
         self._closed = False
@@ -37,7 +39,7 @@ class Scheduler:
 
     def put(self, delivery: Delivery) -> None:
         """Queue a delivery behind everything of its key."""
-        with self._changed:
+        with self._lock:
             self._last_put = self._clock.monotonic()
             # Never straight to its key's own queue: earlier ones may still stand in the common one.
             self._ready.append(delivery)
@@ -52,7 +54,7 @@ class Scheduler:
             timeout: seconds to wait for the first one; it never waits for more.
             share: take no more than this part (1/share) of what is ready, so that other workers get some.
         """
-        with self._changed:
+        with self._lock:
             self._wake_sleepers()
             if not self._ready and not self._closed:
                 self._wait_for_some(timeout)
@@ -106,7 +108,7 @@ class Scheduler:
             back: those that go back to the head of their key's queue, in order.
             sleep: keys that must not run again for so many seconds.
         """
-        with self._changed:
+        with self._lock:
             now = self._clock.monotonic()
             for delivery in reversed(back):
                 self._waiting[delivery.key].appendleft(delivery)
@@ -130,7 +132,7 @@ class Scheduler:
 
     def void(self, generation: int) -> None:
         """Forget every waiting delivery of this and earlier generations: the broker delivers them again."""
-        with self._changed:
+        with self._lock:
             self._void_until = max(self._void_until, generation)
 
     def is_void(self, delivery: Delivery) -> bool:
@@ -139,7 +141,7 @@ class Scheduler:
 
     def close(self) -> list[Delivery]:
         """Hand out nothing more; returns what was waiting and is not void."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             left = [*self._ready, *(delivery for own in self._waiting.values() for delivery in own)]
             self._ready.clear()
@@ -150,17 +152,17 @@ class Scheduler:
 
     def snapshot(self) -> list[Delivery]:
         """Return everything that waits, in no particular order."""
-        with self._changed:
+        with self._lock:
             return [*self._ready, *(delivery for own in self._waiting.values() for delivery in own)]
 
     def waiting(self) -> int:
         """Return how many deliveries wait, sleeping ones included."""
-        with self._changed:
+        with self._lock:
             return len(self._ready) + sum(map(len, self._waiting.values()))
 
     def idle_for(self) -> float:
         """Return the seconds since the last delivery came; 0 while any waits or runs."""
-        with self._changed:
+        with self._lock:
             if self._ready or self._waiting:
                 return 0.0
             return self._clock.monotonic() - self._last_put
