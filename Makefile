@@ -22,6 +22,8 @@ $(STAMP): pyproject.toml
 
 SERVICES := PYTHONPATH=tests $(PYTHON) -m services
 PYTEST := $(BIN)/python -m pytest
+# Many tests wait for servers and processes, so a few more of them than cores run at once.
+AT_ONCE ?= 3
 
 .PHONY: services
 services: ## start RabbitMQ, PostgreSQL and MariaDB for the tests; URLs in .services/env
@@ -37,7 +39,7 @@ demo: setup ## see real order events counted once, in under a minute and without
 
 .PHONY: test
 test: setup services ## all tests, against the real servers
-	@$(PYTEST)
+	@$(PYTEST) --numprocesses $(AT_ONCE) --dist loadscope
 
 .PHONY: test-embedded
 test-embedded: setup ## the tests that need no server
