@@ -1,16 +1,20 @@
 """What `embedded://…` and its options mean: which file or memory, how long a lease, how hard a commit."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from oncemq.durations import parse_duration
 from oncemq.errors import ConfigError
 from oncemq.registry import did_you_mean
 
+_LOGIN = re.compile("[@:]")
+_USER = re.compile("/[^/:@]+:[^@]*@")
+"""A user with a password, where a file's name should be."""
 _OPTIONS = ("lease", "lock_timeout", "max_body", "power_safe")
 
 
@@ -66,9 +70,10 @@ def read_settings(url: str, options: Mapping[str, Any], broker: str) -> Settings
                 values[name] = read(options[name])
             except ValueError as error:
                 problems.append(f"broker {broker!r}: option {name!r}: {error}")
-    parts = urlsplit(url)
+    parts = _split(url)
     path = unquote(parts.path)
-    if (parts.netloc and path not in ("", "/")) or parts.query or parts.fragment or "@" in parts.netloc:
+    misplaced = _LOGIN.search(parts.netloc) or _USER.match(path)
+    if (parts.netloc and path not in ("", "/")) or parts.query or parts.fragment or misplaced:
         problems.append(
             f"broker {broker!r}: an embedded broker is a file, embedded:///shop.db (embedded:////var/lib/shop.db "
             "for an absolute path), or in memory, embedded:// or embedded://name; options stand beside the URL"
@@ -78,6 +83,14 @@ def read_settings(url: str, options: Mapping[str, Any], broker: str) -> Settings
     if path in ("", "/"):
         return Settings(path=None, memory=parts.netloc or "default", **values)
     return Settings(path=Path(path[1:]).absolute(), **values)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        # What cannot be read is refused below, with what is none of ours in it.
+        return SplitResult("embedded", "@", "", "", "")
 
 
 def _duration(value: Any) -> timedelta:

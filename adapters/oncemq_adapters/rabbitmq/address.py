@@ -109,10 +109,11 @@ def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - a port that is no number is refused when it is read
-    except ValueError as error:
+    except ValueError:
+        # Not as the cause: its text repeats what stands where a port is expected, perhaps a password.
         raise ConfigError(
             ["the RabbitMQ URL has a port or host that is none – write amqp://host:5672/"]
-        ) from error
+        ) from None
     if parts.scheme not in ("amqp", "amqps"):
         raise ConfigError([f"a RabbitMQ URL starts with amqp:// or amqps://, not {parts.scheme + '://'!r}"])
     return parts
@@ -144,7 +145,7 @@ def _hosts(parts: SplitResult, reader: OptionReader) -> tuple[Host, ...]:
             other = urlsplit(f"//{text}")
             others.append(Host(other.hostname or "localhost", other.port or default))
         except ValueError:
-            reader.complain("hosts", f"{text!r} is not host or host:port")
+            reader.complain("hosts", f"{text.rpartition('@')[2]!r} is not host or host:port")
     return tuple(dict.fromkeys([first, *others]))
 
 

@@ -17,7 +17,6 @@ from oncemq.cli.output import Output, counted, json_option, shown
 from oncemq.config import load
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
-from oncemq.observe.redaction import Redactor
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 BATCH = 500
@@ -64,17 +63,17 @@ class Filter:
         )
 
 
-def row_of(consumer: str, letter: DeadLetter) -> dict[str, Any]:
+def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
     """Return what a list says about a dead letter."""
     found = letter.message.headers
     return {
-        "consumer": consumer,
+        "consumer": consumer.name,
         "id": letter.id,
         "key": found.get(names.KEY),
         "reason": found.get(names.REASON),
         "attempts": names.attempt_of(found),
         "dead_at": letter.dead_at,
-        "error": _error(found),
+        "error": consumer.redact(_error(found)) or None,
         "topic": letter.message.topic,
         "message_id": letter.message.message_id,
         "published_at": letter.message.published_at,
@@ -83,12 +82,11 @@ def row_of(consumer: str, letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _error(headers: Mapping[str, str]) -> str | None:
+def _error(headers: Mapping[str, str]) -> str:
     kind, text = headers.get(names.ERROR_CLASS), headers.get(names.ERROR_TEXT)
     if kind and text and not text.startswith(kind):
         text = f"{kind}: {text}"
-    # A handler's error may hold the URL that it could not reach.
-    return Redactor()(text or kind or "") or None
+    return text or kind or ""
 
 
 def found_letters(
@@ -149,7 +147,7 @@ def list_letters(
     """List the dead letters of CONSUMER, or of all consumers."""
     plan = load(files).plan
     found = found_letters(plan, chosen_consumers(plan, consumer), _filter(**chosen), limit)
-    rows = [row_of(one.name, letter) for _adapter, one, letters in found for letter in letters]
+    rows = [row_of(one, letter) for _adapter, one, letters in found for letter in letters]
     Output(as_json=as_json).rows(COLUMNS, rows, none="no dead letters")
 
 
@@ -166,7 +164,7 @@ def show_letter(consumer: str, id: str, files: Sequence[Path], *, as_json: bool)
         plan, chosen_consumers(plan, consumer), Filter(frozenset({id})), 1
     ):
         for letter in letters:
-            _show(output, row_of(one.name, letter), letter)
+            _show(output, row_of(one, letter), letter)
             return OK
     click.echo(f"consumer {shown(consumer)} has no dead letter {shown(id)}", err=True)
     return FAILED

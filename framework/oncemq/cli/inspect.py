@@ -15,7 +15,6 @@ from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
 from oncemq.ledger import history, processed, schema, states, suspects
-from oncemq.observe.redaction import Redactor
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -83,23 +82,24 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[
     if plan.engine is None:
         return {}
     schema.ensure(plan.engine)
-    short = {consumer.scope: consumer.name for consumer in consumers}
+    mine = {consumer.scope: consumer for consumer in consumers}
     with plan.engine.begin() as connection:
         found = {
             "processed": processed.of_key(connection, key),
             "states": states.of_key(connection, key),
-            "history": [_safe(asdict(row)) for row in history.of_key(connection, key)],
+            "history": [asdict(row) for row in history.of_key(connection, key)],
             "suspects": _suspects(connection, key),
         }
     return {
-        name: [{**row, "consumer": short[str(row["consumer"])]} for row in rows if row["consumer"] in short]
+        name: [_safe(row, mine[str(row["consumer"])]) for row in rows if row["consumer"] in mine]
         for name, rows in found.items()
     }
 
 
-def _safe(row: dict[str, Any]) -> dict[str, Any]:
+def _safe(row: dict[str, Any], consumer: ConsumerPlan) -> dict[str, Any]:
     """A reason may be a handler's error, which may hold the URL that it could not reach."""
-    return {**row, "reason": Redactor()(row["reason"])}
+    shown = {"reason": consumer.redact(row["reason"])} if "reason" in row else {}
+    return {**row, "consumer": consumer.name, **shown}
 
 
 def _suspects(connection: Connection, key: str) -> list[dict[str, Any]]:
@@ -115,7 +115,7 @@ def _letters(
     for broker, mine in by_broker(consumers).items():
         try:
             for _adapter, one, letters in found_letters(plan, mine, Filter(key=key), EVERYTHING):
-                rows += [row_of(one.name, letter) for letter in letters]
+                rows += [row_of(one, letter) for letter in letters]
         except BrokerError as error:
             problems.append(f"dead letters on broker {broker} are not known: {error}")
     return rows, problems

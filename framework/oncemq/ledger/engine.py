@@ -8,6 +8,7 @@ from oncemq.errors import ConfigError, MissingExtra
 from oncemq.facts import Problem
 from oncemq.ledger.connect import SILENCE_SECONDS, set_up
 from oncemq.ledger.probe import prove, startup_warnings
+from oncemq.redaction import is_secret_name
 
 __all__ = ["make_engine", "prove", "startup_warnings"]
 
@@ -31,13 +32,13 @@ def make_engine(
         ConfigError: the URL cannot be understood or names a database that is not supported.
         MissingExtra: the driver is not installed.
     """
-    parsed = _with_driver(_parsed(url))
+    parsed, kept_back = _without_secrets(_with_driver(_parsed(url)))
     if username is not None:
         parsed = parsed.set(username=username)
     if password is not None:
         parsed = parsed.set(password=password)
     try:
-        engine = create_engine(parsed, hide_parameters=True, **_arguments(parsed, pool_size))
+        engine = create_engine(parsed, hide_parameters=True, **_arguments(parsed, pool_size, kept_back))
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(parsed.get_driver_name())
         advice = (
@@ -68,6 +69,14 @@ def _parsed(url: str) -> URL:
             "database.url",
         )
         raise ConfigError([problem]) from None
+    if not parsed.host and "@" in (parsed.database or "") and parsed.get_backend_name() != "sqlite":
+        # Else the password would pass for a part of the database's name, which everybody may see.
+        problem = Problem(
+            "the URL has a user, but no host",
+            "write two slashes before the user: …://user@host/name",
+            "database.url",
+        )
+        raise ConfigError([problem])
     if parsed.get_backend_name() not in _DRIVERS:
         raise ConfigError(
             [
@@ -87,11 +96,17 @@ def _with_driver(url: URL) -> URL:
     return url.set(drivername=f"{url.drivername}+{_DRIVERS[url.drivername]}")
 
 
+def _without_secrets(url: URL) -> tuple[URL, dict[str, Any]]:
+    """Keep secret parameters out of the URL: SQLAlchemy hides its password, but shows its parameters."""
+    names = [name for name in url.query if is_secret_name(name)]
+    return url.difference_update_query(names), {name: url.query[name] for name in names}
+
+
 def _is_memory(url: URL) -> bool:
     return url.database in {None, "", ":memory:"}
 
 
-def _arguments(url: URL, pool_size: int) -> dict[str, Any]:
+def _arguments(url: URL, pool_size: int, kept_back: dict[str, Any]) -> dict[str, Any]:
     backend = url.get_backend_name()
     if backend == "sqlite":
         # One connection is the whole in-memory database: a second one would see another, empty one.
@@ -109,10 +124,8 @@ def _arguments(url: URL, pool_size: int) -> dict[str, Any]:
         }
     elif url.get_driver_name() == "pymysql":
         connect = {"connect_timeout": _CONNECT_SECONDS, "charset": "utf8mb4"}
-    return {
-        **arguments,
-        "connect_args": {name: value for name, value in connect.items() if name not in url.query},
-    }
+    unsaid = {name: value for name, value in connect.items() if name not in url.query}
+    return {**arguments, "connect_args": {**unsaid, **kept_back}}
 
 
 def _sizes(pool_size: int) -> dict[str, int]:

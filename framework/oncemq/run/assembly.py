@@ -236,13 +236,15 @@ class Crew:
             # Not the gate's sleep, which a drain ends: a broker that is away must not be asked without pause.
             shop.leaving.wait,
             shop.point,
+            plan.redact,
         )
 
     def _note_dead(self, delivery: Delivery, code: str, reason: str) -> None:
         self.consumer.ended(delivery)
         if self._shop.engine is None:
             return
-        row = dead_row(self.consumer.plan.scope, delivery, code, reason, self._shop.clock.now())
+        plan = self.consumer.plan
+        row = dead_row(plan.scope, delivery, code, plan.redact(reason), self._shop.clock.now())
         try:
             with self._shop.engine.begin() as connection:
                 history.add(connection, [row])

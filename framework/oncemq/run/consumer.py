@@ -169,7 +169,7 @@ class Consumer:
             waiting=waiting,
             in_flight=waiting,
             last_progress=max(self._last_progress, self._last_rest),
-            detail=detail or self._trouble,
+            detail=self.plan.redact(detail or self._trouble),
             exclusive=self.lane.exclusive,
         )
 

@@ -13,6 +13,7 @@ from oncemq.facts import Effects
 from oncemq.handler import BoundHandler
 from oncemq.message.reader import Reader
 from oncemq.observe.endpoint import Address
+from oncemq.redaction import Redactor
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.strategy import Strategy
 
@@ -36,6 +37,7 @@ class ConsumerPlan:
         batch_limit: the most messages in one unit.
         soft_limit: after which a unit is given up; None = never.
         hard_limit: after which the process is; None = never.
+        redact: masks the app's secrets in every text that leaves the process.
     """
 
     name: str
@@ -52,6 +54,7 @@ class ConsumerPlan:
     batch_limit: int = 500
     soft_limit: timedelta | None = None
     hard_limit: timedelta | None = None
+    redact: Redactor = field(default_factory=Redactor)
 
 
 @dataclass(frozen=True, slots=True)
