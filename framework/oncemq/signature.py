@@ -4,8 +4,8 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Annotated, Any, Final, NoReturn, get_args, get_origin, get_type_hints
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, Final, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from sqlalchemy.orm import Session
 
@@ -282,6 +282,9 @@ def _special(parameter: inspect.Parameter, plain: Any, reading: _Reading) -> tup
 
 
 def _provided(plain: Any, provided: Mapping[type, Getter]) -> Getter | None:
+    if get_origin(plain) in {Union, UnionType}:
+        kinds = [kind for kind in get_args(plain) if kind is not NoneType]
+        return _provided(kinds[0], provided) if len(kinds) == 1 else None
     for kind in (plain, get_origin(plain)):
         try:
             if kind is not None and kind in provided:

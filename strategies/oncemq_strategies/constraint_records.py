@@ -6,20 +6,17 @@ and the next try finds the rival's row: a duplicate.
 """
 
 from collections.abc import Mapping, Sequence
-from threading import Lock
 from typing import Any
 
 from sqlalchemy import Column, Connection, Select, select, tuple_
-from sqlalchemy.exc import SQLAlchemyError
 
-from oncemq.errors import ConfigError
 from oncemq.facts import Problem
-from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.user_tables import Convert, UnfitTable, column_of, converter, look_up, unique_problem
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope
 from oncemq.unit import Item, Run
 from oncemq.verdict import DUPLICATE, PROCEED, Culprits, Verdict, reject
+from oncemq_strategies.looked_up import LookedUp
 
 Values = tuple[Any, ...]
 
@@ -74,36 +71,24 @@ class ConstraintRecords:
     def __init__(
         self, scope: Scope, table: str, columns: Mapping[str, Expression], *, required: bool
     ) -> None:
-        self._scope = scope
         self._table = table
         self._columns = columns
         self._required = required
-        self._target: _Target | None = None
-        self._lock = Lock()
+        self._target = LookedUp(
+            scope,
+            table,
+            "unique_key.table",
+            lambda connection: _Target(connection, scope, table, list(columns)),
+            "create a unique constraint over exactly the columns",
+        )
 
     def check(self) -> list[Problem]:
         """Return why the table cannot serve."""
-        if self._scope.engine is None:
-            return []
-        try:
-            with self._scope.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-                self._resolve(connection)
-        except UnfitTable as error:
-            return [
-                Problem(str(error), "create a unique constraint over exactly the columns", "unique_key.table")
-            ]
-        except SQLAlchemyError as error:
-            return [
-                Problem(
-                    f"table {self._table} cannot be looked up: {type(error).__name__}",
-                    where="unique_key.table",
-                )
-            ]
-        return []
+        return self._target.check()
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Ask which of the items' values have a row."""
-        target = self._resolved(run.connection)
+        target = self._target.get(run.connection)
         notes = run.notes[self] = _Notes()
         for item in items:
             try:
@@ -131,7 +116,7 @@ class ConstraintRecords:
         notes: _Notes = run.notes[self]
         if not self._required or not notes.done:
             return
-        present = _present(run.connection, self._resolved(run.connection), set(notes.done))
+        present = _present(run.connection, self._target.get(run.connection), set(notes.done))
         missing = {
             item: self._not_inserted(values) for values, item in notes.done.items() if values not in present
         }
@@ -158,20 +143,6 @@ class ConstraintRecords:
                 )
             values.append(convert(value))
         return tuple(values)
-
-    def _resolved(self, connection: Connection) -> _Target:
-        if self._target is not None:
-            return self._target
-        try:
-            return self._resolve(connection)
-        except UnfitTable as error:
-            raise ConfigError([Problem(str(error), where="unique_key.table")]) from None
-
-    def _resolve(self, connection: Connection) -> _Target:
-        with self._lock:
-            if self._target is None:
-                self._target = _Target(connection, self._scope, self._table, list(self._columns))
-            return self._target
 
 
 def _present(connection: Connection, target: _Target, values: set[Values]) -> set[Values]:

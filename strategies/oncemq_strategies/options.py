@@ -55,6 +55,25 @@ class Options:
             self.refuse(f"{value!r} is not possible here{did_you_mean(str(value), list(choices))}", name=name)
         return str(value)
 
+    def early(self, choices: Sequence[str], default: str) -> str:
+        """Return what happens to a message that is ahead of its turn: one of `choices`."""
+        if self._given.get("early") == "park":
+            others = {"retry": "tries again after a pause", "run": "skips ahead", "reject": "dead-letters it"}
+            self.refuse(
+                "`early: park` is not available yet",
+                "write "
+                + " or ".join(f"`early: {name}`, which {others[name]}" for name in choices if name in others),
+                name="early",
+            )
+        return self.choice("early", choices, default)
+
+    def whole(self, name: str, default: int) -> int:
+        """Return a whole number."""
+        value = self._given.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.refuse(f"{value!r} is not a whole number", name=name)
+        return value
+
     def flag(self, name: str, *, default: bool) -> bool:
         """Return true or false."""
         value = self._given.get(name, default)
@@ -93,6 +112,11 @@ class Options:
         if not isinstance(value, Mapping) or not value or not all(isinstance(key, str) for key in value):
             self.refuse(f"{name} must be a mapping, not {value!r}", name=name)
         return dict(value)
+
+    def imported(self, name: str) -> Any:
+        """Return an object of the user's code: given as it is, or as `module:name`."""
+        value = self._given.get(name)
+        return self._scope.import_object(value) if isinstance(value, str) else value
 
     def expression(self, name: str, text: Any) -> Expression:
         """Return a compiled expression; `name` is the option that it stands in."""

@@ -8,13 +8,13 @@ from sqlalchemy import MetaData, Table
 from oncemq.facts import ConsumerFacts, Effects, Problem
 from oncemq.ledger import locked_rows, states
 from oncemq.ledger.tables import attach
-from oncemq.ledger.user_tables import UnfitTable, check_name
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
 from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
+from oncemq_strategies.entity_rows import entity_of
 from oncemq_strategies.options import Options
-from oncemq_strategies.state_entity import Entity, EntityStates
+from oncemq_strategies.state_entity import EntityStates
 from oncemq_strategies.state_ledger import LedgerStates
 from oncemq_strategies.state_rules import OrderedStates, Rules, Step, Transitions
 
@@ -60,14 +60,8 @@ class StateMachine(Strategy):
         given.known("to", "states", "transitions", "initial", "early", "entity")
         wanted = given.expression("to", given.text("to"))
         rules = _rules(given)
-        if options.get("early") == "park":
-            given.refuse(
-                "`early: park` is not available yet",
-                "write `early: retry`, which tries again after a pause, or `early: run`, which skips ahead",
-                name="early",
-            )
         default = "run" if isinstance(rules, OrderedStates) else "retry"
-        early = given.choice("early", ["run", "retry", "reject"], default)
+        early = given.early(["run", "retry", "reject"], default)
         return cls(wanted, rules, _store(given, scope), early)
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
@@ -163,15 +157,5 @@ def _rules(given: Options) -> Rules:
 def _store(given: Options, scope: Scope) -> _Store:
     if not given.has("entity"):
         return LedgerStates(scope.clock)
-    inner = Options("state_machine.entity", given.mapping("entity"), scope)
-    inner.known("table", "key", "state", "missing")
-    try:
-        entity = Entity(
-            table=check_name(inner.text("table"), qualified=True),
-            key=check_name(inner.text("key")),
-            state=check_name(inner.text("state")),
-            missing=inner.choice("missing", ["run", "retry", "reject"], "run"),
-        )
-    except UnfitTable as error:
-        inner.refuse(str(error))
-    return EntityStates(scope, entity)
+    entity, (column,) = entity_of(given, "state_machine", scope, "state")
+    return EntityStates(scope, entity, column)

@@ -1,13 +1,23 @@
 """The user's own tables, named in the configuration: looked up once, refused in words when they cannot serve."""
 
 import re
-from collections.abc import Callable, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Column, Connection, MetaData, Table, UniqueConstraint, exc, inspect
+from sqlalchemy import (
+    Column,
+    Connection,
+    DateTime,
+    Integer,
+    MetaData,
+    Table,
+    UniqueConstraint,
+    exc,
+    inspect,
+)
 
 from oncemq.registry import did_you_mean
 
@@ -70,20 +80,37 @@ def column_of(table: Table, name: str) -> Column[Any]:
 
 
 def converter(column: Column[Any]) -> Convert:
-    """Return how a message's value becomes this column's.
+    """Return how a message's value becomes a key in this column.
+
+    Raises:
+        UnfitTable: values of this type cannot be keys.
+    """
+    return _converter(column, _KEYS, "keys are text, integers, decimals, UUIDs, dates or times")
+
+
+def comparer(column: Column[Any]) -> Convert:
+    """Return how a message's value becomes one that can be compared with this column's; None stays None, for NULL.
 
     Raises:
         UnfitTable: columns of this type cannot be compared with what messages carry.
     """
+    kinds = {**_KEYS, bool: _boolean, float: _float}
+    if isinstance(column.type, DateTime):
+        kinds[datetime] = _moment if column.type.timezone else _moment_in_utc
+    if isinstance(column.type, Integer):  # MySQL and MariaDB have no other booleans
+        kinds[int] = _number
+    convert = _converter(column, kinds, "compared are text, numbers, booleans, UUIDs, dates and times")
+    return lambda value: None if value is None else convert(value)
+
+
+def _converter(column: Column[Any], kinds: Mapping[type, Convert], possible: str) -> Convert:
     try:
         python_type = column.type.python_type
     except NotImplementedError:
         python_type = object
-    convert = _CONVERTERS.get(python_type)
+    convert = kinds.get(python_type)
     if convert is None:
-        raise UnfitTable(
-            f"column {column} has the type {column.type}: keys are text, integers, decimals, UUIDs, dates or times"
-        )
+        raise UnfitTable(f"column {column} has the type {column.type}: {possible}")
 
     def checked(value: Any) -> Any:
         try:
@@ -148,13 +175,35 @@ def _text(value: Any) -> str:
     return value
 
 
-def _integer(value: Any) -> int:
+def whole_number(value: Any) -> int:
+    """Return the whole number that a message's value is; text in its usual spelling is one, too.
+
+    Raises:
+        TypeError: it is of another type.
+        ValueError: it is another text, or has more than 64 bits.
+    """
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError
     number = int(value)
     if not -(2**63) <= number < 2**63 or (isinstance(value, str) and str(number) != value):
         raise ValueError
     return number
+
+
+def _number(value: Any) -> int:
+    return whole_number(int(value) if isinstance(value, bool) else value)
+
+
+def _boolean(value: Any) -> bool:
+    if value not in (False, True, "0", "1"):
+        raise ValueError
+    return value in (True, "1")
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError
+    return float(value)
 
 
 def _decimal(value: Any) -> Decimal:
@@ -170,6 +219,12 @@ def _moment(value: Any) -> datetime:
     return value if isinstance(value, datetime) else datetime.fromisoformat(value)
 
 
+def _moment_in_utc(value: Any) -> datetime:
+    """Return the moment without its zone, in UTC, as columns without a zone hold it."""
+    moment = _moment(value)
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
 def _date(value: Any) -> date:
     return value if isinstance(value, date) else date.fromisoformat(value)
 
@@ -178,9 +233,9 @@ def _uuid(value: Any) -> UUID:
     return value if isinstance(value, UUID) else UUID(value)
 
 
-_CONVERTERS: dict[type, Convert] = {
+_KEYS: Mapping[type, Convert] = {
     str: _text,
-    int: _integer,
+    int: whole_number,
     Decimal: _decimal,
     datetime: _moment,
     date: _date,

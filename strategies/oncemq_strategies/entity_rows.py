@@ -1,0 +1,218 @@
+"""The rows of the user's table that the messages' keys name: read in key order, a missing one held by a mutex."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sqlalchemy import Column, Connection, Select, Table, select
+from sqlalchemy.orm import Session, lazyload
+
+from oncemq.ledger.locked_rows import lock_keys
+from oncemq.ledger.row_locks import RowLock
+from oncemq.ledger.user_tables import (
+    Convert,
+    UnfitTable,
+    check_name,
+    column_of,
+    converter,
+    is_unique,
+    look_up,
+)
+from oncemq.strategy import Scope
+from oncemq.unit import Item, Run
+from oncemq.verdict import Verdict, reject, retry
+from oncemq_strategies.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Where the user keeps what messages are about.
+
+    Args:
+        table: the table's name, perhaps with a schema.
+        key: the column that holds the message's key; unique.
+        missing: what a message for a missing row does: `run` (its handler inserts the row), `retry` or `reject`.
+        where: the option that says all this, for errors.
+    """
+
+    table: str
+    key: str
+    missing: str
+    where: str
+
+    def absent(self, item: Item) -> Verdict:
+        """Return what a message for a missing row becomes, where its handler does not create the row."""
+        why = f"{self.table} has no row with {self.key} = {item.key!r}"
+        return retry(why) if self.missing == "retry" else reject(why)
+
+    def not_created(self, value: Any) -> Verdict:
+        """Return what becomes of an item whose handler ran and left no row behind."""
+        return retry(
+            f"the handler ran, but {self.table} has no row with {self.key} = {value!r}: create it in the handler, "
+            "or say `missing: retry` or `missing: reject`"
+        )
+
+
+def entity_of(given: Options, name: str, scope: Scope, *more: str) -> tuple[Entity, list[str]]:
+    """Return the entity that the option `entity` describes, and the columns named by its entries `more`.
+
+    Args:
+        given: the strategy's options.
+        name: the strategy's registry name.
+        scope: what it is built with.
+        more: entries that name further columns, all of them required.
+    """
+    inner = Options(f"{name}.entity", given.mapping("entity"), scope)
+    inner.known("table", "key", *more, "missing")
+    try:
+        entity = Entity(
+            table=check_name(inner.text("table"), qualified=True),
+            key=check_name(inner.text("key")),
+            missing=missing_policy(inner),
+            where=f"{name}.entity",
+        )
+        columns = [check_name(inner.text(column)) for column in more]
+    except UnfitTable as error:
+        inner.refuse(str(error))
+    return entity, columns
+
+
+def missing_policy(given: Options) -> str:
+    """Return what a message for a missing row does; `insert` is another word for `run`."""
+    chosen = given.choice("missing", ["run", "insert", "retry", "reject"], "run")
+    return "run" if chosen == "insert" else chosen
+
+
+class Target:
+    """The table, looked up.
+
+    Args:
+        connection: to look with.
+        table: as the database or a mapped class describes it.
+        key: the name of the column that holds the message's key.
+        columns: names of the columns that are read; None = all.
+        model: read objects of this mapped class instead.
+
+    Raises:
+        UnfitTable: a column is missing, or the key does not name one row.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        table: Table,
+        key: str,
+        columns: Sequence[str] | None = None,
+        model: type | None = None,
+    ) -> None:
+        self.table = table
+        self.key: Column[Any] = column_of(table, key)
+        names = [column.key for column in table.columns if column.key != key] if columns is None else columns
+        self.columns: list[Column[Any]] = [column_of(table, name) for name in names]
+        self.model = model
+        self.convert: Convert = converter(self.key)
+        if not is_unique(connection, table, self.key.name):
+            raise UnfitTable(
+                f"column {self.key} is not unique: a key must name one row; add a unique constraint"
+            )
+
+    @classmethod
+    def look(
+        cls, connection: Connection, scope: Scope, entity: Entity, columns: Sequence[str] | None
+    ) -> Self:
+        """Return the target in the database's own words; raises as the constructor."""
+        return cls(connection, look_up(connection, scope.metadata, entity.table), entity.key, columns)
+
+    def read(
+        self, reader: Connection | Session, values: Collection[Any], lock: RowLock
+    ) -> dict[Any, Any]:
+        """Return the rows that are there by their key's value: the key, then the columns or the object.
+
+        Args:
+            reader: the transaction; a session where objects are read.
+            values: the key column's values.
+            lock: whether and how the rows stay locked until the transaction ends, in key order.
+        """
+        if not values:
+            return {}
+        rows: Select[Any] = select(self.key, *(self.columns if self.model is None else [self.model]))
+        if self.model is not None:
+            rows = rows.options(
+                lazyload("*")
+            )  # a joined table would be locked, too, where that is possible at all
+        rows = lock.on(rows.where(self.key.in_(sorted(values))).order_by(self.key))
+        found = reader.execute(rows, execution_options={"populate_existing": True})
+        return {row[0]: row for row in found if row[0] in values}
+
+    def present(self, connection: Connection, values: Collection[Any]) -> set[Any]:
+        """Return those of `values` that have a row, locked or not."""
+        if not values:
+            return set()
+        rows = select(self.key).where(self.key.in_(sorted(values)))
+        return set(connection.execute(rows).scalars()).intersection(values)
+
+
+class Found:
+    """What one run knows about the rows of its items.
+
+    Attributes:
+        values: the key column's value of each item; missing where the key does not fit.
+        rows: the rows by value, of those that exist; the key comes first.
+        taken: values whose row exists, but could not be locked now.
+    """
+
+    __slots__ = ("rows", "taken", "values")
+
+    def __init__(self, target: Target, items: Sequence[Item]) -> None:
+        self.values: dict[Item, Any] = {}
+        self.rows: dict[Any, Any] = {}
+        self.taken: set[Any] = set()
+        for item in items:
+            try:
+                self.values[item] = target.convert(item.key)
+            except ValueError:
+                continue  # `unfit` says why
+
+    def unfit(self, target: Target, item: Item) -> Verdict | None:
+        """Return the verdict on an item whose key cannot be a value of the key column."""
+        if item in self.values:
+            return None
+        return reject(f"key {item.key!r} does not fit column {target.key} of type {target.key.type}")
+
+
+class EntityRows:
+    """The rows of an entity's table, for whole runs.
+
+    Args:
+        scope: what the strategy is built with.
+        entity: where they are.
+        target: answers with the table.
+    """
+
+    def __init__(self, scope: Scope, entity: Entity, target: Callable[[Connection], Target]) -> None:
+        self._scope = scope
+        self._entity = entity
+        self._target = target
+
+    def find(self, run: Run, items: Sequence[Item], lock: RowLock) -> Found:
+        """Read the row of every key; where handlers create missing rows, those get a mutex and are looked up again."""
+        target = self._target(run.connection)
+        reader = run.connection if target.model is None else run.session
+        found = Found(target, items)
+        wanted = set(found.values.values())
+        with lock.waiting(run.connection):
+            self._read(run, reader, wanted, lock, found)
+            missing = wanted.difference(found.rows, found.taken)
+            if missing and self._entity.missing == "run":
+                names = [str(value) for value in missing]
+                lock_keys(run.connection, target.table.fullname, names, at=self._scope.clock.now())
+                self._read(run, reader, missing, lock, found)
+        return found
+
+    def _read(
+        self, run: Run, reader: Connection | Session, values: Collection[Any], lock: RowLock, found: Found
+    ) -> None:
+        target = self._target(run.connection)
+        found.rows.update(target.read(reader, values, lock))
+        if lock.skips:
+            found.taken |= target.present(run.connection, set(values).difference(found.rows))

@@ -1,0 +1,77 @@
+"""What a strategy must know of the user's tables: asked of the database once, at start or at the first message."""
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Generic, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from oncemq.errors import ConfigError
+from oncemq.facts import Problem
+from oncemq.ledger.connect import READ_ONLY
+from oncemq.ledger.user_tables import UnfitTable
+from oncemq.strategy import Scope
+
+T = TypeVar("T")
+
+
+class LookedUp(Generic[T]):
+    """Something found in the user's database, kept for good.
+
+    Args:
+        scope: what the strategy is built with.
+        table: the table's name, for errors.
+        where: the option that names it, for errors.
+        look: finds it; raises UnfitTable when the table cannot serve.
+        advice: what to do when it cannot.
+    """
+
+    def __init__(
+        self, scope: Scope, table: str, where: str, look: Callable[[Connection], T], advice: str = ""
+    ) -> None:
+        self._scope = scope
+        self._table = table
+        self._where = where
+        self._look = look
+        self._advice = advice
+        self._found: T | None = None
+        self._lock = Lock()
+
+    def check(self, unfit: Callable[[T], str] = lambda _found: "", advice: str = "") -> list[Problem]:
+        """Return why the table cannot serve.
+
+        Args:
+            unfit: returns why what was found cannot serve; empty when it can.
+            advice: what to do then.
+        """
+        if self._scope.engine is None:
+            return []
+        try:
+            with self._scope.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+                why = unfit(self._find(connection))
+        except UnfitTable as error:
+            return [Problem(str(error), self._advice, self._where)]
+        except SQLAlchemyError as error:
+            text = f"table {self._table} cannot be looked up: {type(error).__name__}"
+            return [Problem(text, where=self._where)]
+        return [Problem(why, advice, self._where)] if why else []
+
+    def get(self, connection: Connection) -> T:
+        """Return what was found, looking for it if need be.
+
+        Raises:
+            ConfigError: the table cannot serve.
+        """
+        if self._found is not None:
+            return self._found
+        try:
+            return self._find(connection)
+        except UnfitTable as error:
+            raise ConfigError([Problem(str(error), where=self._where)]) from None
+
+    def _find(self, connection: Connection) -> T:
+        with self._lock:
+            if self._found is None:
+                self._found = self._look(connection)
+            return self._found

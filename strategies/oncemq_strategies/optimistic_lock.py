@@ -1,0 +1,150 @@
+"""`optimistic_lock`: a message carries a version, and runs only against the row that it was made for."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from sqlalchemy import MetaData, Table
+
+from oncemq.facts import ConsumerFacts, Effects, Problem
+from oncemq.ledger import locked_rows
+from oncemq.ledger.tables import attach
+from oncemq.ledger.user_tables import whole_number
+from oncemq.message.expressions import Expression
+from oncemq.strategy import Scope, Strategy, Traits
+from oncemq.unit import Item, Run
+from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
+from oncemq_strategies.entity_rows import entity_of
+from oncemq_strategies.options import Options
+from oncemq_strategies.versions import Versions
+
+
+class OptimisticLock(Strategy):
+    """Compare-and-set of a version in the user's own row; the row is locked at the end of the unit only.
+
+    Options:
+
+    - `entity: {table: rides, key: ride_id, version: version}`: where the version stands. `missing: run` (default;
+      `insert` is the same: the handler inserts the row), `retry` or `reject` says what a message for a
+      missing row does. The strategy writes the column after the handler.
+    - `version: body.version`: the message's version; without it the topic's `version`.
+    - `message_version: next` (default): that is the version which the row has afterwards, so 5 runs on a row at 4;
+      5 on a row at 5 is a Duplicate. `message_version: current`: that is the version which the row has now, so 4
+      runs on a row at 4 and leaves 5.
+    - `early: retry` (default) or `reject`, for a message that is ahead of its row; with `message_version: next`
+      also `run`: only what is older than the row is left out.
+    - `first: 1` (default): the first version that a row has; one without a row or a version is just before it.
+
+    A row that is newer than the message means Stale. When a rival changed the row while the handler ran, the
+    message is decided again, which costs no attempt.
+    """
+
+    traits: ClassVar[Traits] = Traits(decides=True)
+
+    def __init__(
+        self,
+        versions: Versions,
+        expression: Expression | None,
+        *,
+        names_current: bool,
+        early: str,
+        first: int,
+    ) -> None:
+        self._versions = versions
+        self._expression = expression
+        self._names_current = names_current
+        self._early = early
+        self._first = first
+
+    @classmethod
+    def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
+        """Make one from its options."""
+        given = Options("optimistic_lock", options, scope)
+        given.known("entity", "version", "message_version", "early", "first")
+        names_current = given.choice("message_version", ["next", "current"], "next") == "current"
+        early = given.early(["run", "retry", "reject"], "retry")
+        if early == "run" and names_current:
+            given.refuse(
+                "a message made for a later version of its row cannot run on this one",
+                "write `early: retry`, or `message_version: next` if it names the version that it leaves",
+                name="early",
+            )
+        expression = given.expression("version", given.text("version")) if given.has("version") else None
+        first = given.whole("first", 1)
+        entity, (column,) = entity_of(given, "optimistic_lock", scope, "version")
+        versions = Versions(scope, entity, column, first - 1)
+        return cls(versions, expression, names_current=names_current, early=early, first=first)
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what cannot be safe."""
+        if facts.effects is Effects.EXTERNAL:
+            yield Problem(
+                "optimistic_lock protects what is in the handler's database transaction; effects outside are not",
+                "use two_phase or redis_flag for `effects: external`",
+                "strategies",
+            )
+        elif not facts.dialect:
+            yield Problem("optimistic_lock needs a database", "give the app a `database`", "strategies")
+        if self._expression is None and not facts.has_version:
+            yield Problem(
+                "optimistic_lock does not know where a message's version stands",
+                "declare the topic's `version`, or write `version: body.…` in its options",
+                "strategies",
+            )
+        yield from self._versions.check()
+
+    def tables(self, metadata: MetaData) -> Sequence[Table]:
+        """Return the table of mutexes."""
+        return (attach(locked_rows.TABLE, metadata),)
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Read the version of every key."""
+        run.notes[self] = {}
+        self._versions.load(run, items)
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Compare the version that the message leaves with the one after the row's."""
+        try:
+            leaves = self._leaves(item)
+        except ValueError as error:
+            return reject(str(error))
+        current = self._versions.current(run, item)
+        if isinstance(current, Verdict):
+            return current
+        if leaves < self._first and current is None:
+            return reject(f"version {leaves} of key {item.key!r} comes before `first: {self._first}`")
+        here = self._first - 1 if current is None else current
+        if leaves <= here:
+            same = leaves == here and not self._names_current
+            return DUPLICATE if same else stale(f"version {leaves} came late: the row is at {here}")
+        if leaves > here + 1 and self._early != "run":
+            why = f"version {leaves} came early: the row is at {here if current is not None else 'none yet'}"
+            return retry(why) if self._early == "retry" else reject(why)
+        run.notes[self][item] = leaves  # the handler may change the payload
+        return PROCEED
+
+    def record(self, run: Run, item: Item) -> None:
+        """Let the key's next item see the version that this one leaves."""
+        if item.verdict is PROCEED:
+            self._versions.change(run, item, run.notes[self][item])
+
+    def save(self, run: Run) -> None:
+        """Compare and set the versions."""
+        self._versions.save(run)
+
+    def _leaves(self, item: Item) -> int:
+        """Return the version that the row has after the message.
+
+        Raises:
+            ValueError: the message has none.
+        """
+        version: Any = item.envelope.version
+        if self._expression is not None:
+            version = self._expression(item.delivery.message, item.payload)
+        try:
+            number = whole_number(version)
+        except (TypeError, ValueError):
+            shown = repr(version)[:60]
+            raise ValueError(
+                f"the version of key {item.key!r} is {shown}: a version is a whole number"
+            ) from None
+        return number + 1 if self._names_current else number

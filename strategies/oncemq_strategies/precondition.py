@@ -1,0 +1,193 @@
+"""`precondition`: a message runs only while the user's row still holds what the message was made for."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from sqlalchemy import CHAR, Column, Connection, MetaData, Table
+
+from oncemq.facts import ConsumerFacts, Effects, Problem
+from oncemq.ledger import locked_rows
+from oncemq.ledger.row_locks import RowLock
+from oncemq.ledger.tables import attach
+from oncemq.ledger.user_tables import Convert, UnfitTable, check_name, comparer
+from oncemq.message.expressions import Expression
+from oncemq.strategy import Scope, Strategy, Traits
+from oncemq.unit import Item, Run
+from oncemq.verdict import PROCEED, RETURNED, Culprits, Verdict, reject, retry, stale
+from oncemq_strategies.entity_rows import Entity, EntityRows, Found, Target, entity_of
+from oncemq_strategies.looked_up import LookedUp
+from oncemq_strategies.options import Options
+
+_OTHERWISE: Mapping[str, Callable[[str], Verdict]] = {"reject": reject, "retry": retry, "stale": stale}
+
+
+class _Notes:
+    """What one run knows.
+
+    Attributes:
+        found: the rows, locked, as they were when the run began.
+        stated: what the row of each item had to hold; kept, since a handler may change its payload.
+        ran: the item whose handler ran.
+    """
+
+    __slots__ = ("found", "ran", "stated")
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+        self.stated: dict[Item, list[Any]] = {}
+        self.ran: Item | None = None
+
+
+class Precondition(Strategy):
+    """The row is locked and compared right before the handler; a unit holds one message, which no neighbour can disturb.
+
+    Options:
+
+    - `entity: {table: accounts, key: account_id}`: the row. `missing: run` (default; `insert` is the same: without
+      a row nothing is compared, and the handler inserts it), `retry` or `reject`.
+    - `where: {balance: body.balance_before, owner: body.owner, closed: false}`: what its columns must hold; an
+      expression, or a number, true, false or null as it stands. A value that the message does not have is NULL,
+      and NULL is equal to NULL.
+    - `otherwise: reject` (default), `retry` or `stale`: what a message becomes whose row holds something else.
+    - `required: false`: the handler may leave all these columns as they were. Without it such a message is
+      refused, since a second copy would run as well.
+    """
+
+    traits: ClassVar[Traits] = Traits(decides=True, max_batch=1)
+
+    def __init__(
+        self,
+        scope: Scope,
+        entity: Entity,
+        where: Mapping[str, Expression],
+        otherwise: Callable[[str], Verdict],
+        *,
+        required: bool,
+    ) -> None:
+        self._entity = entity
+        self._where = where
+        self._otherwise = otherwise
+        self._required = required
+        self._target = LookedUp(
+            scope, entity.table, "precondition", lambda connection: _look(connection, scope, entity, where)
+        )
+        self._rows = EntityRows(scope, entity, lambda connection: self._target.get(connection).target)
+
+    @classmethod
+    def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
+        """Make one from its options."""
+        given = Options("precondition", options, scope)
+        given.known("entity", "where", "otherwise", "required")
+        entity, _ = entity_of(given, "precondition", scope)
+        where: dict[str, Expression] = {}
+        for column, value in given.mapping("where").items():
+            try:
+                where[check_name(column)] = _value(given, value)
+            except UnfitTable as error:
+                given.refuse(str(error), name="where")
+        otherwise = _OTHERWISE[given.choice("otherwise", list(_OTHERWISE), "reject")]
+        return cls(scope, entity, where, otherwise, required=given.flag("required", default=True))
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what cannot be safe."""
+        if facts.effects is Effects.EXTERNAL:
+            yield Problem(
+                "precondition protects what is in the handler's database transaction; effects outside are not",
+                "use two_phase or redis_flag for `effects: external`",
+                "strategies",
+            )
+        elif not facts.dialect:
+            yield Problem("precondition needs a database", "give the app a `database`", "strategies")
+        yield from self._target.check()
+
+    def tables(self, metadata: MetaData) -> Sequence[Table]:
+        """Return the table of mutexes."""
+        return (attach(locked_rows.TABLE, metadata),)
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Lock and read the row of every key."""
+        run.notes[self] = _Notes(self._rows.find(run, items, RowLock()))
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Compare the row with what the message says."""
+        notes: _Notes = run.notes[self]
+        if notes.ran is not None:
+            return RETURNED  # its handler may have changed any row, and what it left is not flushed yet
+        target = self._target.get(run.connection).target
+        unfit = notes.found.unfit(target, item)
+        if unfit is not None:
+            return unfit
+        row = notes.found.rows.get(notes.found.values[item])
+        stated = notes.stated[item] = [
+            expression(item.delivery.message, item.payload) for expression in self._where.values()
+        ]
+        if row is None:
+            return PROCEED if self._entity.missing == "run" else self._entity.absent(item)
+        unlike = self._target.get(run.connection).unlike(row, stated)
+        if not unlike:
+            return PROCEED
+        return self._otherwise(f"{', '.join(unlike)} of {self._entity.table} differs for key {item.key!r}")
+
+    def record(self, run: Run, item: Item) -> None:
+        """Remember whose handler ran."""
+        if item.verdict is PROCEED:
+            run.notes[self].ran = item
+
+    def save(self, run: Run) -> None:
+        """Make sure that the handler changed what was stated: else nothing would stop the next copy."""
+        notes: _Notes = run.notes[self]
+        if not self._required or notes.ran is None:
+            return
+        found = self._target.get(run.connection)
+        value = notes.found.values[notes.ran]
+        row = found.target.read(run.connection, [value], RowLock.none()).get(value)
+        if row is None and self._entity.missing == "run":
+            raise Culprits({notes.ran: self._entity.not_created(value)})
+        if row is not None and not found.unlike(row, notes.stated[notes.ran]):
+            raise Culprits({notes.ran: self._unchanged()})
+
+    def _unchanged(self) -> Verdict:
+        return reject(
+            f"the handler ran, but left {', '.join(self._where)} of {self._entity.table} as they were, so a second "
+            "copy would run as well: change one of them in the handler, or say `required: false` if another "
+            "strategy takes care of copies"
+        )
+
+
+class _Compared:
+    """The table, and how each stated column is compared."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._compare: list[Convert] = [comparer(column) for column in target.columns]
+
+    def unlike(self, row: Any, stated: Sequence[Any]) -> list[str]:
+        """Return the names of the columns that do not hold what is stated; a value that cannot be one is unlike."""
+        return [
+            column.name
+            for column, compare, here, value in zip(
+                self.target.columns, self._compare, row[1:], stated, strict=True
+            )
+            if not _equal(column, compare, here, value)
+        ]
+
+
+def _look(connection: Connection, scope: Scope, entity: Entity, where: Mapping[str, Any]) -> _Compared:
+    return _Compared(Target.look(connection, scope, entity, list(where)))
+
+
+def _equal(column: Column[Any], compare: Convert, here: Any, value: Any) -> bool:
+    try:
+        wanted = compare(value)
+        here = compare(here)
+    except ValueError:
+        return False
+    if isinstance(column.type, CHAR) and isinstance(here, str) and isinstance(wanted, str):
+        return here.rstrip(" ") == wanted.rstrip(" ")  # PostgreSQL fills such columns up
+    return bool(here == wanted) and (here is None) == (wanted is None)
+
+
+def _value(given: Options, value: Any) -> Expression:
+    if value is None or isinstance(value, bool | int | float):
+        return lambda _message, _body: value
+    return given.expression("where", value)
