@@ -1,6 +1,7 @@
 """Gathers the evidence through connections of the oracle's own: plain drivers, none of the framework's code."""
 
 import json
+import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -111,49 +112,45 @@ def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def from_broker(url: str, group: str, topic: str) -> tuple[list[Letter], list[str]]:
-    """Return the dead letters, and what the broker still has for the group; nobody may be consuming."""
+def letters(url: str, group: str, topic: str) -> list[Letter]:
+    """Return the dead letters."""
     if url.startswith("embedded"):
-        return _from_embedded(Path(url.removeprefix("embedded://")))
-    return _from_rabbitmq(url, f"{group}.{topic}")
-
-
-def _from_embedded(path: Path) -> tuple[list[Letter], list[str]]:
-    connection = sqlite3.connect(path)
-    try:
-        letters = [
-            _letter(body, json.loads(properties)[0])
-            for body, properties in connection.execute(
-                "SELECT body, properties FROM oncemq_broker_dead ORDER BY id"
-            )
-        ]
-        left = connection.execute(
-            "SELECT state, count(*) FROM oncemq_broker_deliveries GROUP BY state"
-        ).fetchall()
-    finally:
-        connection.close()
-    return letters, [f"{count} deliveries in state {state}" for state, count in left]
-
-
-def _from_rabbitmq(url: str, queue: str) -> tuple[list[Letter], list[str]]:
-    letters = []
+        dead = _rows(url, "SELECT body, properties FROM oncemq_broker_dead ORDER BY id")
+        return [_letter(body, json.loads(properties)[0]) for body, properties in dead]
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
-        channel = connection.channel()
+        channel, found = connection.channel(), []
         while True:
-            method, properties, body = channel.basic_get(f"{queue}.dead")
+            # What is not acknowledged goes back when the connection ends.
+            method, properties, body = channel.basic_get(f"{group}.{topic}.dead")
             if method is None:
-                break
-            letters.append(_letter(body, properties.headers or {}))
+                return found
+            found.append(_letter(body, properties.headers or {}))
+
+
+def waiting(url: str, group: str, topic: str) -> list[str]:
+    """Return what the broker still has for the group; nobody may be consuming."""
+    if url.startswith("embedded"):
+        left = _rows(url, "SELECT state, count(*) FROM oncemq_broker_deliveries GROUP BY state")
+        return [f"{count} deliveries in state {state}" for state, count in left]
+    queue = f"{group}.{topic}"
+    logging.getLogger("pika").setLevel(logging.CRITICAL)  # a queue that is not there is no news
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
-        left = [
+        return [
             f"{count} messages in queue {name}"
             for name in (queue, *(f"{queue}.retry.{milliseconds}" for milliseconds in LADDER))
-            if (count := _waiting(connection, name))
+            if (count := _depth(connection, name))
         ]
-    return letters, left
 
 
-def _waiting(connection: Any, queue: str) -> int:
+def _rows(url: str, query: str) -> list[Any]:
+    connection = sqlite3.connect(Path(url.removeprefix("embedded://")))
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def _depth(connection: Any, queue: str) -> int:
     channel = connection.channel()
     try:
         return int(channel.queue_declare(queue, passive=True).method.message_count)

@@ -41,7 +41,8 @@ def answer(question: Question) -> dict[str, Any]:
     """Gather the evidence, judge it, and count."""
     folder = Path(question.folder)
     effects, notes, left = collect.from_database(question.database)
-    letters, waiting = collect.from_broker(question.broker, question.group, question.topic)
+    place = (question.broker, question.group, question.topic)
+    letters, waiting = collect.letters(*place), collect.waiting(*place)
     fates = question.promise.get("fates", {})
     promise = Promise(
         **{

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import create_engine, text
 
 from storm.child import APP, MESSAGES, Order
-from storm.collect import from_broker
+from storm.collect import letters
 from storm.evidence import Fate, Fault, Letter
 from storm.files import FIRED, TRIED, lines
 from storm.handlers import Base
@@ -171,7 +171,7 @@ class Stage:
 
     def dead(self) -> list[Letter]:
         """Return the dead letters there are now."""
-        return from_broker(self.place.broker, self.group, self.place.name)[0]
+        return letters(self.place.broker, self.group, self.place.name)
 
     def tries(self) -> int:
         """Return how many handlers have begun."""

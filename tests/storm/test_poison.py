@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
+from storm.evidence import Letter, Seen
 from storm.files import TRIED, seen
 from storm.havoc import Assassin
 from storm.nursery import Nursery
@@ -16,7 +18,7 @@ from support.places import EMBEDDED, POSTGRESQL, Place, make_place
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 ATTEMPTS = 3
-POISON = ("raises", "writes", "swallows", "kills", "hangs", "eats")
+FAILING, DEADLY = ("raises", "writes", "swallows", "eats"), ("kills", "hangs")
 DEPENDENTS, HEALTHY, OUTAGE = 400, 200, 6.0
 
 
@@ -26,38 +28,57 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterato
     yield from make_place(request.param, request, tmp_path, fresh)
 
 
-def test_poison_of_every_kind_ends_as_one_dead_letter_and_harms_nobody(place: Place) -> None:
-    """Attempts are exact, neighbours of the same keys are applied in their first attempt."""
-    settings = Settings(attempts=ATTEMPTS, more="limits: {hard: 1s}")
+def poisoned(place: Place, kinds: tuple[str, ...], **promise: Any) -> tuple[list[Letter], list[Seen]]:
+    """Run one poison of each kind among healthy messages of the same keys, in two processes that are replaced when they die."""
     poison = [
-        {"id": f"bad-{kind}", "key": f"key-{number}", "kind": kind} for number, kind in enumerate(POISON)
+        {"id": f"bad-{kind}", "key": f"key-{number}", "kind": kind} for number, kind in enumerate(kinds)
     ]
-    healthy = bodies(200, prefix="good", keys=len(POISON), twice=0.0)
+    healthy = bodies(HEALTHY, prefix="good", keys=len(kinds), twice=0.0)
     with Nursery(place.folder) as nursery:
-        stage = Stage(place, nursery, settings)
+        stage = Stage(place, nursery, Settings(attempts=ATTEMPTS, more="limits: {hard: 1s}"))
         stage.publish(healthy[:100] + poison + healthy[100:])
         with Assassin(stage, 2, 0.05, kills=False).at_work() as keeper:
+            wait_for(lambda: stage.applied() >= HEALTHY, "the healthy ones' effects", pause=0.3)
             wait_for(
-                lambda: len(stage.dead()) >= len(POISON) and stage.applied() >= 200, "all to end", 90, 0.3
+                lambda: len({one.identity for one in stage.dead()}) >= len(kinds), "dead letters", pause=0.3
             )
         assert set(keeper.drain()) == {0}, nursery.said()
         stage.drain()
-        verdict = stage.verdict(reruns=200, ordered=False)
+        verdict, dead = stage.verdict(reruns=200, ordered=False, **promise), stage.dead()
     tried = seen(place.folder / TRIED)
     begun = Counter(one.identity for one in tried)
+    scheme = place.broker.partition(":")[0]
     report(
-        f"poison {place.broker.partition(':')[0]}",
+        f"poison {scheme}",
         verdict,
-        begun={kind: begun[f"bad-{kind}"] for kind in POISON},
+        begun={kind: begun[f"bad-{kind}"] for kind in kinds},
+        exits=dict(keeper.deaths),
     )
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
-    assert verdict.counts["dead letters"] == len(POISON)
-    assert verdict.counts["reasons"] == {"attempts-exhausted": 4, "crashed": 2}
-    assert {letter.attempt for letter in stage.dead()} == {ATTEMPTS}
-    assert begun["bad-kills"] == begun["bad-hangs"] == ATTEMPTS
-    for kind in ("raises", "writes", "swallows", "eats"):
-        assert {one.attempt for one in tried if one.identity == f"bad-{kind}"} == {1, 2, 3}
+    assert {letter.identity for letter in dead} == {f"bad-{kind}" for kind in kinds}
+    assert {letter.attempt for letter in dead} == {ATTEMPTS}
     assert {one.attempt for one in tried if one.identity.startswith("good")} == {1}
+    return dead, tried
+
+
+def test_poison_that_fails_ends_as_one_dead_letter_and_harms_nobody(place: Place) -> None:
+    """Attempts are exact; neighbours of the same keys are applied in their first attempt."""
+    dead, tried = poisoned(place, FAILING)
+    assert len(dead) == len(FAILING)
+    assert {letter.reason for letter in dead} == {"attempts-exhausted"}
+    for kind in FAILING:
+        assert {one.attempt for one in tried if one.identity == f"bad-{kind}"} == {1, 2, 3}
+
+
+def test_poison_that_takes_its_process_along_is_tried_as_often_as_configured(place: Place) -> None:
+    """Killed or never returning: three processes each, then a dead letter; neighbours in their first attempt.
+
+    A death may come between a confirmed dead letter of the other poison and its acknowledgement.
+    """
+    dead, tried = poisoned(place, DEADLY, copies=ATTEMPTS * len(DEADLY))
+    assert {letter.reason for letter in dead} == {"crashed"}
+    for kind in DEADLY:
+        assert [one.identity for one in tried].count(f"bad-{kind}") == ATTEMPTS
 
 
 def test_a_dependency_that_is_down_does_not_multiply_the_load(place: Place) -> None:
@@ -93,4 +114,3 @@ def test_a_dependency_that_is_down_does_not_multiply_the_load(place: Place) -> N
     # Pauses of 0.2, 0.6, 1.8 and 5 s: at most four tries fit into the outage, and one follows it.
     assert received <= 5 * DEPENDENTS
     assert verdict.counts["handlers begun"] - HEALTHY <= 5 * DEPENDENTS
-    assert down.exists() is False
