@@ -68,7 +68,7 @@ DEFECTS = (
                 "        if False and (",
             )
         ],
-        [f"{UNITS}/test_dooming_errors.py::test_autoflush_blames_the_message_that_added_the_row"],
+        [f"{UNITS}/test_commit_order.py::test_the_first_to_read_is_not_blamed_for_a_neighbours_row[sqlite]"],
     ),
     Defect(
         "crash-charged-to-the-neighbour",

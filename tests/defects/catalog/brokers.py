@@ -151,7 +151,9 @@ DEFECTS = (
         "embedded-generation-not-compared",
         "Deliveries of a lost session are void on the embedded broker, too.",
         [Edit(f"{EMBEDDED}/custody.py", "if delivery.generation != generation or not", "if not")],
-        [f"{OWN_SUITE}::test_unsettled_come_back_and_the_old_ones_are_void"],
+        [
+            "tests/unit/adapters/embedded/test_adapter.py::test_stale_delivery_of_a_replaced_file_settles_nothing"
+        ],
     ),
     Defect(
         "embedded-settled-twice",

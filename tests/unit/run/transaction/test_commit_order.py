@@ -16,7 +16,7 @@ from oncemq.strategy import Strategy, Traits
 from oncemq.unit import Item, Run
 from oncemq.verdict import PROCEED, Verdict
 from oncemq_strategies.unique_key import UniqueKey
-from support.effects import Effect, Shared, effects, give
+from support.effects import Effect, Name, Shared, effects, give
 from support.units import UnitBench, orders
 
 
@@ -127,6 +127,21 @@ def test_successors_wait_behind_a_dropped_item(engine: Engine) -> None:
     assert effects(engine) == ["other"]
     early.clear()
     assert bench.run(*same) == ["applied"] * 3
+
+
+def test_the_first_to_read_is_not_blamed_for_a_neighbours_row(engine: Engine) -> None:
+    """Nobody has read before, so nothing was flushed between messages: whose row the query fails on is not known yet."""
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        if order["id"] == "bad":
+            session.add(Name(name="taken"))
+        else:
+            session.scalars(select(Effect)).all()
+            give(session, order)
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    assert bench.run(*orders("bad", "innocent", "b")) == ["retry", "applied", "applied"]
+    assert effects(engine) == ["innocent", "b"]
 
 
 def test_a_death_while_committing_has_no_culprit(engine: Engine, tmp_path: Path) -> None:
