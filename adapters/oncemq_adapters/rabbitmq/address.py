@@ -96,7 +96,7 @@ def parse_address(url: str, options: Mapping[str, Any]) -> Address:
         username=reader.text("username", unquote(parts.username or "guest")) or "",
         password=reader.text("password", unquote(parts.password or "guest")) or "",
         tls=_tls(reader) if secure else None,
-        heartbeat=reader.duration("heartbeat", 5 * SECOND, SECOND, 600 * SECOND),
+        heartbeat=reader.duration("heartbeat", 4 * SECOND, SECOND, 600 * SECOND),
         connect_timeout=reader.duration("connect_timeout", 5 * SECOND, SECOND / 10, 120 * SECOND),
         publish_timeout=reader.duration("publish_timeout", 10 * SECOND, SECOND / 10, 600 * SECOND),
         queue_type=reader.choice("queue_type", "quorum", QUEUE_TYPES),
