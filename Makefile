@@ -49,6 +49,15 @@ test-embedded: setup ## the tests that need no server
 defects: setup services ## break one guard after the other in a copy, and see which test notices; ONLY=name JOBS=2
 	@PYTHONPATH=tests $(BIN)/python -m defects $(foreach name,$(ONLY),--only $(name)) $(if $(JOBS),--jobs $(JOBS))
 
+# The long forms of tests/storm; its README says what each number means.
+STORM = ONCEMQ_STORM_MESSAGES=$(or $(MESSAGES),1000000) ONCEMQ_STORM_KILLS=$(or $(KILLS),20) \
+	ONCEMQ_STORM_OUTAGE=$(or $(OUTAGE),60) ONCEMQ_STORM_REPORT=$(CURDIR)/.services/storm.jsonl
+
+.PHONY: storm
+storm: setup services ## attack it for hours: deaths, outages, poison; MESSAGES=1000000 KILLS=20 OUTAGE=60 ONLY=test_storm.py
+	@rm -f .services/storm.jsonl
+	@$(STORM) $(PYTEST) tests/storm/$(ONLY) --durations 20; code=$$?; cat .services/storm.jsonl; exit $$code
+
 .PHONY: lint
 lint: setup ## ruff, mypy and the rules about imports
 	$(BIN)/ruff check .
