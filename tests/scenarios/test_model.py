@@ -97,3 +97,16 @@ def test_each_trouble_strikes(machine: type[Model], chain: str, trouble: tuple[s
     life.everybody_works(20)
     life.teardown()
     assert life.struck(trouble)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("times", range(1, 40, 2))
+def test_rivals_in_any_number_do_not_change_the_order(machine: type[Model], chain: str, times: int) -> None:
+    """However long the database fails, no message overtakes an earlier one of its key."""
+    life = machine()
+    life.start()
+    life.publish_some([(0, 1, []), (0, 2, []), (1, 1, []), (0, 3, [])])
+    life.strike(("database", "conflicts"), times)
+    life.everybody_works(20)
+    life.order_is_kept()
+    life.teardown()

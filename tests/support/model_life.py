@@ -139,6 +139,8 @@ class Model(Judge):
             self._deliver(0)
         for worker in range(WORKERS):
             self.process.take(worker, limit)
+        # The last to take is the first to work: a key that two of them own would lose its order.
+        for worker in reversed(range(WORKERS)):
             self._work(worker)
 
     # What goes wrong

@@ -78,6 +78,7 @@ def configure(
     logging.captureWarnings(capture=True)
     sys.excepthook = _log_uncaught
     threading.excepthook = _log_uncaught_in_thread
+    sys.unraisablehook = _log_unraisable
     _configure_structlog(clean)
 
 
@@ -96,6 +97,17 @@ def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
         arguments.thread.name if arguments.thread else "?",
         exc_info=(arguments.exc_type, arguments.exc_value, arguments.exc_traceback),
     )
+
+
+def _log_unraisable(arguments: "sys.UnraisableHookArgs") -> None:
+    error = arguments.exc_value
+    trace = None if error is None else (type(error), error, arguments.exc_traceback)
+    text = arguments.err_msg or "exception ignored in"
+    logging.getLogger("oncemq").error("%s %s", text, _name_of(arguments.object), exc_info=trace)
+
+
+def _name_of(thing: object) -> str:
+    return getattr(thing, "__qualname__", type(thing).__qualname__)
 
 
 def _level(level: str) -> int:

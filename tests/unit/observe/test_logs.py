@@ -48,11 +48,11 @@ def raised(error):
 def restored():
     """Take the test runner's own handlers away, and leave logging as it was found."""
     root = logging.getLogger()
-    level, handlers, hooks = root.level, root.handlers[:], (sys.excepthook, threading.excepthook)
+    level, handlers, hooks = root.level, root.handlers[:], (sys.excepthook, threading.excepthook, sys.unraisablehook)
     root.handlers[:] = []
     yield
     logging.captureWarnings(capture=False)
-    sys.excepthook, threading.excepthook = hooks
+    sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
     now_handling("", None)
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -334,6 +334,23 @@ def test_an_error_that_nobody_catches_is_a_line(stream):
     assert in_program["event"] == "uncaught error"
     assert in_program["exception"].endswith("ConnectionError: amqp://u:***@h")
     assert CANARY not in stream.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_errors_that_nobody_can_catch_are_lines_without_credentials(stream):
+    """What a finalizer raises is logged, where the interpreter would print it as it is."""
+    logging.getLogger().handlers[:] = []
+    configure(style="json", stream=stream)
+
+    class Ghost:
+        def __del__(self):
+            raise ConnectionError(f"amqp://u:{CANARY}@h")
+
+    ghost = Ghost()
+    del ghost
+    (line,) = records(stream)
+    assert line["event"].endswith("Ghost.__del__")
+    assert line["exception"].endswith("ConnectionError: amqp://u:***@h")
 
 
 def test_warnings_are_lines(stream):
