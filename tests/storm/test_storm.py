@@ -36,6 +36,7 @@ def test_nothing_is_lost_or_doubled_in_a_storm(field: Field) -> None:
         assert assassin.drain() == [0, 0], nursery.said()
         stage.drain()
         verdict = stage.verdict(copies=0, reruns=1000)
+    assert stage.times("consumer killed") >= len(FAULTS)
     report("storm rabbitmq+postgresql", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == MESSAGES
