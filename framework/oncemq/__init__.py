@@ -10,10 +10,21 @@ if TYPE_CHECKING:
     from oncemq.batch import Batch
     from oncemq.errors import ConfigError, OnceMQError, Reject, Retry
     from oncemq.message.envelope import Envelope
+    from oncemq.retry.unique import UniqueViolation
 
 __version__ = "0.1.0"
 
-__all__ = ["App", "Batch", "ConfigError", "Envelope", "OnceMQError", "Reject", "Retry", "Session"]
+__all__ = [
+    "App",
+    "Batch",
+    "ConfigError",
+    "Envelope",
+    "OnceMQError",
+    "Reject",
+    "Retry",
+    "Session",
+    "UniqueViolation",
+]
 
 _HOMES = {
     "App": "oncemq.app",
@@ -24,6 +35,7 @@ _HOMES = {
     "Reject": "oncemq.errors",
     "Retry": "oncemq.errors",
     "Session": "sqlalchemy.orm",
+    "UniqueViolation": "oncemq.retry.unique",
 }
 
 

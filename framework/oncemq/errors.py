@@ -21,6 +21,7 @@ OnceMQError
 ├── SettleError
 │   ├── AlreadySettled       a delivery was settled twice
 │   └── DeliveryVoid         the connection or lease of the delivery is gone; the broker delivers it again
+├── UniqueViolation          oncemq.retry.unique: a row with these unique values is there already
 ├── InfrastructureError      the database is away or busy; nobody's message is at fault
 ├── LedgerError              the framework's own tables are missing or of another version
 └── StrategyBug              a strategy failed where it may not; the consumer pauses

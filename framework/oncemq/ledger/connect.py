@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event
 
 from oncemq.ledger.text import MYSQL_NAMES
+from oncemq.retry.unique import converting
 
 LOCK_TIMEOUT_SECONDS = 10
 """How long a statement waits for a lock before the unit is run again."""
@@ -17,7 +18,8 @@ SILENCE_SECONDS = 15
 
 
 def set_up(engine: Engine) -> None:
-    """Give every connection of `engine` the settings of its database."""
+    """Give every connection of `engine` the settings of its database, and its errors one form."""
+    event.listen(engine, "handle_error", converting)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)

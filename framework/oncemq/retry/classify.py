@@ -156,6 +156,9 @@ SQLITE: Mapping[int, Fault] = {
 }
 """By SQLite's primary result code."""
 
+_MYSQL_UNIQUE = frozenset({1022, 1062, 1169, 1586})
+"""Those of `MYSQL` that say that a row with these unique values is there already."""
+
 _BY_CLASS: Mapping[str, Fault] = {
     "OperationalError": Fault.OFFLINE,
     "InterfaceError": Fault.OFFLINE,
@@ -189,7 +192,7 @@ def is_unique_violation(error: BaseException) -> bool:
             "SQLITE_CONSTRAINT_PRIMARYKEY",
             "SQLITE_CONSTRAINT_ROWID",
         }
-    return _sqlstate(original) == "23505" or (_is_mysql(original) and _errno(original) in {1062, 1586, 1022})
+    return _sqlstate(original) == "23505" or (_is_mysql(original) and _errno(original) in _MYSQL_UNIQUE)
 
 
 def _of_driver(error: BaseException) -> Fault:

@@ -3,6 +3,7 @@
 from oncemq.errors import InfrastructureError, MessageRefused, Reject, Retry
 from oncemq.message.headers import MAX_ERROR_TEXT
 from oncemq.retry.classify import Fault, classify
+from oncemq.retry.unique import UniqueViolation
 from oncemq.verdict import Verdict, reject, retry
 
 INFRASTRUCTURE = frozenset({Fault.TRANSIENT, Fault.OFFLINE, Fault.CANCELLED, Fault.SETUP})
@@ -35,5 +36,6 @@ def judge(error: BaseException) -> Verdict:
 
 def describe(error: BaseException) -> str:
     """Return class and text of an error, short enough to travel in a header."""
-    text = str(getattr(error, "orig", None) or error)
+    typed = isinstance(error, UniqueViolation)
+    text = str(error if typed else getattr(error, "orig", None) or error)
     return f"{type(error).__name__}: {text}"[:MAX_ERROR_TEXT] if text else type(error).__name__
