@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from oncemq.testing.strategy_suite import ChainSpec, StrategySuite
-from support.chains import CHAINS
+from support.chains import CHAINS, ON_ROWS
 from support.shared_database import shared_database
+
+ALL = {**CHAINS, **ON_ROWS}
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +21,7 @@ def database(mariadb_url: str) -> Iterator[str]:
 class TestStrategiesMariaDB(StrategySuite):
     """Each test has a scope of its own."""
 
-    @pytest.fixture(params=CHAINS.values(), ids=CHAINS.keys())
+    @pytest.fixture(params=ALL.values(), ids=ALL.keys())
     def chain(self, request: pytest.FixtureRequest) -> ChainSpec:
         """Return one chain after the other."""
         chain: ChainSpec = request.param

@@ -5,15 +5,34 @@ from pathlib import Path
 import pytest
 
 from oncemq.testing.strategy_suite import ChainSpec, StrategySuite
-from support.chains import CHAINS
+from oncemq.testing.strategy_suite.duplicates import Duplicates
+from oncemq.testing.strategy_suite.failures import Failures
+from support.chains import CHAINS, ON_ROWS, PAIRS
+
+ALL = {**CHAINS, **ON_ROWS}
 
 
 class TestStrategiesSQLite(StrategySuite):
     """Each test has a scope of its own."""
 
-    @pytest.fixture(params=CHAINS.values(), ids=CHAINS.keys())
+    @pytest.fixture(params=ALL.values(), ids=ALL.keys())
     def chain(self, request: pytest.FixtureRequest) -> ChainSpec:
         """Return one chain after the other."""
+        chain: ChainSpec = request.param
+        return chain
+
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        """Return a file of this test's own."""
+        return f"sqlite:///{tmp_path}/suite.db"
+
+
+class TestPairsSQLite(Duplicates, Failures):
+    """Two strategies of a list do not disturb each other, whichever comes first."""
+
+    @pytest.fixture(params=PAIRS.values(), ids=PAIRS.keys())
+    def chain(self, request: pytest.FixtureRequest) -> ChainSpec:
+        """Return one pair after the other."""
         chain: ChainSpec = request.param
         return chain
 

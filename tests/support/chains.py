@@ -1,5 +1,7 @@
 """The chains that the strategy suite runs, each under a name for test ids."""
 
+from itertools import permutations
+
 from oncemq.testing.strategy_suite import ChainSpec
 from oncemq.testing.strategy_suite.bench import STATES
 
@@ -15,6 +17,15 @@ BRANCHING = (
     },
 )
 
+ROWS = {"table": "$TABLE", "key": "entity"}
+MACHINE_ON_ROWS = (
+    "state_machine",
+    {"to": "body.to", "states": STATES, "entity": {**ROWS, "state": "state"}},
+)
+OPTIMISTIC = ("optimistic_lock", {"entity": {**ROWS, "version": "version"}, "early": "run"})
+PESSIMISTIC = ("pessimistic_lock", ROWS)
+PRECONDITION = ("precondition", {"entity": ROWS, "where": {"blocked": None}, "required": False})
+
 CHAINS = {
     "unique_key": ChainSpec([UNIQUE]),
     "unique_key-full": ChainSpec([UNIQUE_FULL], compares_content=True),
@@ -23,3 +34,29 @@ CHAINS = {
     "unique_key+state_machine": ChainSpec([UNIQUE_FULL, MACHINE], late_is_stale=True, compares_content=True),
     "state_machine+unique_key": ChainSpec([MACHINE, UNIQUE], late_is_stale=True),
 }
+
+ON_ROWS = {
+    "optimistic_lock": ChainSpec([OPTIMISTIC], late_is_stale=True, entity=True, waits=False),
+    "pessimistic_lock+unique_key": ChainSpec([PESSIMISTIC, UNIQUE], entity=True),
+    "unique_key+precondition": ChainSpec([UNIQUE, PRECONDITION], entity=True),
+}
+"""Strategies that work on the user's own table."""
+
+_ONES = {
+    "unique_key": UNIQUE,
+    "state_machine": MACHINE_ON_ROWS,
+    "optimistic_lock": OPTIMISTIC,
+    "pessimistic_lock": PESSIMISTIC,
+    "precondition": PRECONDITION,
+}
+_ORDERING = {"state_machine", "optimistic_lock"}
+_KNOWING_COPIES = {"unique_key", *_ORDERING}
+
+PAIRS = {
+    f"{first}+{second}": ChainSpec(
+        [_ONES[first], _ONES[second]], late_is_stale=not _ORDERING.isdisjoint({first, second}), entity=True
+    )
+    for first, second in permutations(_ONES, 2)
+    if not _KNOWING_COPIES.isdisjoint({first, second})
+}
+"""Every ordered pair in which one of the two knows a copy from a new message."""

@@ -31,7 +31,7 @@ from oncemq.run.transactional import UnitRunner
 from oncemq.strategy import Scope, Strategy
 from oncemq.testing.strategy_suite import effects
 from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import Outcome, Verdict
+from oncemq.verdict import RETURNED, Outcome, Verdict
 
 Handler = Callable[[Any, Session], Any]
 
@@ -48,12 +48,16 @@ class ChainSpec:
         late_is_stale: a message that comes after a newer one of its key does not run.
         early_waits: a message that comes before its predecessor does not run yet.
         compares_content: the same identity with another `amount` is a conflict.
+        entity: the chain works on a table of the user's, which `$TABLE` in its options stands for.
+        waits: a copy does not run while the first one's transaction is open; else it may, and loses then.
     """
 
     strategies: Sequence[tuple[str, Mapping[str, Any]]]
     late_is_stale: bool = False
     early_waits: bool = False
     compares_content: bool = False
+    entity: bool = False
+    waits: bool = True
 
 
 def message(entity: str, number: int, amount: int = 0) -> Message:
@@ -99,7 +103,11 @@ class Bench:
         self.engine: Engine = make_engine(url)
         install(self.engine)
         self.scope = scope
+        self.entities = effects.entities(scope) if chain.entity else None
+        if self.entities is not None:
+            self.entities.create(self.engine, checkfirst=True)
         self.strategies = _build(self.engine, chain, scope)
+        self.largest_unit = Chain(self.strategies).max_batch or 500
         self.tables = [table for strategy in self.strategies for table in strategy.tables(MetaData())]
         schema.create(self.engine, self.tables)
         effects.create(self.engine)
@@ -113,23 +121,34 @@ class Bench:
     def apply(self, body: Any, session: Session) -> None:
         """Write a message's effect; the usual handler."""
         effects.add(session, self.scope, body)
+        if self.entities is not None:
+            effects.touch(session, self.entities, body)
 
     def deliver(self, *messages: Message) -> list[Outcome]:
         """Run the messages as one unit; returns what became of each."""
         return [verdict.outcome for verdict in self.verdicts(*messages)]
 
     def verdicts(self, *messages: Message) -> list[Verdict]:
-        """Run the messages as one unit; returns the verdicts.
+        """Run the messages as one unit, or as many as the chain's largest unit asks for; returns the verdicts.
 
         Raises:
             Exception: the consumer would have paused.
         """
         deliveries = [self._delivery(message) for message in messages]
-        unit = Unit(self.scope, deliveries, time.monotonic() + 3600)
+        limit = self.largest_unit
+        verdicts: list[Verdict] = []
+        for start in range(0, len(deliveries), limit):
+            held = {one.key for one, verdict in zip(deliveries, verdicts, strict=False) if verdict.holds_key}
+            verdicts += self._run_unit(deliveries[start : start + limit], held)
+        return verdicts
+
+    def _run_unit(self, deliveries: list[Delivery], held: set[str]) -> list[Verdict]:
+        """Run deliveries as one unit, but for those whose key waits behind an earlier unit's message."""
+        unit = Unit(self.scope, [one for one in deliveries if one.key not in held], time.monotonic() + 3600)
         result = self._runner.execute(unit)
         if result.trouble is not None:
             raise result.trouble
-        return [result.verdicts[delivery] for delivery in deliveries]
+        return [result.verdicts.get(delivery, RETURNED) for delivery in deliveries]
 
     def deliver_all(self, *messages: Message) -> None:
         """Deliver until nothing asks to come again, as a broker would."""
@@ -195,4 +214,13 @@ def _build(engine: Engine, chain: ChainSpec, consumer: str) -> tuple[Strategy, .
         expression=compile_expression,
         import_object=lambda name: name,
     )
-    return tuple(registry.get(name).build(options, scope) for name, options in chain.strategies)
+    return tuple(
+        registry.get(name).build(_with_table(options, effects.entities_name(consumer)), scope)
+        for name, options in chain.strategies
+    )
+
+
+def _with_table(options: Any, table: str) -> Any:
+    if isinstance(options, Mapping):
+        return {name: _with_table(value, table) for name, value in options.items()}
+    return table if options == "$TABLE" else options

@@ -3,7 +3,19 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Engine, Integer, MetaData, String, Table, func, insert, select
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.orm import Session
 
 TABLE = Table(
@@ -16,6 +28,36 @@ TABLE = Table(
     mysql_engine="InnoDB",
     mariadb_engine="InnoDB",
 )
+
+
+def entities_name(scope: str) -> str:
+    """Return the name of a scope's own table of entities."""
+    return "entities_" + scope.replace(".", "_")
+
+
+def entities(scope: str) -> Table:
+    """Return a table such as users have, for strategies that work on one."""
+    name = String(100).with_variant(String(100, collation="utf8mb4_nopad_bin"), "mysql", "mariadb")
+    return Table(
+        entities_name(scope),
+        MetaData(),
+        Column("entity", name, primary_key=True),
+        Column("number", Integer, nullable=False),
+        Column("version", Integer),
+        Column("state", String(20)),
+        Column("blocked", Integer),
+        mysql_engine="InnoDB",
+        mariadb_engine="InnoDB",
+    )
+
+
+def touch(session: Session, table: Table, body: Any) -> None:
+    """Insert the entity's row, or change it."""
+    ours = table.c.entity == body["id"]
+    if session.execute(select(table.c.number).where(ours)).first() is None:
+        session.execute(insert(table).values(entity=body["id"], number=body["n"]))
+    else:
+        session.execute(update(table).where(ours).values(number=body["n"]))
 
 
 def create(engine: Engine) -> None:
