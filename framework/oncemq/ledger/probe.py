@@ -32,22 +32,38 @@ def prove(engine: Engine) -> None:
 def explain(error: exc.DBAPIError, engine: Engine) -> LedgerError | InfrastructureError:
     """Return what a failed connection means and what to do, in words, without any secret."""
     where, said = place(engine), _first_line(error)
-    if "password authentication failed" in said or "Access denied" in said or "no password supplied" in said:
-        return LedgerError(
-            f"{where} refuses the user {engine.url.username or '(none)'!r}: check `username` and `password`"
-            f" under `database` ({said})"
-        )
-    if "does not exist" in said or "Unknown database" in said:
-        return LedgerError(f"{where} does not exist on that server: create it, or correct its name ({said})")
-    if "unable to open database file" in said:
-        return LedgerError(f"{where} cannot be opened: does its folder exist, and may we write there?")
-    if "file is not a database" in said:
-        return LedgerError(f"{where} is not an SQLite database: give another file name")
+    refusal = _refusal(where, said, engine.url.username)
+    if refusal:
+        return LedgerError(refusal)
     if classify(error) is Fault.SETUP:
         return LedgerError(f"{where} refuses us: {said}")
     return InfrastructureError(
         f"{where} does not answer: is the server running, is the address right? ({said})"
     )
+
+
+def _refusal(where: str, said: str, user: str | None) -> str:
+    """Return what a person must do about the server's words; empty where waiting may help."""
+    advice = (
+        (
+            ("password authentication failed", "Access denied", "no password supplied"),
+            f"{where} refuses the user {user or '(none)'!r}: check `username` and `password` under `database` ({said})",
+        ),
+        (
+            ("certificate", "SSL error"),
+            f"TLS with {where} failed: {said}; check the host's name, sslrootcert and the certificate's dates",
+        ),
+        (
+            ("does not exist", "Unknown database"),
+            f"{where} does not exist on that server: create it, or correct its name ({said})",
+        ),
+        (
+            ("unable to open database file",),
+            f"{where} cannot be opened: does its folder exist, and may we write there?",
+        ),
+        (("file is not a database",), f"{where} is not an SQLite database: give another file name"),
+    )
+    return next((text for words, text in advice if any(word in said for word in words)), "")
 
 
 def startup_warnings(engine: Engine) -> list[str]:

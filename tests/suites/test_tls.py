@@ -1,0 +1,173 @@
+"""TLS to real servers: whoever cannot prove to be the server that was asked for is refused, in words that say why."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from oncemq.adapter import AdapterScope, Subscription
+from oncemq.clock import SystemClock
+from oncemq.errors import BrokerRefused, LedgerError
+from oncemq.ledger.engine import make_engine
+from oncemq.ledger.probe import prove
+from oncemq_adapters.rabbitmq import RabbitMQAdapter
+from services import catalog
+from services.ports import LOOPBACK
+from support.certificates import Authority, Certificate, self_signed
+from support.tls_servers import TlsPostgreSQL, TlsRabbitMQ
+
+pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One server and how it is asked for.
+
+    Args:
+        served: which certificate the server shows.
+        trusted: which authority the client trusts.
+        host: by which name the client asks.
+        why: what the refusal says; empty where it is the right server.
+    """
+
+    served: str
+    trusted: str
+    host: str
+    why: str
+
+
+# Ordered by what is served: each change restarts the server.
+CASES = {
+    "right": Case("right", "ours", "localhost", ""),
+    "wrong host": Case("right", "ours", LOOPBACK, "match|mismatch"),
+    "wrong authority": Case("right", "other", "localhost", "verify failed"),
+    "system's authorities": Case("right", "", "localhost", "verify failed"),
+    "expired": Case("expired", "ours", "localhost", "expired|verify failed"),
+    "other host's": Case("other", "ours", "localhost", "match|mismatch|valid for"),
+    "self-signed": Case("self-signed", "ours", "localhost", "self-signed|self signed|verify failed"),
+}
+
+
+class Material:
+    """Every certificate of these tests."""
+
+    def __init__(self, folder: Path) -> None:
+        ours, other = Authority(folder, "ours"), Authority(folder, "other-authority")
+        self.trusted = {"ours": ours.file, "other": other.file}
+        self.served: dict[str, Certificate] = {
+            "right": ours.issue("right"),
+            "expired": ours.issue("expired", ended=True),
+            "other": ours.issue("other", "elsewhere.invalid"),
+            "self-signed": self_signed(folder, "self-signed"),
+        }
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    """The certificates."""
+    return Material(tmp_path_factory.mktemp("tls"))
+
+
+Serve = Callable[[str], None]
+
+
+@pytest.fixture(scope="module")
+def rabbitmq(material: Material) -> Iterator[tuple[TlsRabbitMQ, Serve]]:
+    """A RabbitMQ of this module's own, and a way to have it show another certificate."""
+    yield from _server(TlsRabbitMQ, material)
+
+
+@pytest.fixture(scope="module")
+def postgresql(material: Material) -> Iterator[tuple[TlsPostgreSQL, Serve]]:
+    """A PostgreSQL of this module's own, and a way to have it show another certificate."""
+    yield from _server(TlsPostgreSQL, material)
+
+
+def _server(kind: type[TlsRabbitMQ | TlsPostgreSQL], material: Material) -> Iterator[tuple[object, Serve]]:
+    servers = catalog.OwnServers(catalog.FOLDER)
+    server = servers.make(kind)
+    assert isinstance(server, kind), (
+        "these tests start the servers themselves, so that they can give certificates"
+    )
+
+    def serve(label: str) -> None:
+        certificate = material.served[label]
+        if getattr(server, "certificate", None) == certificate:
+            return
+        server.stop() if hasattr(server, "certificate") else None
+        server.certificate = certificate
+        server.start()
+
+    try:
+        yield server, serve
+    finally:
+        servers.remove(server)
+
+
+def _adapter(server: TlsRabbitMQ, material: Material, case: Case, **options: object) -> RabbitMQAdapter:
+    ca = {"ca": str(material.trusted[case.trusted])} if case.trusted else {}
+    scope = AdapterScope("tls", "secure", SystemClock())
+    return RabbitMQAdapter.build(
+        server.url_for(case.host), {**ca, "connect_timeout": "20s", **options}, scope
+    )
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_rabbitmq_must_prove_who_it_is(
+    rabbitmq: tuple[TlsRabbitMQ, Serve], material: Material, case: Case, fresh: str
+) -> None:
+    """Only the host that was asked for, vouched for by the given authority and in time, is talked to."""
+    server, serve = rabbitmq
+    serve(case.served)
+    adapter = _adapter(server, material, case)
+    try:
+        if not case.why:
+            adapter.prepare([Subscription("tls", fresh, fresh)])
+            return
+        with pytest.raises(BrokerRefused, match=case.why) as caught:
+            adapter.prepare([Subscription("tls", fresh, fresh)])
+        assert "TLS" in str(caught.value)
+        assert f"{case.host}:{server.tls_port}" in str(caught.value)
+    finally:
+        adapter.close(grace=timedelta(seconds=5))
+
+
+def test_rabbitmq_without_tls_on_the_port_of_tls(
+    rabbitmq: tuple[TlsRabbitMQ, Serve], material: Material, fresh: str
+) -> None:
+    """Plain text is not what a TLS listener is told, and no password goes over the line."""
+    server, serve = rabbitmq
+    serve("self-signed")
+    adapter = RabbitMQAdapter.build(
+        server.url_for("localhost").replace("amqps", "amqp"), {}, AdapterScope("tls", "plain", SystemClock())
+    )
+    try:
+        with pytest.raises(Exception, match=r"amqps|reach|speak"):
+            adapter.prepare([Subscription("tls", fresh, fresh)])
+    finally:
+        adapter.close(grace=timedelta(seconds=5))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_postgresql_must_prove_who_it_is(
+    postgresql: tuple[TlsPostgreSQL, Serve], material: Material, case: Case
+) -> None:
+    """With sslmode=verify-full only the right server is talked to; the refusal says what is wrong with its certificate."""
+    server, serve = postgresql
+    serve(case.served)
+    root = material.trusted[case.trusted] if case.trusted else "system"
+    engine = make_engine(f"{server.url_for(case.host)}?sslmode=verify-full&sslrootcert={root}")
+    try:
+        if not case.why:
+            prove(engine)
+            with engine.connect() as connection:
+                in_tls = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+                assert connection.exec_driver_sql(in_tls).scalar() is True
+            return
+        with pytest.raises(LedgerError, match=case.why) as caught:
+            prove(engine)
+        assert "TLS" in str(caught.value)
+    finally:
+        engine.dispose()
