@@ -1,5 +1,6 @@
 """What a worker process of `oncemq run` does, from being spawned to its exit code."""
 
+import gc
 import os
 import sys
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from oncemq.errors import OnceMQError
 from oncemq.run.crashes import SuspectBook, collect, discard
 from oncemq.run.supervisor import Death
 
+_OBJECTS_BETWEEN_COLLECTIONS = 20_000
+
 
 @dataclass(frozen=True, slots=True)
 class Worker:
@@ -34,13 +37,26 @@ class Worker:
     def __call__(self, index: int) -> int:
         """Run as worker process number `index`; returns its exit code."""
         try:
-            code = run_loaded(load(self.files), index=index, until_idle=self.until_idle)
+            loaded = load(self.files)
+            _collect_seldom()
+            code = run_loaded(loaded, index=index, until_idle=self.until_idle)
         except OnceMQError as error:
             show_error(error)
             return exit_code(error)
         if code != 0:
             _leave(code)
         return code
+
+
+def _collect_seldom() -> None:
+    """Have the garbage collector pass over what start-up made, and look at whole units instead of parts of one.
+
+    A unit keeps some thousands of objects until its commit. Looking through them again and again, and through
+    every imported module with them, took a tenth of the processor time where the handler uses the ORM.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, 20, 20)
 
 
 class Mourner:
