@@ -66,9 +66,9 @@ lint: setup ## ruff, mypy and the rules about imports
 	$(BIN)/lint-imports
 
 .PHONY: bench
-bench: setup services ## throughput against other frameworks, side by side
+bench: setup services ## speed against other frameworks, side by side, in 20 minutes; BENCH="--quick" for 3
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
-	@$(BIN)/python -m benchmarks.run
+	@$(BIN)/python -m benchmarks.run $(BENCH)
 
 # A pyenv shim exists also for versions that are not chosen: whether it runs is the question.
 define find_python

@@ -146,8 +146,8 @@ CASES: dict[str, Case] = {
         "FastStream, 20 ms I/O, async, 32 at once", "io_async", 6000, FILE
     ),
     "faststream-io-sync": _faststream_plain("FastStream, 20 ms I/O, 32 in threads", "io_sync", 6000, FILE),
-    "empty": _plain("OnceMQ, empty handler, no database", "empty", 80_000, QUEUE, 1),
-    "pika": _by_hand("bare pika, nothing read, an ack per 100", "bare_pika", 150_000, QUEUE),
+    "empty": _plain("OnceMQ, empty handler, no database", "empty", 60_000, QUEUE, 1),
+    "pika": _by_hand("bare pika, nothing read, an ack per 100", "bare_pika", 80_000, QUEUE),
     "poison-none": _poison("OnceMQ, no poison", "fail_early", 0.0),
     "poison-early-1": _poison("OnceMQ, 1 % fail before any SQL", "fail_early", 0.01),
     "poison-early-10": _poison("OnceMQ, 10 % fail before any SQL", "fail_early", 0.1),

@@ -27,7 +27,7 @@ from benchmarks.servers import ROOT, Servers
 
 _CHANNEL = "bench_done"
 _WARM_UP = 0.2
-_SECONDS = 10.0
+_SECONDS = 8.0
 _TAIL = 20.0
 _PROBE = 12_000
 _TRIGGER = f"""

@@ -99,3 +99,4 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "full-ledger": (Row("dedup table with 10 M rows", ("full-ledger",), ("oncemq-1",), 0.8),),
 }
 LONG = ("full-ledger",)
+QUICK = ("once", "batch", "shared", "io", "empty", "poison", "engine", "memory", "embedded")

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks import plot, report
 from benchmarks.cases import CASES
 from benchmarks.report import Results
-from benchmarks.rows import LONG, ROWS, Row
+from benchmarks.rows import LONG, QUICK, ROWS, Row
 from benchmarks.servers import ROOT, Servers, servers, surroundings
 
 QUICK_SCALE = 0.15
@@ -72,16 +72,15 @@ def _say_missed(rows: Sequence[Row], results: Results) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=list(ROWS), metavar="ROW", help=f"of {', '.join(ROWS)}")
-    parser.add_argument(
-        "--quick", action="store_true", help="one round with few messages: does it work at all?"
-    )
+    parser.add_argument("--quick", action="store_true", help="one round of the main rows with few messages")
     parser.add_argument("--long", action="store_true", help=f"also {', '.join(LONG)}")
     parser.add_argument("--repetitions", type=int, help="interleaved rounds; the median counts. Default 3")
     parser.add_argument("--scale", type=float, help="how many messages, against the default of 1")
     parser.add_argument("--output", type=Path, help="folder for table.md, results.json and plot.svg")
     chosen = parser.parse_args()
     partial = bool(chosen.only or chosen.quick)
-    chosen.only = chosen.only or [name for name in ROWS if chosen.long or name not in LONG]
+    everything = QUICK if chosen.quick else [name for name in ROWS if chosen.long or name not in LONG]
+    chosen.only = chosen.only or list(everything)
     chosen.repetitions = chosen.repetitions or (1 if chosen.quick else 3)
     chosen.scale = chosen.scale or (QUICK_SCALE if chosen.quick else 1.0)
     chosen.output = chosen.output or (ROOT / ".services" / "bench" if partial else _HERE)
