@@ -266,7 +266,9 @@ def _error(context: ExceptionContext) -> None:
     watch = _watch_of(context.connection)
     if watch is None or not watch.handling:
         return
-    original = context.chained_exception or context.sqlalchemy_exception or context.original_exception
+    # SQLAlchemy sets it only when a listener before this one has replaced the error.
+    chained = getattr(context, "chained_exception", None)
+    original = chained or context.sqlalchemy_exception or context.original_exception
     in_savepoint = _in_savepoint(context.connection)
     if not in_savepoint or classify(original) is not Fault.DATA:
         watch.doom(original)

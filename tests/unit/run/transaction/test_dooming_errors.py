@@ -1,5 +1,6 @@
 """A database error outside a handler's own savepoint: the run never commits, whoever hides it, and the right message pays."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -30,6 +31,24 @@ def test_a_swallowed_integrity_error_loses_nothing(engine: Engine) -> None:
     assert len(applied) == 99
     assert outcomes[50] == "retry"
     assert sorted(effects(engine)) == sorted(applied)
+
+
+@pytest.mark.parametrize(
+    "statement", ["INSERT INTO names (name) VALUES (NULL)", "SELECT nonsense FROM names"]
+)
+def test_a_swallowed_error_of_any_kind_is_no_success(engine: Engine, statement: str) -> None:
+    """Whoever hides every exception hides also one that is raised while an error is being told."""
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        if order["id"] == "hides":
+            with suppress(Exception):
+                session.execute(text(statement))
+        give(session, order)
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    outcomes = bench.run(*orders("a", "hides", "b"))
+    assert outcomes[1] != "applied"
+    assert "hides" not in effects(engine)
 
 
 def test_a_swallowed_error_of_autoflush_loses_nothing(engine: Engine) -> None:
