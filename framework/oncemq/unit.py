@@ -19,11 +19,12 @@ class Unit:
         deliveries: in arrival order.
         owner: a token nobody else has; for locks and claims.
         deadline: monotonic seconds; items not started by then go back to their queue.
+        waited: seconds until transactions began, where others were writing; no measure of the unit's size.
         verdicts: what `reserve` decided before any transaction; those deliveries do not run.
         notes: what a strategy wants to remember for the whole unit, by strategy.
     """
 
-    __slots__ = ("consumer", "deadline", "deliveries", "notes", "owner", "verdicts")
+    __slots__ = ("consumer", "deadline", "deliveries", "notes", "owner", "verdicts", "waited")
 
     def __init__(self, consumer: str, deliveries: Sequence[Delivery], deadline: float) -> None:
         self.consumer = consumer
@@ -32,6 +33,7 @@ class Unit:
         self.owner = uuid4().hex
         self.verdicts: dict[Delivery, Verdict] = {}
         self.notes: dict[Any, Any] = {}
+        self.waited = 0.0
 
 
 class Item:

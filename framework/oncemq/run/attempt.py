@@ -78,7 +78,7 @@ class Attempt:
         """
         items = make_items(deliveries, self._reader)
         self._recorder.begin([item.envelope for item in items])
-        started, committed = self._clock.monotonic(), False
+        started, waited, committed = self._clock.monotonic(), unit.waited, False
         try:
             with self._engine.connect() as connection:
                 run = self._in_transaction(connection, unit, items, careful=careful, exclusive=exclusive)
@@ -91,7 +91,7 @@ class Attempt:
             self._recorder.index[0] = IDLE
             if not committed:
                 # Nothing was done in this time; else the next run would have none left.
-                unit.deadline += self._clock.monotonic() - started
+                unit.deadline += self._clock.monotonic() - started - (unit.waited - waited)
         self._after_commit(run)
         return run
 
@@ -108,7 +108,7 @@ class Attempt:
         self, connection: Connection, unit: Unit, items: list[Item], *, careful: bool, exclusive: bool
     ) -> Run:
         watch = Watch()
-        transaction = connection.begin()
+        transaction = self._begin(connection, unit)
         session = UnitSession.over(connection, watch)
         unwatch = watch_connection(connection, watch)
         self._slot.cancel = canceller(self._engine, connection)
@@ -129,6 +129,18 @@ class Attempt:
             self._slot.cancel = None
             unwatch()
             _leave(connection, session, transaction, committed=committed)
+
+    def _begin(self, connection: Connection, unit: Unit) -> RootTransaction:
+        """Begin; where one writes at a time, waiting for others says nothing about how long our items take."""
+        asked = self._clock.monotonic()
+        transaction = connection.begin()
+        waited = self._clock.monotonic() - asked
+        unit.waited += waited
+        unit.deadline += waited
+        if not self._chain.loads:
+            # A driver may begin with the first statement only; without one the transaction looks ended at its end.
+            connection.execute(select(1))
+        return transaction
 
     def _work(self, run: Run, frame: Frame) -> None:
         for load in self._chain.loads:

@@ -137,8 +137,9 @@ class Worker:
     def _unit(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
         clock = self._consumer.clock.monotonic
         started = clock()
-        result = self._execute(Unit(self._consumer.plan.scope, ready, started + self._unit_time))
-        seconds = clock() - started
+        unit = Unit(self._consumer.plan.scope, ready, started + self._unit_time)
+        result = self._execute(unit)
+        seconds = clock() - started - unit.waited
         pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
         for delivery, verdict in pairs:
             hands.keep(delivery, verdict, self._settler.held_too_long)
