@@ -123,9 +123,7 @@ class Target:
         """Return the target in the database's own words; raises as the constructor."""
         return cls(connection, look_up(connection, scope.metadata, entity.table), entity.key, columns)
 
-    def read(
-        self, reader: Connection | Session, values: Collection[Any], lock: RowLock
-    ) -> dict[Any, Any]:
+    def read(self, reader: Connection | Session, values: Collection[Any], lock: RowLock) -> dict[Any, Any]:
         """Return the rows that are there by their key's value: the key, then the columns or the object.
 
         Args:

@@ -48,7 +48,11 @@ def raised(error):
 def restored():
     """Take the test runner's own handlers away, and leave logging as it was found."""
     root = logging.getLogger()
-    level, handlers, hooks = root.level, root.handlers[:], (sys.excepthook, threading.excepthook, sys.unraisablehook)
+    level, handlers, hooks = (
+        root.level,
+        root.handlers[:],
+        (sys.excepthook, threading.excepthook, sys.unraisablehook),
+    )
     root.handlers[:] = []
     yield
     logging.captureWarnings(capture=False)
