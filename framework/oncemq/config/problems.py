@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from oncemq.errors import ConfigError
 from oncemq.facts import Severity
 
+_LONGEST = 1000
+_ENDING = 300
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -85,12 +88,19 @@ class Problems:
     def _clean(self, text: str) -> str:
         for secret in self.secrets:
             text = text.replace(secret, "***")
-        return _printable(text)
+        return _shown(text)
 
 
 def fail(position: Position, text: str, advice: str = "") -> ConfigError:
     """Return the error for a single problem after which nothing more can be read."""
-    return ConfigError([ConfigProblem(position, _printable(text), advice)])
+    return ConfigError([ConfigProblem(position, _shown(text), advice)])
+
+
+def _shown(text: str) -> str:
+    """A value of a megabyte must not hide what is said about it."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST - _ENDING]}…{text[-_ENDING:]}"
+    return _printable(text)
 
 
 def _printable(text: str) -> str:
