@@ -175,10 +175,7 @@ def _annotation(function: Any, parameter: inspect.Parameter, reading: _Reading) 
             "define at run time: import it there, not only under TYPE_CHECKING"
         )
     except Exception as error:
-        reading.refuse(
-            f"the annotation of its parameter {parameter.name!r}, {parameter.annotation!r}, "
-            f"cannot be read: {error}"
-        )
+        reading.refuse(f"the annotation of its parameter {str(parameter)!r} cannot be read: {error}")
 
 
 def _asked(parameter: inspect.Parameter, annotation: Any, reading: _Reading) -> _Asked:
