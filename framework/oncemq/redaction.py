@@ -12,6 +12,9 @@ MIN_KNOWN_SECRET = 6
 _NAMES = (
     r"pass(?:word|wd|phrase)|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie"
 )
+_STEMS = ("pass", "pwd", "secret", "token", "api", "access", "private", "credential", "cookie")
+"""At least one of these is in each of `_NAMES`."""
+
 _SECRET_NAME = re.compile(rf"(?:{_NAMES}|authorization|^pass$)", re.IGNORECASE)
 # Up to the last @ of the word: a password written without percent-encoding may hold any other character.
 # All repetitions are bounded, so that a hostile text costs no more than a plain one.
@@ -62,6 +65,15 @@ class Redactor:
         """Return `text` without credentials."""
         if self._known is not None:
             text = self._known.sub(MASK, text)
-        text = _USERINFO.sub(rf"\1{MASK}@", text)
-        text = _ASSIGNMENT.sub(rf"\1{MASK}", text)
+        if "://" in text:
+            text = _USERINFO.sub(rf"\1{MASK}@", text)
+        if _may_assign(text):
+            text = _ASSIGNMENT.sub(rf"\1{MASK}", text)
         return _AUTHORIZATION.sub(rf"\1 {MASK}", text)
+
+
+def _may_assign(text: str) -> bool:
+    """Return whether a secret's name may be in `text`: cheaper than to search a traceback for the pattern."""
+    # Beyond ASCII a pattern that ignores case knows letters that lower() does not.
+    lowered = text.lower()
+    return not text.isascii() or any(stem in lowered for stem in _STEMS)

@@ -1,7 +1,7 @@
 """From a plan to working threads: each consumer with its workers, their recorders, chains and settlers."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -239,17 +239,18 @@ class Crew:
             plan.redact,
         )
 
-    def _note_dead(self, delivery: Delivery, code: str, reason: str) -> None:
-        self.consumer.ended(delivery)
-        if self._shop.engine is None:
+    def _note_dead(self, dead: Sequence[tuple[Delivery, str, str]]) -> None:
+        for delivery, _, _ in dead:
+            self.consumer.ended(delivery)
+        if self._shop.engine is None or not dead:
             return
-        plan = self.consumer.plan
-        row = dead_row(plan.scope, delivery, code, plan.redact(reason), self._shop.clock.now())
+        scope, now = self.consumer.plan.scope, self._shop.clock.now()
+        rows = [dead_row(scope, delivery, code, reason, now) for delivery, code, reason in dead]
         try:
             with self._shop.engine.begin() as connection:
-                history.add(connection, [row])
+                history.add(connection, rows)
         except Exception as error:
-            self._shop.observers.failed("noting a dead letter in the history", error)
+            self._shop.observers.failed("noting dead letters in the history", error)
 
     def _infrastructure_failed(self, tries: int, pause: float, error: BaseException) -> None:
         self._shop.observers.infrastructure_failed(

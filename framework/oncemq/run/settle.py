@@ -39,7 +39,7 @@ class Settler:
         policy: attempts and pauses.
         clock: where time comes from.
         observers: told of every retry, dead letter and failed settlement.
-        dead: told (delivery, code, reason) after a dead letter is safe.
+        dead: told (delivery, code, reason) of dead letters that are safe, those of a unit together.
         give_up: whether to stop trying when the broker cannot be reached (the process is leaving).
         sleep: waits seconds between tries.
         point: told how far a settlement has come.
@@ -53,7 +53,7 @@ class Settler:
         policy: RetryPolicy,
         clock: Clock,
         observers: Observers,
-        dead: Callable[[Delivery, str, str], None],
+        dead: Callable[[Sequence[tuple[Delivery, str, str]]], None],
         give_up: Callable[[], bool],
         sleep: Callable[[float], object],
         point: Callable[[str], None],
@@ -153,12 +153,12 @@ class Settler:
     def _bury(self, dead: list[tuple[Dead, Verdict, str]]) -> None:
         settled = self._insist(self._adapter.dead_letter, {each.delivery: each for each, _, _ in dead})
         self._point("dead-letter-published")
-        for each, verdict, code in dead:
-            if each.delivery in settled:
-                self._dead(each.delivery, code, self._clean(verdict.reason))
-                self._observers.dead_lettered(
-                    self._consumer, each.delivery, code=code, reason=verdict.reason, error=verdict.error
-                )
+        safe = [(each.delivery, code, verdict) for each, verdict, code in dead if each.delivery in settled]
+        self._dead([(delivery, code, self._clean(verdict.reason)) for delivery, code, verdict in safe])
+        for delivery, code, verdict in safe:
+            self._observers.dead_lettered(
+                self._consumer, delivery, code=code, reason=verdict.reason, error=verdict.error
+            )
 
     def _later(self, delivery: Delivery, verdict: Verdict) -> Later:
         attempt = delivery.message.attempt

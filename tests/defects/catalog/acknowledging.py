@@ -93,8 +93,8 @@ DEFECTS = (
         [
             Edit(
                 SETTLE,
-                "            if each.delivery in settled:\n                self._dead(",
-                "            if True:\n                self._dead(",
+                "for each, verdict, code in dead if each.delivery in settled]",
+                "for each, verdict, code in dead]",
             )
         ],
         [f"{SETTLING}::test_a_dead_letter_is_noted_only_when_it_is_safe"],

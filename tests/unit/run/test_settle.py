@@ -52,7 +52,7 @@ class Desk:
             RetryPolicy(attempts=attempts, first=timedelta(seconds=1), factor=2, jitter=0),
             self.clock,
             Observers([self.heard]),
-            lambda *what: self.noted.append(what),
+            self.noted.extend,
             lambda: self.leaving,
             sleep or self.slept.append,
             self.passed.append,
