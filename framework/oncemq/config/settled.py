@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from pydantic import BaseModel
+
 from oncemq.config.model import AppModel, Consumer, Section, Topic
 from oncemq.config.strategy_list import StrategyChoice
 from oncemq.config.tree import Path
@@ -175,5 +177,7 @@ def _retry(sources: _Sources) -> RetryPolicy:
 
 def _value(section: Any, names: Sequence[str]) -> Any:
     for name in names:
-        section = getattr(section, name, None)
+        # An adapter's options are attributes too, and nobody has looked at their values.
+        declared = isinstance(section, BaseModel) and name in type(section).model_fields
+        section = getattr(section, name) if declared else None
     return section

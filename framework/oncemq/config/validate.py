@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -122,7 +122,7 @@ def _subject(path: Path) -> str:
 def section_of(path: Path) -> str:
     """Return which section of the file `path` lies in, for names that need another answer in each."""
     names = [str(step) for step in path if not isinstance(step, int)]
-    if "retry" in names:
+    if "retry" in names[2:] or names[:2] == ["defaults", "retry"]:
         return "retry"
     return names[0] if names else "app"
 
@@ -135,11 +135,21 @@ def field_names(model: type[BaseModel]) -> list[str]:
 def model_at(path: Path) -> type[BaseModel]:
     """Return which part of the model describes the mapping at `path`."""
     model: type[BaseModel] = AppModel
+    chosen = False
     for step in path:
-        info = model.model_fields.get(str(step))
+        # A name of the user's own choice may be that of a field: a consumer may be called `retry`.
+        info = None if chosen else model.model_fields.get(str(step))
         below = _models(info.annotation) if info is not None else []
+        chosen = bool(below) and info is not None and _is_mapping(info.annotation)
         model = below[0] if below else model
     return model
+
+
+def _is_mapping(annotation: Any) -> bool:
+    origin = get_origin(annotation)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return True
+    return origin is not None and any(map(_is_mapping, get_args(annotation)))
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

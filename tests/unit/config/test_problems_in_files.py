@@ -237,3 +237,22 @@ def test_a_missing_database_driver_says_the_install_line(tmp_path, monkeypatch):
             "which is not installed: pip install 'oncemq[mysql]'"
         )
     ]
+
+
+@pytest.mark.parametrize("name", ["retry", "limits", "strategies", "topic"])
+def test_a_consumer_may_be_called_like_a_field(tmp_path, name):
+    """What is wrong below a name of one's own choice is told by that place's own fields."""
+    text = BASE.replace("count: {topic: orders,", f"{name}: {{topics: orders,")
+    missing, unknown = sorted(problems(tmp_path, text), key=lambda line: "unknown" in line)
+    assert "`topic` is missing" in missing
+    assert "there is no 'topics' here" in unknown
+
+
+@pytest.mark.parametrize(
+    "field", ["workers: body.id", "in_flight: x", "keep: 1d", "unit_time: 5", "retry: {attempts: x}"]
+)
+def test_a_consumers_field_at_a_topic_is_only_refused(tmp_path, field):
+    """A value that nobody has checked is not used to check others."""
+    said = problems(tmp_path, BASE.replace("key: body.id,", f"key: body.id, {field},"))
+    assert len(said) == 1
+    assert "belongs to a consumer" in said[0]
