@@ -70,6 +70,12 @@ bench: setup services ## speed against other frameworks, side by side, in 20 min
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
+HOSTILE := tests/scenarios/test_hostile_input.py tests/scenarios/test_hostile_names.py tests/scenarios/test_model.py
+
+.PHONY: hostile
+hostile: setup services ## a million hostile messages, 100,000 files, the model on SQLite and PostgreSQL; SEED=1 EXAMPLES=2000 ONLY=…
+	@ONCEMQ_HOSTILE=long ONCEMQ_SEED=$(or $(SEED),1) ONCEMQ_EXAMPLES=$(or $(EXAMPLES),2000) $(PYTEST) $(or $(ONLY),$(HOSTILE)) --durations 10
+
 # A pyenv shim exists also for versions that are not chosen: whether it runs is the question.
 define find_python
 for candidate in python$(1) "$$HOME"/.pyenv/versions/$(1).*/bin/python$(1); do \

@@ -22,7 +22,7 @@ from support.model_judge import CHAINS
 from support.model_life import ALL_TROUBLES, LEDGER, Model
 
 LONG = os.environ.get("ONCEMQ_HOSTILE") == "long"
-EXAMPLES, STEPS = (2000, 80) if LONG else (60, 40)
+EXAMPLES, STEPS = (int(os.environ.get("ONCEMQ_EXAMPLES", "2000")), 80) if LONG else (60, 40)
 
 
 @pytest.fixture(
