@@ -192,20 +192,22 @@ def test_no_more_async_handlers_run_than_there_are_workers(adapter: ScriptedAdap
 
 def test_a_keys_first_message_is_settled_while_its_second_runs(adapter: ScriptedAdapter) -> None:
     """Messages that were taken together do not wait for each other's settlement."""
-    go_on = threading.Event()
+    both_wait, go_on = threading.Event(), threading.Event()
 
     async def handle(order: dict) -> None:
+        if order["id"] == 0:
+            await asyncio.to_thread(both_wait.wait, WAIT)
         if order["id"] == 2:
             await asyncio.to_thread(go_on.wait, WAIT)
 
-    with running(plan_of(adapter, handle, workers=2)) as app:
-        # Whoever takes waits for this lock, so both are there when it takes.
-        with app._crews["points"].consumer.scheduler._changed:
-            adapter.deliver(order(1, "same"))
-            adapter.deliver(order(2, "same"))
-        adapter.wait_until(lambda a: len(a.acknowledged) == 1)
-        go_on.set()
+    with running(plan_of(adapter, handle, workers=2)):
+        adapter.deliver(order(0, "same"))
+        adapter.deliver(order(1, "same"))
+        adapter.deliver(order(2, "same"))
+        both_wait.set()
         adapter.wait_until(lambda a: len(a.acknowledged) == 2)
+        go_on.set()
+        adapter.wait_until(lambda a: len(a.acknowledged) == 3)
 
 
 def test_a_key_is_not_given_up_before_its_last_message(adapter: ScriptedAdapter) -> None:
