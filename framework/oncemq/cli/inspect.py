@@ -14,7 +14,7 @@ from oncemq.cli.opened import by_broker, chosen_consumers
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
-from oncemq.ledger import history, processed, schema, states, suspects
+from oncemq.ledger import history, probe, processed, schema, states, suspects
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -81,6 +81,7 @@ def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: b
 def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[str, list[dict[str, Any]]]:
     if plan.engine is None:
         return {}
+    probe.prove(plan.engine)
     schema.ensure(plan.engine)
     mine = {consumer.scope: consumer for consumer in consumers}
     with plan.engine.begin() as connection:

@@ -14,7 +14,7 @@ from oncemq.cli.output import Output, json_option
 from oncemq.config import load
 from oncemq.durations import format_duration, parse_duration
 from oncemq.errors import ConfigError
-from oncemq.ledger import schema
+from oncemq.ledger import probe, schema
 from oncemq.ledger.purge import BATCH, HISTORY, PROCESSED, SUSPECTS, Aged
 from oncemq.ledger.purge import purge as purge_batch
 from oncemq.run.plan import AppPlan, ConsumerPlan
@@ -62,6 +62,7 @@ def purge(
         raise ConfigError(["the app has no database, so there is nothing to purge"])
     consumers = chosen_consumers(plan, consumer)
     ages = [(one, _age(plan, one, older_than)) for one in consumers]
+    probe.prove(plan.engine)
     schema.ensure(plan.engine)
     rows = [_purged(plan, plan.engine, one, age) for one, age in ages]
     Output(as_json=as_json).rows(COLUMNS, rows, none="there are no consumers")
