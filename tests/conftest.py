@@ -1,3 +1,21 @@
-"""Loads the fixtures that all tests share."""
+"""Loads the fixtures that all tests share, and keeps one test's app out of the next one's way."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
 
 pytest_plugins = ["support.servers"]
+
+APPS_MODULES = ("handlers",)
+"""What apps in tests' folders call their modules; Python would give the next app the first one's."""
+
+
+@pytest.fixture(autouse=True)
+def _apps_of_their_own() -> Iterator[None]:
+    """Forget the modules and import paths of apps that a test loaded into this process."""
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+    for name in APPS_MODULES:
+        sys.modules.pop(name, None)

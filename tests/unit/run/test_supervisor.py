@@ -152,6 +152,7 @@ def test_a_finished_worker_is_not_started_again(supervise: Supervise) -> None:
 def test_one_finished_worker_leaves_the_others_running(supervise: Supervise) -> None:
     """Exit code 0 of one worker says nothing about the others."""
     app = supervise("finish", count=2)
+    app.wait_for("started-0")
     app.wait_for("started-1")
     app.send(signal.SIGTERM)
     assert app.code() == 0
