@@ -100,7 +100,9 @@ def _require_functions(node: Any, text: str) -> None:
     if node["type"] == "function_expression":
         _require_function(node["value"], len(node["children"]), text)
     for child in node.get("children", ()):
-        _require_functions(child, text)
+        # The bounds of a slice are plain numbers.
+        if isinstance(child, dict):
+            _require_functions(child, text)
 
 
 def _require_function(name: str, arguments: int, text: str) -> None:

@@ -170,3 +170,19 @@ def test_a_plain_path_costs_next_to_nothing() -> None:
     find = compile_expression("body.order_id")
     seconds = min(timeit.repeat(lambda: find(MESSAGE, BODY), number=10_000, repeat=7)) / 10_000
     assert seconds < 1.0e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("body.x[0:2]", [1, 2]),
+        ("body.x[::-1]", [3, 2, 1]),
+        ("keys[:1] | [0]", "a"),
+        ("[0:2]", None),
+        ("body.x[0:1:0]", None),
+    ],
+)
+def test_slices_are_expressions_too(text, found):
+    """A part of a list can be named, and a slice that cannot be finds nothing."""
+    message = Message("orders", b"", None, {}, ("a", "b"))
+    assert compile_expression(text)(message, {"x": [1, 2, 3]}) == found
