@@ -162,7 +162,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/redaction.py",
-                '        text = _USERINFO.sub(rf"\\1{MASK}@", text)\n',
+                '        if "://" in text:\n            text = _USERINFO.sub(rf"\\1{MASK}@", text)\n',
                 "",
             )
         ],
