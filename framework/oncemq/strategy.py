@@ -22,6 +22,22 @@ What each hook may do and what its errors mean:
 | confirm   | read; compare; raise `Culprits`                  | as save                                        |
 | committed | caches, metrics                                  | logged only                                    |
 | release   | its own token only                               | logged only                                    |
+
+In a direct unit (`effects: external`) every item is a run of its own, without a transaction: hooks that need one
+open it themselves. Once the handler was called nothing may make it run again by itself, so an error means another
+thing there:
+
+| hook            | an error after the handler was called means                                               |
+|-----------------|-------------------------------------------------------------------------------------------|
+| record, save,   | that step alone is done again, with pauses, until it works or the process leaves; steps   |
+| confirm         | that have worked are not repeated. So each must bear being done again after half a try    |
+| save, confirm   | Culprits: the item gets that verdict; nothing can be rolled back                           |
+| committed       | logged only                                                                               |
+
+`save` is told by `item.verdict` how the handler ended: PROCEED, or Reject or Retry with the `error` that it raised.
+What a process leaves unsaved comes again with a new unit, hence another owner: a strategy finds its own claim, and
+decides what that means. `release` follows when every item of the unit is through; what was never started is RETURNED
+or deferred, and must leave no claim behind.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -22,6 +22,7 @@ from oncemq.run.chain import Chain
 from oncemq.run.consumer import Consumer
 from oncemq.run.crashes import SuspectBook, collect, open_recorder, tell
 from oncemq.run.direct import DirectRunner
+from oncemq.run.finishing import Finisher
 from oncemq.run.gate import Gate
 from oncemq.run.items import ItemLoop
 from oncemq.run.limits import Slot, TimeLimits, Watchdog
@@ -198,9 +199,22 @@ class Crew:
     def _direct(self, slot: Slot, recorder: AnyRecorder) -> Execute:
         plan, shop = self.consumer.plan, self._shop
         runner = DirectRunner(
-            self.chain, plan.handler, plan.reader, recorder, slot, shop.clock, shop.observers.failed
+            self.chain,
+            plan.handler,
+            plan.reader,
+            recorder,
+            slot,
+            shop.clock,
+            shop.observers.failed,
+            self._finisher(),
         )
         return runner.execute
+
+    def _finisher(self) -> Finisher:
+        leaving = self._shop.leaving
+        return Finisher(
+            self.chain, self._shop.observers.failed, self.consumer.unfinished, leaving.is_set, leaving.wait
+        )
 
     def _async_worker(self) -> AsyncWorker:
         plan, shop = self.consumer.plan, self._shop
@@ -209,7 +223,13 @@ class Crew:
             # The soft limit is the event loop's own affair; a handler that blocks the loop needs the hard one.
             shop.watchdog.watch(plan.name, seat.slot, TimeLimits(None, plan.hard_limit))
         return AsyncWorker(
-            self.consumer, self.chain, self._settler(), seats, shop.alone, shop.observers.failed
+            self.consumer,
+            self.chain,
+            self._settler(),
+            seats,
+            shop.alone,
+            shop.observers.failed,
+            self._finisher(),
         )
 
     def _recorder(self, number: int) -> AnyRecorder:

@@ -15,7 +15,8 @@ from oncemq.observe.logs import now_handling
 from oncemq.run.attempt import make_items
 from oncemq.run.chain import Chain
 from oncemq.run.consumer import Consumer
-from oncemq.run.direct import after, before, handle_async
+from oncemq.run.direct import before, handle_async
+from oncemq.run.finishing import Finisher
 from oncemq.run.limits import Slot
 from oncemq.run.recorder import IDLE, AnyRecorder
 from oncemq.run.settle import ACKNOWLEDGED, Settler
@@ -67,6 +68,7 @@ class AsyncWorker:
         seats: one for each message that may be in flight.
         alone: held while a crash suspect runs, so that no two run at once in this process.
         failed: told of errors that change nothing.
+        finisher: does what follows the handler.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class AsyncWorker:
         seats: list[Seat],
         alone: threading.Lock,
         failed: Failed,
+        finisher: Finisher,
     ) -> None:
         self._consumer = consumer
         self._chain = chain
@@ -85,6 +88,7 @@ class AsyncWorker:
         self._free = list(seats)
         self._alone = alone
         self._failed = failed
+        self._finisher = finisher
         limit = consumer.plan.soft_limit
         self._soft = limit.total_seconds() if limit is not None else None
         self._finished = _Finished()
@@ -94,7 +98,13 @@ class AsyncWorker:
         self._changed: asyncio.Event
         self._freed: asyncio.Event
         self._blocking = bool(
-            chain.reserves or chain.loads or chain.saves or chain.confirms or chain.releases
+            chain.reserves
+            or chain.loads
+            or chain.records
+            or chain.saves
+            or chain.confirms
+            or chain.committeds
+            or chain.releases
         )
 
     def loop(self) -> None:
@@ -191,7 +201,8 @@ class AsyncWorker:
         item = make_items([delivery], plan.reader)[0]
         run = Run(unit, [item])
         await self._blocked(lambda: before(self._chain, run, item))
-        if item.verdict is PROCEED:
+        ran = item.verdict is PROCEED
+        if ran:
             now_handling(plan.name, item.envelope)
             slot.started = self._consumer.clock.monotonic()
             item.verdict = await handle_async(
@@ -199,7 +210,7 @@ class AsyncWorker:
             )
             slot.started = 0.0
             now_handling(plan.name, None)
-        await self._blocked(lambda: after(self._chain, run, item, self._failed))
+        await self._blocked(lambda: self._finisher.finish(run, item, ran=ran))
         for follower in run.follow:
             self._consumer.scheduler.put(follower)
         return item.verdict or RETURNED

@@ -20,6 +20,9 @@ from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import CRASHED
 from oncemq.verdict import Verdict, reject
 
+_QUIET_TRIES = 3
+"""How often what follows a handler may fail in a direct unit before the consumer pauses."""
+
 
 class Consumer:
     """What a consumer's workers share.
@@ -121,6 +124,15 @@ class Consumer:
         self.observers.consumer_paused(
             self.plan.name, self._pause_reason, retry_in=timedelta(seconds=pause), error=trouble
         )
+
+    def unfinished(self, tries: int, pause: float, trouble: InfrastructureError | StrategyBug) -> None:
+        """Tell that what follows a handler failed; when it lasts, pause: the next messages would meet it too."""
+        if isinstance(trouble, StrategyBug) or tries >= _QUIET_TRIES:
+            self.pause(trouble)
+        else:
+            self.observers.infrastructure_failed(
+                self.plan.name, tries=tries, next_in=timedelta(seconds=pause), error=trouble
+            )
 
     def progressed(self) -> None:
         """Note that a unit went well."""

@@ -13,7 +13,8 @@ from oncemq.message.reader import Reader
 from oncemq.observe.logs import now_handling
 from oncemq.run.attempt import make_items
 from oncemq.run.chain import Chain
-from oncemq.run.judge import describe, is_infrastructure, judge
+from oncemq.run.finishing import Finisher, with_bugs
+from oncemq.run.judge import judge
 from oncemq.run.limits import Slot
 from oncemq.run.recorder import IDLE, AnyRecorder
 from oncemq.run.rescue import UnitResult
@@ -33,6 +34,7 @@ class DirectRunner:
         slot: read by the watchdog.
         clock: where time comes from.
         failed: told of errors that change nothing.
+        finisher: does what follows the handler.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class DirectRunner:
         slot: Slot,
         clock: Clock,
         failed: Failed,
+        finisher: Finisher,
     ) -> None:
         self._chain = chain
         self._handler = handler
@@ -52,6 +55,7 @@ class DirectRunner:
         self._slot = slot
         self._clock = clock
         self._failed = failed
+        self._finisher = finisher
 
     def execute(self, unit: Unit) -> UnitResult:
         """Return a verdict for every delivery of `unit`; never raises an Exception."""
@@ -87,9 +91,10 @@ class DirectRunner:
         run = Run(unit, [item])
         try:
             before(self._chain, run, item)
-            if item.verdict is PROCEED:
+            ran = item.verdict is PROCEED
+            if ran:
                 item.verdict = self._handle(run, item)
-            after(self._chain, run, item, self._failed)
+            self._finisher.finish(run, item, ran=ran)
         except (StrategyBug, InfrastructureError) as trouble:
             result.trouble = trouble
             return RETURNED
@@ -127,45 +132,6 @@ def _before(chain: Chain, run: Run, item: Item) -> None:
     for load in chain.loads:
         load(run, run.items)
     item.verdict = chain.decide(run, item)
-
-
-def after(chain: Chain, run: Run, item: Item, failed: Failed) -> None:
-    """Record, save, confirm and tell what became of the item; a strategy may still change its verdict by Culprits.
-
-    Raises:
-        StrategyBug: a hook failed.
-    """
-    try:
-        with_bugs(lambda: _after(chain, run, item), "record, save or confirm")
-    except Culprits as culprits:
-        item.verdict = culprits.verdicts.get(item, item.verdict)
-        return
-    for committed in chain.committeds:
-        try:
-            committed(run)
-        except Exception as error:
-            failed("a strategy's committed hook", error)
-
-
-def _after(chain: Chain, run: Run, item: Item) -> None:
-    if item.verdict is not None and item.verdict.final:
-        chain.record(run, item)
-    for save in chain.saves:
-        save(run)
-    for confirm in chain.confirms:
-        confirm(run)
-
-
-def with_bugs(work: Callable[[], None], doing: str) -> None:
-    """Do `work`; an error of a strategy becomes a StrategyBug, unless the database is to blame."""
-    try:
-        work()
-    except (StrategyBug, InfrastructureError, Culprits):
-        raise
-    except Exception as error:
-        if is_infrastructure(error):
-            raise InfrastructureError(describe(error)) from error
-        raise StrategyBug(f"{doing} failed: {describe(error)}") from error
 
 
 def overdue() -> Verdict:

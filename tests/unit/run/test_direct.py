@@ -17,7 +17,7 @@ from oncemq.observe.state import PauseReason
 from oncemq.strategy import Strategy, Traits
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict, defer
+from oncemq.verdict import DUPLICATE, PROCEED, Culprits, Verdict, defer, reject
 from support.engine import make_app, make_consumer, running
 from support.heard import Heard
 
@@ -347,9 +347,24 @@ class Direct(Strategy):
         """Note it."""
         self._note("save")
 
+    def confirm(self, run: Run) -> None:
+        """Note it."""
+        self._note("confirm")
+
     def release(self, unit: Unit) -> None:
         """Note it."""
         self._note("release")
+
+
+class Condemning(Direct):
+    """Finds out in save that the message must not count."""
+
+    def __init__(self) -> None:
+        super().__init__("condemning", [])
+
+    def save(self, run: Run) -> None:
+        """Reject every item."""
+        raise Culprits({item: reject("another one was faster") for item in run.items})
 
 
 class Deferring(Direct):
@@ -371,7 +386,7 @@ def test_hooks_run_in_order_around_the_handler(kind: str, adapter: ScriptedAdapt
     with running(plan_of(adapter, gateway.handler(kind), [Direct("a", log), Direct("b", log)], workers=1)):
         adapter.deliver(order(1))
         adapter.wait_until(lambda a: len(a.acknowledged) == 1)
-    steps = ("reserve", "load", "decide", "record", "save")
+    steps = ("reserve", "load", "decide", "record", "save", "confirm")
     assert log == [*(f"{name}.{step}" for step in steps for name in "ab"), "b.release", "a.release"]
 
 
@@ -391,7 +406,7 @@ def test_what_was_reserved_is_released_when_a_later_reserve_fails(
 
 
 @both
-@pytest.mark.parametrize("hook", ["reserve", "load", "decide", "record", "save"])
+@pytest.mark.parametrize("hook", ["reserve", "load", "decide", "record", "save", "confirm"])
 def test_a_strategys_bug_pauses_and_charges_nobody(
     kind: str, hook: str, adapter: ScriptedAdapter, gateway: Gateway
 ) -> None:
@@ -405,6 +420,58 @@ def test_a_strategys_bug_pauses_and_charges_nobody(
     assert heard.of("consumer_paused")[0].arguments[1] is PauseReason.STRATEGY_BUG
     assert not adapter.retried
     assert not adapter.dead
+    assert gateway.done == [1]
+
+
+@both
+@pytest.mark.parametrize("hook", ["record", "save", "confirm"])
+@pytest.mark.parametrize("fault", [None, "raise", "reject"])
+def test_a_handler_that_ran_does_not_run_again_because_of_what_follows(
+    kind: str, hook: str, fault: str | None, adapter: ScriptedAdapter, gateway: Gateway
+) -> None:
+    """The database fails four times after the handler: only the failing step is done again, then the message settled."""
+    heard, log = Heard(), list[str]()
+    first, second = Direct("a", log), Direct("b", log)
+    second.errors[hook] = [InfrastructureError("the database is away") for _ in range(4)]
+    with running(plan_of(adapter, gateway.handler(kind), [first, second]), observers=[heard]):
+        adapter.deliver(order(1, fault=fault))
+        adapter.wait_until(lambda a: len(a.acknowledged) + len(a.dead) + len(a.retried) == 1)
+    assert gateway.done == [1]
+    hooks = ("save", "confirm") if fault else ("record", "save", "confirm")
+    wanted = {f"{name}.{one}": 1 for one in hooks for name in "ab"}
+    if hook in hooks:
+        wanted[f"b.{hook}"] = 5
+        assert heard.of("infrastructure_failed")
+        assert heard.of("consumer_paused")[0].arguments[1] is PauseReason.DATABASE
+    assert {step: log.count(step) for step in wanted} == wanted
+    assert log.count("a.reserve") == 1
+
+
+@both
+def test_a_verdict_of_save_stands_for_a_handler_that_ran(
+    kind: str, adapter: ScriptedAdapter, gateway: Gateway
+) -> None:
+    """A strategy may still refuse the message by Culprits; that is no failure to be tried again."""
+    strategy = Condemning()
+    with running(plan_of(adapter, gateway.handler(kind), [strategy])):
+        adapter.deliver(order(1))
+        adapter.wait_until(lambda a: len(a.dead) == 1)
+    assert gateway.done == [1]
+
+
+@both
+def test_a_process_that_leaves_gives_back_what_it_could_not_save(
+    kind: str, adapter: ScriptedAdapter, gateway: Gateway
+) -> None:
+    """When the database stays away beyond the grace, the message is not acknowledged; its handler ran once."""
+    heard, strategy = Heard(), Direct("a", [])
+    strategy.errors["save"] = [InfrastructureError("the database is away") for _ in range(1000)]
+    consumer = make_consumer(gateway.handler(kind), [strategy], effects=EXTERNAL)
+    with running(make_app(adapter, None, consumer, grace=timedelta(milliseconds=300)), observers=[heard]):
+        adapter.deliver(order(1))
+        heard.wait_for("consumer_paused")
+    assert gateway.done == [1]
+    assert not adapter.acknowledged
 
 
 @both
