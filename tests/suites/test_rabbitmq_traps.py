@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pika
 import pytest
 
-from oncemq.adapter import Adapter, Dead, Later, Subscription
+from oncemq.adapter import CONFIRMED, Adapter, Dead, Later, Subscription
 from oncemq.errors import AlreadySettled, BrokerRefused, BrokerUnavailable, DeliveryVoid
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
@@ -346,6 +346,16 @@ def test_publishing_to_a_missing_queue_is_refused_and_harms_nobody(
         good = pool.submit(adapter.publish, subscription.topic, {}, [OutgoingMessage(b"y")] * 50)
     assert [type(answer).__name__ for answer in bad.result()] == ["Refused"] * 50
     assert [type(answer).__name__ for answer in good.result()] == ["Confirmed"] * 50
+
+
+def test_twenty_thousand_messages_are_published_by_one_call(
+    rabbitmq_url: str, fresh: str, open_adapter: Open
+) -> None:
+    """The time limit for confirmations is no limit on how much one call may publish."""
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh, in_flight=100))
+    answers = adapter.publish(f"{fresh}.paid", {}, [OutgoingMessage(b"x")] * 20_000)
+    assert answers == [CONFIRMED] * 20_000
+    assert sink.losses() == []
 
 
 def test_a_wrong_virtual_host_is_refused(rabbitmq_url: str, fresh: str) -> None:

@@ -11,6 +11,8 @@ from oncemq_adapters.rabbitmq.address import Address
 from oncemq_adapters.rabbitmq.confirms import Batch, ConfirmChannel, Publication
 from oncemq_adapters.rabbitmq.link import Link
 
+_AT_ONCE = 1000
+
 
 class Publisher:
     """Connects on first use and stays connected; `send` may be called from any thread.
@@ -38,11 +40,15 @@ class Publisher:
         """Publish and wait for all confirmations; return what is wrong with each, None for confirmed.
 
         Args:
-            publications: sent in this order.
+            publications: sent in this order, so many at once that each part is confirmed well within the time limit.
             own: retries and dead letters, in contrast to the app's messages.
         """
-        if not publications:
-            return []
+        errors: list[BrokerError | None] = []
+        for start in range(0, len(publications), _AT_ONCE):
+            errors += self._send_part(publications[start : start + _AT_ONCE], own=own)
+        return errors
+
+    def _send_part(self, publications: Sequence[Publication], *, own: bool) -> list[BrokerError | None]:
         deadline = time.monotonic() + self._limit
         errors = self._send(publications, own=own, deadline=deadline)
         # A queue of ours that was deleted behind our back is declared again by the second try.

@@ -16,6 +16,7 @@ from oncemq.config.problems import ConfigProblem, Problems
 from oncemq.config.settled import Settled, settle
 from oncemq.config.topic_names import check_topic_names
 from oncemq.config.tree import Fields
+from oncemq.observe.monitor import require_metrics
 from oncemq.registry import did_you_mean
 from oncemq.run.plan import AppPlan
 
@@ -77,6 +78,8 @@ def build_app(
     plans = [build_consumer(settled, around) for settled in consumers]
     _check_groups(consumers, report)
     problems.raise_errors()
+    if model.http is not None:
+        require_metrics()
     plan = AppPlan(
         name=model.app,
         adapters=around.adapters,

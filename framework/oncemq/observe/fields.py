@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
+from types import FrameType
 from typing import Any
 
 from oncemq.durations import format_duration
@@ -18,6 +18,8 @@ MAX_READ = 20_000
 """Characters that are searched for credentials; more than are shown, lest the cut hides how one ends."""
 MAX_ELEMENTS = 50
 MAX_DEPTH = 4
+
+_OUR_PACKAGES = frozenset({"oncemq", "oncemq_adapters", "oncemq_strategies"})
 
 
 def message_fields(consumer: str, envelope: Envelope) -> dict[str, Any]:
@@ -54,19 +56,22 @@ def error_text(error: BaseException) -> str:
 
 
 def error_place(error: BaseException) -> str | None:
-    """Return `file:line in function` where it was raised, rather in the user's code than in a library."""
-    return _place(error.__traceback__)
+    """Return `file:line in function` where the user's code raised it or called what did; None if it had no part."""
+    place = None
+    # Not traceback.extract_tb, which reads the source of every frame.
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if _is_users(frame):
+            code = frame.f_code
+            place = f"{Path(code.co_filename).name}:{line} in {code.co_name}"
+    return place
 
 
-def _place(trace: TracebackType | None) -> str | None:
-    frames = traceback.extract_tb(trace, limit=-50)
-    own = [frame for frame in frames if not _is_library(frame.filename)]
-    chosen = (own or frames)[-1:]
-    return next((f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in chosen), None)
-
-
-def _is_library(filename: str) -> bool:
-    return "site-packages" in filename or "/lib/python3" in filename
+def _is_users(frame: FrameType) -> bool:
+    filename = frame.f_code.co_filename
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package not in _OUR_PACKAGES and not (
+        "site-packages" in filename or "/lib/python3" in filename or filename.startswith("<")
+    )
 
 
 class Cleaner:

@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 
+from oncemq.clock import Clock, SystemClock
 from oncemq.durations import format_duration
 from oncemq.errors import OnceMQError
 from oncemq.message.envelope import Delivery
@@ -20,6 +21,11 @@ _PAUSED: Mapping[PauseReason, str] = {
     PauseReason.SETUP: "consumer paused: a table, column or permission is missing",
     PauseReason.ASKED: "consumer paused",
 }
+
+
+TRACEBACK_PAUSE = 60.0
+"""Seconds for which an error of the same class from the same place is logged without its traceback again."""
+_MOST_PLACES = 1_000
 
 
 def _in(duration: timedelta) -> str:
@@ -45,10 +51,13 @@ class LogObserver(Observer):
 
     Args:
         logger: anything that logs as structlog does; its logger `oncemq` if None.
+        clock: where time comes from.
     """
 
-    def __init__(self, logger: Any = None) -> None:
+    def __init__(self, logger: Any = None, clock: Clock | None = None) -> None:
         self._log = structlog.get_logger("oncemq") if logger is None else logger
+        self._clock = clock or SystemClock()
+        self._traced: dict[tuple[str, type, str | None], float] = {}
 
     def consumer_started(self, consumer: str, topic: str, *, workers: int) -> None:
         """One line."""
@@ -116,8 +125,8 @@ class LogObserver(Observer):
         reason: str = "",
         error: BaseException | None = None,
     ) -> None:
-        """One line, with the traceback when it was the handler's own error."""
-        surprise = None if error is None or isinstance(error, OnceMQError) else error
+        """One line; with the traceback when it was the handler's own error, once a minute for each kind and place."""
+        surprise = error if error is not None and self._is_news(consumer, error) else None
         self._log.error(
             "message dead-lettered",
             **delivery_fields(consumer, delivery),
@@ -125,6 +134,18 @@ class LogObserver(Observer):
             **_why(reason, error),
             **({} if surprise is None else {"exc_info": surprise}),
         )
+
+    def _is_news(self, consumer: str, error: BaseException) -> bool:
+        if isinstance(error, OnceMQError):
+            return False
+        what = (consumer, type(error), error_place(error))
+        now = self._clock.monotonic()
+        if now - self._traced.get(what, -TRACEBACK_PAUSE) < TRACEBACK_PAUSE:
+            return False
+        if len(self._traced) >= _MOST_PLACES:
+            self._traced.clear()
+        self._traced[what] = now
+        return True
 
     def settle_failed(self, consumer: str, count: int, error: BaseException) -> None:
         """One line."""

@@ -47,9 +47,9 @@ class Monitor:
         self._address = None if address is None else address.of_process(index)
         self._clock = clock
         self._stuck_after = stuck_after
-        self._metrics = None if address is None else _metrics()
+        self._metrics = None if address is None else _metrics_class()()
         self._endpoint: Endpoint | None = None
-        mine: list[Observer] = [LogObserver()]
+        mine: list[Observer] = [LogObserver(clock=clock)]
         self.observer = Observers([*mine, *([self._metrics] if self._metrics else []), *others])
 
     def serve(self, source: StateSource) -> None:
@@ -89,7 +89,16 @@ class Monitor:
         return {"/healthz": healthz, "/readyz": readyz, "/metrics": exposition}
 
 
-def _metrics() -> "MetricsObserver":
+def require_metrics() -> None:
+    """Make sure that metrics can be served.
+
+    Raises:
+        MissingExtra: the extra `metrics` is not installed.
+    """
+    _metrics_class()
+
+
+def _metrics_class() -> "type[MetricsObserver]":
     # Here and not above: the package behind it is optional.
     try:
         from oncemq.observe.metrics import MetricsObserver  # noqa: PLC0415
@@ -100,4 +109,4 @@ def _metrics() -> "MetricsObserver":
             "metrics and health on an address need the package 'prometheus_client', which is not installed: "
             "pip install 'oncemq[metrics]'"
         ) from error
-    return MetricsObserver()
+    return MetricsObserver

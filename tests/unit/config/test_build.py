@@ -1,10 +1,11 @@
 """From the model to the plan: what is inherited, what is imported, and what the framework's own rules refuse."""
 
+import sys
 from datetime import timedelta
 
 import pytest
 
-from oncemq.errors import InvalidPayload
+from oncemq.errors import InvalidPayload, MissingExtra
 from oncemq.facts import Effects
 from oncemq.message.envelope import Message
 from support.declared import BASE, loaded, problems
@@ -219,3 +220,11 @@ def test_fewer_messages_in_flight_than_workers_is_a_warning(tmp_path):
 def test_the_state_folder_lies_beside_the_file(tmp_path):
     """Two apps started from one folder do not share flight recorders."""
     assert loaded(tmp_path, BASE).plan.state == tmp_path / ".oncemq"
+
+
+def test_metrics_without_their_package_are_refused_by_check_already(tmp_path, monkeypatch):
+    """An app with an address is not found incomplete only when it starts."""
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "oncemq.observe.metrics", raising=False)
+    with pytest.raises(MissingExtra, match=r"pip install 'oncemq\[metrics\]'"):
+        loaded(tmp_path, BASE + 'http: {address: "127.0.0.1:0"}\n')

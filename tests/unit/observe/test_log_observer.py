@@ -5,11 +5,13 @@ from datetime import timedelta
 import pytest
 from structlog.testing import CapturingLogger
 
+from oncemq.durations import parse_duration
 from oncemq.errors import Reject
 from oncemq.message.envelope import Delivery, Envelope, Message
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.log_observer import LogObserver, spaced
 from oncemq.observe.state import PauseReason
+from oncemq.testing.fake_clock import FakeClock
 from oncemq.verdict import Outcome
 
 
@@ -65,6 +67,34 @@ def test_a_dead_letter_of_an_unexpected_error_has_its_traceback(observer, log):
     assert call.method_name == "error"
     assert call.kwargs["exc_info"] is error
     assert (call.kwargs["code"], call.kwargs["reason"]) == ("exhausted", "6 attempts")
+
+
+def test_the_same_error_is_shown_in_full_once_a_minute(log):
+    """Thousands of dead letters of one cause are thousands of lines, not thousands of tracebacks."""
+    clock = FakeClock()
+    observer = LogObserver(log, clock)
+    error = raised(KeyError("user"))
+    for pause in (0, 59, 1):
+        clock.advance(timedelta(seconds=pause))
+        observer.dead_lettered("award", delivery(), code="exhausted", error=error)
+    assert ["exc_info" in call.kwargs for call in log.calls] == [True, False, True]
+
+
+def test_another_error_is_shown_in_full_at_once(observer, log):
+    """What is new is never hidden behind what is known."""
+    for error in (KeyError("user"), ValueError("user")):
+        observer.dead_lettered("award", delivery(), code="exhausted", error=raised(error))
+    assert all("exc_info" in call.kwargs for call in log.calls)
+
+
+def test_a_place_inside_the_framework_is_not_shown(observer, log):
+    """A line number in our code would send the reader to the wrong file."""
+    try:
+        parse_duration("soon")
+    except ValueError as error:
+        observer.dead_lettered("award", delivery(), code="rejected", error=error)
+    (call,) = log.calls
+    assert call.kwargs["at"].startswith("test_log_observer.py:")
 
 
 def test_a_reject_needs_no_traceback(observer, log):
