@@ -97,6 +97,19 @@ class Dead:
 
 
 @dataclass(frozen=True, slots=True)
+class Burial:
+    """A message that shall become a dead letter although this broker does not hold it now (it was kept elsewhere).
+
+    Args:
+        message: as it was read when it was delivered; its topic is the subscription's.
+        headers: what is added (reason, error, attempts …).
+    """
+
+    message: Message
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Confirmed:
     """The broker has the message."""
 
@@ -225,6 +238,15 @@ class Adapter(Protocol):
 
     def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
         """Put these into the group's dead letters: published with confirmation, then acknowledged."""
+        ...
+
+    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+        """Put messages that are no deliveries of ours into the group's dead letters; nothing is acknowledged.
+
+        Returns one answer for each, in order, when the broker has them. They lie there as if `dead_letter`
+        had brought them: original body, headers, keys and id, listed, replayed and purged with the others.
+        Needs `open` or `prepare` for the subscription.
+        """
         ...
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:

@@ -45,7 +45,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Self
 
-from sqlalchemy import Engine, MetaData, Table
+from sqlalchemy import Connection, Engine, MetaData, Table
 
 from oncemq.clock import Clock
 from oncemq.facts import ConsumerFacts, Problem, UnitKind
@@ -102,17 +102,19 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepTask:
-    """Work in the background, by one process at a time.
+    """Work in the background, by one process at a time unless it says otherwise.
 
     Args:
         name: unique in the app; the lease's name.
         every: pause between two runs.
         run: does one bounded step in transactions of its own; True = there is more, run again at once.
+        everywhere: every process does it for itself, without a lease.
     """
 
     name: str
     every: timedelta
     run: Callable[[Engine], bool]
+    everywhere: bool = False
 
 
 class Strategy:
@@ -124,6 +126,8 @@ class Strategy:
     traits: ClassVar[Traits]
     second_look: bool = False
     """An item that violated a unique constraint runs once more in its unit, since `decide` may now see the rival."""
+    parks: bool = False
+    """It may say that a message is parked, so the consumer needs the place where those are kept."""
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
@@ -149,6 +153,10 @@ class Strategy:
     def upkeep(self) -> Sequence[UpkeepTask]:
         """Return what must be done in the background."""
         return ()
+
+    def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:  # noqa: ARG002
+        """Return what a person should know about this key, in words by name; reads only. For `oncemq inspect`."""
+        return {}
 
     def reserve(self, unit: Unit) -> None:
         """Take locks and claims outside any transaction; may set `unit.verdicts` of a delivery."""

@@ -67,9 +67,11 @@ class Run:
         items: in arrival order.
         notes: what a strategy wants to remember in this run, by strategy.
         follow: deliveries that shall run after this one committed (parked rows whose turn has come).
+        wake: keys whose parked messages may have their turn now: those numbered from the given number on
+            without a gap, or with None all without a number; filled in `record` or `save`.
     """
 
-    __slots__ = ("_connection", "_session", "consumer", "follow", "items", "notes", "unit")
+    __slots__ = ("_connection", "_session", "consumer", "follow", "items", "notes", "unit", "wake")
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class Run:
         self.items = items
         self.notes: dict[Any, Any] = {}
         self.follow: list[Delivery] = []
+        self.wake: dict[str, int | None] = {}
         self._connection = connection
         self._session = session
 

@@ -1,6 +1,7 @@
 """What can be decided about one message, and how a strategy names the items that must not commit."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -18,10 +19,26 @@ class Outcome(StrEnum):
     REJECT = "rejected"
     CONFLICT = "conflict"
     RETURNED = "returned"
+    VOID = "void"
 
 
 _FINAL = frozenset({Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE})
 _HOLDS_KEY = frozenset({Outcome.DEFER, Outcome.RETRY, Outcome.RETURNED})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a parked message waits.
+
+    Args:
+        number: its place in its key's order; None = any change of its key may be its turn.
+        again: it is looked at again after so long, if nothing has woken it before; None = never.
+        limit: how many messages of one key may wait; one more is a Retry.
+    """
+
+    number: int | None = None
+    again: timedelta | None = None
+    limit: int = 1000
 
 
 class Verdict:
@@ -35,9 +52,10 @@ class Verdict:
         delay: for Retry and Defer; None lets the retry policy decide.
         error: the exception behind it, if there is one.
         code: the dead letter's machine-readable reason (`rejected`, `conflict`, `undecodable` …).
+        place: where a parked message waits; None for all others.
     """
 
-    __slots__ = ("code", "delay", "error", "final", "holds_key", "outcome", "reason")
+    __slots__ = ("code", "delay", "error", "final", "holds_key", "outcome", "place", "reason")
 
     def __init__(
         self,
@@ -47,6 +65,7 @@ class Verdict:
         delay: timedelta | None = None,
         error: BaseException | None = None,
         code: str = "",
+        place: Place | None = None,
     ) -> None:
         self.outcome = outcome
         self.final = outcome in _FINAL
@@ -55,6 +74,7 @@ class Verdict:
         self.delay = delay
         self.error = error
         self.code = code or outcome.value
+        self.place = place
 
     def __repr__(self) -> str:
         return f"<Verdict {self.outcome.value}{': ' + self.reason if self.reason else ''}>"
@@ -68,11 +88,22 @@ PARKED = Verdict(Outcome.PARKED)
 """Kept durably until its turn comes; acknowledged, but not final."""
 RETURNED = Verdict(Outcome.RETURNED)
 """Never started: back to the head of its key's queue."""
+VOID = Verdict(Outcome.VOID)
+"""Not ours any more: somebody else has brought it to its end, so nothing is left to do or to tell."""
 
 
 def stale(reason: str) -> Verdict:
     """Return: too late, something newer has been applied; acknowledged and noted."""
     return Verdict(Outcome.STALE, reason)
+
+
+def parked(reason: str, place: Place = Place()) -> Verdict:
+    """Return: kept in the ledger until its turn comes; the broker's delivery is acknowledged.
+
+    Whoever parks a message holds a lock on its key until the transaction ends, and so does whoever wakes it
+    (`Run.wake`): else a message could be parked just after its turn has come.
+    """
+    return Verdict(Outcome.PARKED, reason, place=place)
 
 
 def defer(delay: timedelta, reason: str = "") -> Verdict:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, cast
 from oncemq.adapter import (
     CONFIRMED,
     AdapterScope,
+    Burial,
     Capabilities,
     Confirmed,
     ConsumerHealth,
@@ -185,6 +186,16 @@ class EmbeddedAdapter:
                 connection, {one.token.hold: _with(one, headers[id(one)]) for one in mine}, now
             ),
         )
+
+    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+        """Put messages of other origin into the group's dead letters, all in one transaction."""
+        if not burials:
+            return ()
+        try:
+            Desk(self._link, subscription, self._settings.place).bury(burials, self._scope.clock.now())
+        except BrokerError as error:
+            return [Refused(error) for _ in burials]
+        return [CONFIRMED for _ in burials]
 
     def extend(self, deliveries: Sequence[Delivery], by: timedelta) -> Sequence[SettleFailed]:
         """Keep deliveries for at least `by` from now."""

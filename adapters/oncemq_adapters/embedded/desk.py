@@ -1,11 +1,12 @@
 """Administration of one group: its dead letters and its depth."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
-from oncemq.adapter import DeadLetter, Subscription
+from oncemq.adapter import Burial, DeadLetter, Subscription
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.embedded import graves, takes, topics
-from oncemq_adapters.embedded.properties import moment, unpack
+from oncemq_adapters.embedded.properties import microseconds, moment, pack, unpack
 from oncemq_adapters.embedded.session import Link
 
 _PAGE = 100
@@ -34,6 +35,11 @@ class Desk:
                 yield DeadLetter(str(grave.id), message, moment(grave.dead_at))
             limit, after = limit - len(found), found[-1].id
 
+    def bury(self, burials: Sequence[Burial], now: datetime) -> None:
+        """Add dead letters, the headers of each burial over those of its message."""
+        found = [_grave(burial, microseconds(now)) for burial in burials]
+        self._link.write(lambda connection: graves.add(connection, self._group, found), durable=True)
+
     def replay(self, ids: Sequence[str]) -> int:
         """Send dead letters to the group again; one transaction with their removal."""
         return self._link.write(
@@ -50,3 +56,10 @@ class Desk:
 
     def _page(self, after: int, size: int) -> list[graves.Grave]:
         return self._link.read(lambda connection: graves.page(connection, self._group, after, size))
+
+
+def _grave(burial: Burial, now: int) -> graves.Grave:
+    message = burial.message
+    published = microseconds(message.published_at) if message.published_at is not None else now
+    properties = pack({**message.headers, **burial.headers}, message.keys, message.message_id)
+    return graves.Grave(0, properties, published, now, message.body)

@@ -12,6 +12,10 @@ _PAGE = """
     SELECT id, properties, published_at, dead_at, body FROM oncemq_broker_dead
     WHERE group_id = ? AND id > ? ORDER BY id LIMIT ?"""
 
+_ADD = """
+    INSERT INTO oncemq_broker_dead (group_id, properties, published_at, dead_at, body)
+    VALUES (?, ?, ?, ?, ?)"""
+
 
 @dataclass(frozen=True, slots=True)
 class Grave:
@@ -22,6 +26,12 @@ class Grave:
     published_at: int
     dead_at: int
     body: bytes
+
+
+def add(connection: sqlite3.Connection, group: int, graves: Sequence[Grave]) -> None:
+    """Store dead letters; they are given numbers of their own."""
+    rows = [(group, one.properties, one.published_at, one.dead_at, one.body) for one in graves]
+    connection.executemany(_ADD, rows)
 
 
 def page(connection: sqlite3.Connection, group: int, after: int, limit: int) -> list[Grave]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from oncemq.adapter import (
     CONFIRMED,
     AdapterScope,
+    Burial,
     Capabilities,
     Confirmed,
     ConsumerHealth,
@@ -29,7 +30,7 @@ from oncemq_adapters.rabbitmq.address import Address, parse_address
 from oncemq_adapters.rabbitmq.checks import check_consumer
 from oncemq_adapters.rabbitmq.confirms import Publication
 from oncemq_adapters.rabbitmq.consuming import Consuming
-from oncemq_adapters.rabbitmq.copies import dead_copy, delayed_copy, new_message
+from oncemq_adapters.rabbitmq.copies import burial_copy, dead_copy, delayed_copy, new_message
 from oncemq_adapters.rabbitmq.intake import Token
 from oncemq_adapters.rabbitmq.link import quiet_pika
 from oncemq_adapters.rabbitmq.names import Place, TopicOptions, parse_topic, place_of
@@ -109,6 +110,12 @@ class RabbitMQAdapter:
             return lambda token: dead_copy(one, token, username, now)
 
         return settlement.move([(one.delivery, copy(one)) for one in dead], self._send_own)
+
+    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+        """Publish messages of other origin to the group's dead letters."""
+        place, now = self._place(subscription), self._scope.clock.now()
+        copies = [burial_copy(burial, place, now, self._scope.app) for burial in burials]
+        return [CONFIRMED if error is None else Refused(error) for error in self._send_own(copies)]
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Requeue deliveries that were never started."""

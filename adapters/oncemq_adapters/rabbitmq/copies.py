@@ -3,14 +3,14 @@
 import uuid
 from datetime import datetime
 
-from oncemq.adapter import Dead, Later
+from oncemq.adapter import Burial, Dead, Later
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rabbitmq.confirms import Publication
 from oncemq_adapters.rabbitmq.dead_letters import DEAD_AT, DEAD_ID
 from oncemq_adapters.rabbitmq.delays import step_of
 from oncemq_adapters.rabbitmq.intake import Token
-from oncemq_adapters.rabbitmq.names import TopicOptions
-from oncemq_adapters.rabbitmq.properties import for_next_hop, for_publishing
+from oncemq_adapters.rabbitmq.names import Place, TopicOptions
+from oncemq_adapters.rabbitmq.properties import for_burial, for_next_hop, for_publishing
 from oncemq_adapters.rabbitmq.topology import holding
 
 
@@ -36,6 +36,12 @@ def dead_copy(dead: Dead, token: Token, username: str, now: datetime) -> Publica
     added = {**dead.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
     properties = for_next_hop(token.properties, added, username)
     return Publication("", place.dead_queue, properties, dead.delivery.message.body)
+
+
+def burial_copy(burial: Burial, place: Place, now: datetime, app: str) -> Publication:
+    """Return a dead letter made of a message that no queue holds."""
+    added = {**burial.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
+    return Publication("", place.dead_queue, for_burial(burial.message, added, now, app), burial.message.body)
 
 
 def new_message(

@@ -131,6 +131,23 @@ def _copy(properties: Any, headers: dict[str, Any], username: str) -> Any:
     )
 
 
+def for_burial(message: Message, added: Mapping[str, str], now: datetime, app: str) -> Any:
+    """Return the properties of a message that was kept elsewhere; its headers have been text since it was read."""
+    headers = {**message.headers, **added}
+    if message.keys:
+        headers.setdefault(names.KEY, message.keys[0])
+    published = message.published_at or now
+    return BasicProperties(
+        content_type=headers.pop(names.CONTENT_TYPE, None),
+        content_encoding=headers.pop(names.CONTENT_ENCODING, None),
+        headers={names.PUBLISHED_AT: published.isoformat(), **headers},
+        delivery_mode=PERSISTENT,
+        message_id=message.message_id,
+        timestamp=int(published.timestamp()),
+        app_id=app,
+    )
+
+
 def for_publishing(message: OutgoingMessage, now: datetime, message_id: str, app: str) -> Any:
     """Return the properties of a new message."""
     headers: dict[str, Any] = {

@@ -137,6 +137,7 @@ class Delivery:
         deferred_since: monotonic seconds of its first Defer; 0.0 while there was none.
         suspect: a process died while this message was running, or may have been; it runs alone.
         crashes: how often a process surely died because of it; each counts as an attempt.
+        source: what delivered it, where that was not the broker: it settles it, too; never lost with a connection.
     """
 
     __slots__ = (
@@ -152,12 +153,18 @@ class Delivery:
         "payload",
         "refusal",
         "settled",
+        "source",
         "suspect",
         "token",
     )
 
     def __init__(
-        self, message: Message, token: Any = None, generation: int = 0, expires_at: float | None = None
+        self,
+        message: Message,
+        token: Any = None,
+        generation: int = 0,
+        expires_at: float | None = None,
+        source: Any = None,
     ) -> None:
         self.message = message
         self.token = token
@@ -172,6 +179,7 @@ class Delivery:
         self.deferred_since = 0.0
         self.suspect = False
         self.crashes = 0
+        self.source = source
         self.settled = False
 
     def __repr__(self) -> str:

@@ -79,7 +79,7 @@ class Scheduler:
         ready, waiting, void, one_per_key = self._ready, self._waiting, self._void_until, self._one_per_key
         while ready and len(taken) < limit:
             delivery = ready.popleft()
-            if delivery.generation <= void or _expired(delivery, self._clock):
+            if (delivery.generation <= void and delivery.source is None) or _expired(delivery, self._clock):
                 continue
             key = delivery.key
             if key in mine:
@@ -136,8 +136,8 @@ class Scheduler:
             self._void_until = max(self._void_until, generation)
 
     def is_void(self, delivery: Delivery) -> bool:
-        """Return whether the delivery's generation has been lost."""
-        return delivery.generation <= self._void_until
+        """Return whether the broker has lost the delivery's generation; other sources lose nothing."""
+        return delivery.generation <= self._void_until and delivery.source is None
 
     def close(self) -> list[Delivery]:
         """Hand out nothing more; returns what was waiting and is not void."""

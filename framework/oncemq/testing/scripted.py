@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from oncemq.adapter import (
     CONFIRMED,
     AdapterScope,
+    Burial,
     Capabilities,
     Confirmed,
     ConsumerHealth,
@@ -41,6 +42,7 @@ class ScriptedAdapter:
         acknowledged: deliveries, in the order they were acknowledged.
         retried: what shall come again, in order.
         dead: what was dead-lettered, in order.
+        buried: what was dead-lettered without having been delivered, in order.
         given_back: deliveries returned unstarted.
         extended: deliveries whose lease was extended.
         published: what was published.
@@ -65,6 +67,7 @@ class ScriptedAdapter:
         self.acknowledged: list[Delivery] = []
         self.retried: list[Later] = []
         self.dead: list[Dead] = []
+        self.buried: list[Burial] = []
         self.given_back: list[Delivery] = []
         self.extended: list[Delivery] = []
         self.published: list[Published] = []
@@ -156,6 +159,11 @@ class ScriptedAdapter:
         """Record dead letters."""
         return self._settle("dead_letter", [(one.delivery, one) for one in dead], self.dead)
 
+    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+        """Record dead letters of other origin."""
+        del subscription
+        return self._confirm("bury", burials, self.buried)
+
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Record what was returned unstarted."""
         return self._settle("give_back", [(one, one) for one in deliveries], self.given_back)
@@ -165,12 +173,15 @@ class ScriptedAdapter:
     ) -> Sequence[Confirmed | Refused]:
         """Record messages; confirmed unless a failure was ordered."""
         del options
+        return self._confirm("publish", [Published(topic, one) for one in messages], self.published)
+
+    def _confirm(self, call: str, entries: Sequence[Any], record: list[Any]) -> list[Confirmed | Refused]:
         answers: list[Confirmed | Refused] = []
         with self._changed:
-            for message in messages:
-                error = self._ordered("publish")
+            for entry in entries:
+                error = self._ordered(call)
                 if error is None:
-                    self.published.append(Published(topic, message))
+                    record.append(entry)
                 answers.append(CONFIRMED if error is None else Refused(error))
             self._changed.notify_all()
         return answers

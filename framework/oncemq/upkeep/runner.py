@@ -73,7 +73,7 @@ class Upkeep:
 
     def _work_off(self, task: UpkeepTask) -> None:
         try:
-            while self._acquire(task) and not self._stopping.is_set():
+            while (task.everywhere or self._acquire(task)) and not self._stopping.is_set():
                 began = self._clock.monotonic()
                 if not task.run(self._engine):
                     return

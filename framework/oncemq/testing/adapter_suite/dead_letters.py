@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from oncemq.adapter import Adapter, Dead, DeadLetter, Subscription
+from oncemq.adapter import Adapter, Burial, Confirmed, Dead, DeadLetter, Subscription
 from oncemq.message import headers as names
-from oncemq.message.envelope import OutgoingMessage
+from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq.testing.adapter_suite.base import SuitePart
 from oncemq.testing.adapter_suite.bench import Bench, Member, bodies, later, numbered
 from oncemq.testing.adapter_suite.harness import Topic
@@ -143,3 +143,38 @@ class DeadLetters(SuitePart):
         (letter,) = self._listed(desk, subscription)
         assert desk.replay_dead_letters(subscription, [letter.id]) == 1
         assert bench.receive(member, 2)[1].message.body == b"x"
+
+    def test_burying_what_was_kept_elsewhere(self, bench: Bench) -> None:
+        """A message that is no delivery any more becomes a dead letter that keeps everything, and is not delivered."""
+        subscription = bench.subscription(bench.topic())
+        member = bench.open(subscription)
+        published = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
+        headers = {"tenant": "a", names.CONTENT_TYPE: "text/plain", names.ATTEMPT: "2"}
+        kept = Message(
+            subscription.topic, b"\x00\xffnot json", "id-1", headers, ("key-1",), 2, published_at=published
+        )
+        cause = {names.REASON: "gap", names.ATTEMPT: "3"}
+        answers = member.adapter.bury(subscription, [Burial(kept, cause), Burial(kept, cause)])
+        assert [type(answer) for answer in answers] == [Confirmed, Confirmed]
+        bench.nothing_more(member, 0)
+        if not bench.harness.capabilities.browse_dead_letters:
+            return
+        letters = self._listed(member.adapter, subscription)
+        message = letters[0].message
+        assert (message.body, message.keys, message.message_id) == (kept.body, ("key-1",), "id-1")
+        assert (message.headers["tenant"], message.headers[names.CONTENT_TYPE]) == ("a", "text/plain")
+        assert (message.headers[names.REASON], message.attempt) == ("gap", 3)
+        assert message.published_at == published
+        assert len({letter.id for letter in letters}) == 2
+
+    def test_a_buried_message_is_replayed_like_others(self, bench: Bench) -> None:
+        """Replay delivers it to its group with a fresh attempt."""
+        bench.only_where("browse_dead_letters")
+        subscription = bench.subscription(bench.topic())
+        member = bench.open(subscription)
+        kept = Message(subscription.topic, b"x", "id-1", {"tenant": "a"}, ("key-1",), 2)
+        member.adapter.bury(subscription, [Burial(kept, {names.REASON: "gap"})])
+        (letter,) = self._listed(member.adapter, subscription)
+        assert member.adapter.replay_dead_letters(subscription, [letter.id]) == 1
+        again = bench.receive(member, 1)[0].message
+        assert (again.body, again.keys, again.attempt) == (b"x", ("key-1",), 1)
