@@ -3,7 +3,7 @@
 import argparse
 import fcntl
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +14,8 @@ from services.errors import ServiceError
 from services.install import ensure_installed
 from services.server import Server
 
+Kinds = Sequence[type[Server]]
+
 
 def main() -> int:
     """Run the command named on the command line and return the exit code."""
@@ -22,47 +24,51 @@ def main() -> int:
     parser.add_argument(
         "--folder", type=Path, default=catalog.FOLDER, help="where data, ports and logs are kept"
     )
+    parser.add_argument(
+        "--only", nargs="+", choices=[kind.kind for kind in catalog.KINDS], help="start these servers alone"
+    )
     arguments = parser.parse_args()
+    kinds = [kind for kind in catalog.KINDS if kind.kind in (arguments.only or kind.kind)]
     command = {"start": start, "stop": stop, "status": status}[arguments.command]
     try:
         with _one_at_a_time(arguments.folder):
-            command(arguments.folder)
+            command(arguments.folder, kinds)
     except ServiceError as error:
         print(f"services: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def start(folder: Path) -> None:
+def start(folder: Path, kinds: Kinds) -> None:
     """Install what is missing, start what does not run, write the URLs."""
-    ensure_installed(catalog.KINDS)
+    ensure_installed(kinds)
     own = catalog.OwnServers(folder)
     for server in own.abandoned():
         own.remove(server)
         print(f"{server.folder.name}: left by a test run that died, removed")
-    servers = catalog.shared(folder)
+    servers = catalog.shared(folder, kinds)
     with ThreadPoolExecutor(len(servers)) as pool:
         for line in pool.map(_start, servers):
             print(line, flush=True)
     write_environment(folder, servers)
 
 
-def stop(folder: Path) -> None:
+def stop(folder: Path, kinds: Kinds) -> None:
     """Stop everything that a start or a dead test run left, and remove its data."""
     (folder / "env").unlink(missing_ok=True)
     own = catalog.OwnServers(folder)
     for server in own.abandoned():
         own.remove(server)
         print(f"{server.folder.name}: removed")
-    for kind in catalog.KINDS:
+    for kind in kinds:
         if (folder / kind.kind).exists():
             catalog.make(kind, folder / kind.kind).remove()
             print(f"{kind.kind}: stopped, data removed")
 
 
-def status(folder: Path) -> None:
+def status(folder: Path, kinds: Kinds) -> None:
     """Say what runs."""
-    for kind in catalog.KINDS:
+    for kind in kinds:
         running = (folder / kind.kind).exists() and catalog.make(kind, folder / kind.kind).running
         print(f"{kind.kind}: {'running' if running else 'not running'}")
 
@@ -71,7 +77,9 @@ def write_environment(folder: Path, servers: list[Server | Container]) -> None:
     """Write KEY=VALUE lines with the URLs; they carry passwords, so only we may read them."""
     file = folder / "env"
     file.touch(mode=0o600)
-    file.write_text("".join(f"{server.variable}={server.url}\n" for server in servers))
+    kept = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    urls = kept | {variable: url for server in servers for variable, url in server.urls.items()}
+    file.write_text("".join(f"{variable}={url}\n" for variable, url in urls.items()))
     print(f"URLs are in {file}")
 
 

@@ -27,6 +27,11 @@ class Account:
         entry = next(known[name] for name in (*preferred, "nobody") if name in known)
         return cls(entry.pw_name, entry.pw_uid, entry.pw_gid, switches=True)
 
+    @classmethod
+    def ourselves(cls) -> Self:
+        """Return the user we are, also when that is root."""
+        return cls(str(os.geteuid()), os.geteuid(), os.getegid(), switches=False)
+
     def popen_arguments(self) -> dict[str, Any]:
         """Return what subprocess needs to run as this user."""
         if not self.switches:

@@ -12,9 +12,10 @@ from services.mariadb import MariaDB
 from services.postgresql import PostgreSQL
 from services.process import Launch, Process
 from services.rabbitmq import RabbitMQ
+from services.rocketmq import RocketMQ
 from services.server import Server
 
-KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB)
+KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ)
 FOLDER = Path(__file__).parents[2] / ".services"
 
 OWNER = Launch("owner", ())
@@ -24,14 +25,14 @@ def make(kind: type[Server], folder: Path) -> Server | Container:
     """Return the server that keeps its things in this folder; it is not started."""
     if kind.installed():
         return kind(folder)
-    if docker_works():
+    if kind.in_container and docker_works():
         return Container(kind(folder))
     raise ServiceError(f"{kind.kind} is not installed and Docker does not answer. Run `make services`.")
 
 
-def shared(folder: Path) -> list[Server | Container]:
+def shared(folder: Path, kinds: Sequence[type[Server]] = KINDS) -> list[Server | Container]:
     """Return the servers that all tests of a checkout share."""
-    return [make(kind, folder / kind.kind) for kind in KINDS]
+    return [make(kind, folder / kind.kind) for kind in kinds]
 
 
 class OwnServers:

@@ -21,6 +21,7 @@ class Container:
         self.variable = native.variable
         self.folder = native.folder
         self.url = native.url
+        self.urls = native.urls
         self.port = native.port
 
     @property

@@ -24,7 +24,7 @@ def ensure_installed(kinds: Sequence[type[Server]]) -> None:
         print(f"installing {' '.join(packages)} (their own services are not started)", flush=True)
         _install([*become_root, str(SCRIPT), *packages])
     missing = [kind for kind in missing if not kind.installed()]
-    if missing and not docker_works():
+    if missing and not (all(kind.in_container for kind in missing) and docker_works()):
         raise ServiceError(
             f"Not installed: {', '.join(kind.kind for kind in missing)}. Neither apt-get (as root or with sudo that asks "
             "nothing) nor Docker Compose can be used here. Install the programs yourself; on Debian and Ubuntu:\n"

@@ -1,7 +1,7 @@
 """What every server can do: start, stop, be killed, frozen and restarted on the same port and data."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,6 +26,8 @@ class Server(ABC):
     users: ClassVar[Sequence[str]]
     """Users to run as when we are root, best first."""
     start_seconds: ClassVar[float] = 90
+    in_container: ClassVar[bool] = True
+    """Whether Docker Compose can stand in where the programs are missing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -60,6 +62,11 @@ class Server(ABC):
     def port(self) -> int:
         """The port that clients use; stays the same over restarts."""
         return self.settings.ports[self.port_names[0]]
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """What goes into the environment of the tests: variable to URL; one, unless there are several ways in."""
+        return {self.variable: self.url}
 
     @property
     def data(self) -> Path:
@@ -101,6 +108,13 @@ class Server(ABC):
             if (process := self._process(launch)) is not None and not process.kill():
                 raise ServiceError(f"{self.kind} (pid {process.pid}) survived SIGKILL.")
             self._forget(launch)
+
+    def kill_only(self, name: str) -> None:
+        """SIGKILL one of its processes; `start` brings it back."""
+        launch = next(launch for launch in self.launches() if launch.name == name)
+        if (process := self._process(launch)) is not None and not process.kill():
+            raise ServiceError(f"{name} (pid {process.pid}) survived SIGKILL.")
+        self._forget(launch)
 
     def pause(self) -> None:
         """SIGSTOP: its connections stay open and nothing answers."""

@@ -15,15 +15,16 @@ from services.errors import ServiceError
 from services.mariadb import MariaDB
 from services.postgresql import PostgreSQL
 from services.rabbitmq import RabbitMQ
+from services.rocketmq import RocketMQ, RocketMQBroker
 from services.server import Server
 
 OwnServer = Callable[[], Server | Container]
 
 NEEDING_FIXTURES = frozenset(
     {
-        *("rabbitmq_url", "postgresql_url", "mariadb_url"),
+        *("rabbitmq_url", "rocketmq_url", "postgresql_url", "mariadb_url"),
         *("postgresql_database", "mariadb_database"),
-        *("own_rabbitmq", "own_postgresql", "own_mariadb"),
+        *("own_rabbitmq", "own_rocketmq", "own_postgresql", "own_mariadb"),
     }
 )
 
@@ -33,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--embedded-only",
         action="store_true",
-        help="leave out every test that needs RabbitMQ, PostgreSQL or MariaDB",
+        help="leave out every test that needs RabbitMQ, RocketMQ, PostgreSQL or MariaDB",
     )
 
 
@@ -48,7 +49,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     """Say in the first lines that this run proves less."""
     if not config.getoption("--embedded-only"):
         return None
-    return "embedded only: tests that need RabbitMQ, PostgreSQL or MariaDB are left out"
+    return "embedded only: tests that need RabbitMQ, RocketMQ, PostgreSQL or MariaDB are left out"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -86,6 +87,12 @@ def url_from(variable: str, folder: Path = catalog.FOLDER) -> str:
 def rabbitmq_url() -> str:
     """URL of the RabbitMQ that all tests share; names come from `fresh`."""
     return url_from(RabbitMQ.variable)
+
+
+@pytest.fixture(scope="session")
+def rocketmq_url() -> str:
+    """URL of the RocketMQ that all tests share, on its name server; names come from `fresh`."""
+    return url_from(RocketMQ.variable)
 
 
 @pytest.fixture(scope="session")
@@ -151,6 +158,12 @@ def database_url(request: pytest.FixtureRequest) -> str:
 def own_rabbitmq() -> Iterator[OwnServer]:
     """Starts a RabbitMQ of the test's own on every call: to kill, freeze and restart."""
     yield from _own(RabbitMQ)
+
+
+@pytest.fixture
+def own_rocketmq() -> Iterator[OwnServer]:
+    """Starts a RocketMQ of the test's own on every call, without a proxy: to kill, freeze and restart."""
+    yield from _own(RocketMQBroker)
 
 
 @pytest.fixture

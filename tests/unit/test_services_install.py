@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from services import catalog, install
+from services import catalog, install, rocketmq_jars
 from services.container import Container
 from services.errors import ServiceError
 from services.mariadb import MariaDB
+from services.rocketmq import RocketMQ
 
 
 class NotInstalled(MariaDB):
@@ -92,3 +93,12 @@ def test_a_sudo_that_asks_for_a_password_is_not_used(programs: Path, monkeypatch
     put_program(programs, "sudo", "exit 1")
     with pytest.raises(ServiceError, match="make services"):
         install.ensure_installed([NotInstalled])
+
+
+def test_a_host_without_java_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker cannot stand in for RocketMQ, whose broker tells clients its own address: the packages are named."""
+    monkeypatch.setattr(rocketmq_jars, "java", lambda: None)
+    monkeypatch.setattr(install, "_apt_prefix", lambda: None)
+    monkeypatch.setattr(install, "docker_works", lambda: True)
+    with pytest.raises(ServiceError, match=r"(?s)Not installed: rocketmq.*default-jre-headless maven"):
+        install.ensure_installed([RocketMQ])

@@ -1,0 +1,201 @@
+"""RocketMQ: name server, broker and proxy, set up small and asked over its remoting protocol."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from services import ports, remoting, rocketmq_jars
+from services.account import Account
+from services.errors import ServiceError
+from services.ports import LOOPBACK
+from services.process import Launch
+from services.server import Server
+
+USER = "oncemq"
+NAME_SERVER, BROKER = "namesrv", "broker"
+OPEN = [
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.util=ALL-UNNAMED",
+]
+# A developer's disk is full more often than a broker's.
+DISK = (
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.98",
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.97",
+)
+
+
+class RocketMQ(Server):
+    """One name server, and one broker inside a proxy that serves both the remoting and the gRPC protocol."""
+
+    kind: ClassVar[str] = "rocketmq"
+    variable: ClassVar[str] = "ONCEMQ_TEST_ROCKETMQ"
+    packages: ClassVar[Sequence[str]] = ("default-jre-headless", "maven")
+    port_names: ClassVar[Sequence[str]] = ("namesrv", "broker", "ha", "grpc", "proxy")
+    users: ClassVar[Sequence[str]] = ()
+    start_seconds: ClassVar[float] = 180
+    # A broker tells clients its own address, which is another one outside of the container.
+    in_container: ClassVar[bool] = False
+    proxied: ClassVar[bool] = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        # Java minds no root, and must read the jars wherever the checkout stands.
+        self.account = Account.ourselves()
+
+    @classmethod
+    def installed(cls) -> bool:
+        """Return whether Java is there, and the jars or a Maven to fetch them."""
+        return rocketmq_jars.available()
+
+    @property
+    def url(self) -> str:
+        """The name server's URL, with the account that the broker knows."""
+        return f"rocketmq://{USER}:{self.settings.password}@{LOOPBACK}:{self.port}"
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """The URLs for the three ways to speak to it."""
+        login = f"{USER}:{self.settings.password}@{LOOPBACK}"
+        return {
+            self.variable: self.url,
+            f"{self.variable}_NATIVE": f"rocketmq+native://{login}:{self.port}",
+            f"{self.variable}_GRPC": f"rocketmq+grpc://{login}:{self.settings.ports['grpc']}",
+        }
+
+    def answers(self) -> bool:
+        """Return whether the broker has registered and listens, and the proxy too."""
+        wanted = ("broker", "grpc") if self.proxied else ("broker",)
+        return remoting.brokers(self.port) and all(
+            ports.accepts(self.settings.ports[name]) for name in wanted
+        )
+
+    def prepare(self) -> None:
+        """Fetch the jars where they are missing, and write the configuration."""
+        rocketmq_jars.class_path()
+        data = self.data
+        self.account.write(data / "namesrv.conf", _lines(self._name_server()))
+        self.account.write(data / "broker.conf", _lines(self._broker()))
+        self.account.write(data / "proxy.json", json.dumps(self._proxy(), indent=1))
+
+    def launches(self) -> Sequence[Launch]:
+        """Return the name server, then the broker: alone, or inside its proxy."""
+        names = self._java("namesrv", "-Xms64m", "-Xmx160m")
+        names += ["org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(self.data / "namesrv.conf")]
+        broker = self._java(
+            "proxy" if self.proxied else "broker",
+            *DISK,
+            "-Xms256m",
+            "-Xmx768m",
+            "-XX:MaxDirectMemorySize=512m",
+        )
+        configuration = str(self.data / "broker.conf")
+        if self.proxied:
+            broker += ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "local", "-bc", configuration]
+            broker += ["-n", self._names_at, "-pc", str(self.data / "proxy.json")]
+        else:
+            broker += ["org.apache.rocketmq.broker.BrokerStartup", "-n", self._names_at, "-c", configuration]
+        return [
+            Launch(NAME_SERVER, names, self._environment, listens_on=self.port),
+            Launch(BROKER, broker, self._environment),
+        ]
+
+    def administration(self, *arguments: str) -> list[str]:
+        """Return the command that runs RocketMQ's own administration tool."""
+        return [
+            *self._java("tools", "-Xmx128m", "-XX:TieredStopAtLevel=1"),
+            "org.apache.rocketmq.tools.command.MQAdminStartup", *arguments, "-n", self._names_at,
+        ]  # fmt: skip
+
+    @property
+    def _names_at(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def _environment(self) -> Mapping[str, str]:
+        return {"ROCKETMQ_HOME": str(self.data), "NAMESRV_ADDR": self._names_at}
+
+    def _java(self, log: str, *options: str) -> list[str]:
+        program = rocketmq_jars.java()
+        if program is None:
+            raise ServiceError("RocketMQ needs Java, which is not installed. Run `make services`.")
+        return [
+            program, f"-Duser.home={self.data}", f"-Drocketmq.home.dir={self.data}", "-Djava.net.preferIPv4Stack=true",
+            "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", *OPEN, *options,
+            f"-Drmq.logback.configurationFile=rmq.{log}.logback.xml", "-cp", rocketmq_jars.class_path(),
+        ]  # fmt: skip
+
+    def _name_server(self) -> Mapping[str, object]:
+        return {
+            "listenPort": self.port,
+            "bindAddress": LOOPBACK,
+            "kvConfigPath": self.data / "kvConfig.json",
+        }
+
+    def _broker(self) -> Mapping[str, object]:
+        account = json.dumps({"username": USER, "password": self.settings.password})
+        credentials = json.dumps({"accessKey": USER, "secretKey": self.settings.password})
+        return {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerId": 0,
+            "brokerRole": "ASYNC_MASTER",
+            "flushDiskType": "ASYNC_FLUSH",
+            "namesrvAddr": self._names_at,
+            "brokerIP1": LOOPBACK,
+            "bindAddress": LOOPBACK,
+            "listenPort": self.settings.ports["broker"],
+            "haListenPort": self.settings.ports["ha"],
+            "storePathRootDir": self.data / "store",
+            "storePathCommitLog": self.data / "store" / "commitlog",
+            # The defaults map a gibibyte and are slow to delete.
+            "mappedFileSizeCommitLog": 64 * 1024 * 1024,
+            "mappedFileSizeConsumeQueue": 600_000,
+            "maxHashSlotNum": 50_000,
+            "maxIndexNum": 200_000,
+            "diskMaxUsedSpaceRatio": 95,
+            "autoCreateTopicEnable": "false",
+            "autoCreateSubscriptionGroup": "true",
+            "enablePropertyFilter": "true",
+            "enableMixedMessageType": "true",
+            "timerWheelEnable": "true",
+            "timerPrecisionMs": 100,
+            # Decisions are noted every 3 s: a check much earlier would ask about what is decided.
+            "transactionTimeOut": 6000,
+            "transactionCheckInterval": 3000,
+            "authenticationEnabled": "true",
+            "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
+            "authenticationMetadataProvider": (
+                "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
+            ),
+            "initAuthenticationUser": account,
+            "innerClientAuthenticationCredentials": credentials,
+        }
+
+    def _proxy(self) -> Mapping[str, object]:
+        return {
+            "rocketMQClusterName": "DefaultCluster",
+            "proxyMode": "LOCAL",
+            "namesrvAddr": self._names_at,
+            "localServeAddr": LOOPBACK,
+            "grpcServerPort": self.settings.ports["grpc"],
+            "remotingListenPort": self.settings.ports["proxy"],
+            "minInvisibleTimeMillsForRecv": 1000,
+            "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
+            "topicRouteServiceCacheRefreshSeconds": 2,
+            "grpcThreadPoolNums": 8,
+        }
+
+
+class RocketMQBroker(RocketMQ):
+    """Name server and broker without a proxy: starts sooner, for tests that kill."""
+
+    proxied: ClassVar[bool] = False
+
+
+def _lines(settings: Mapping[str, object]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in settings.items())

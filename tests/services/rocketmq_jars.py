@@ -1,0 +1,67 @@
+"""Where RocketMQ's programs come from: its jars from Maven Central, fetched once for a checkout."""
+
+import fcntl
+import shutil
+import subprocess
+from pathlib import Path
+
+from services.errors import ServiceError
+
+VERSION = "5.3.3"
+FOLDER = Path(__file__).parents[2] / ".services" / "jars"
+COLLECT = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+POM = Path(__file__).with_name("rocketmq.xml")
+
+
+def java() -> str | None:
+    """Return the Java that runs RocketMQ."""
+    return shutil.which("java")
+
+
+def available() -> bool:
+    """Return whether there is a Java, and the jars or a Maven that fetches them."""
+    return java() is not None and (_collected() or shutil.which("mvn") is not None)
+
+
+def class_path() -> str:
+    """Return the class path; fetches the jars the first time, with Maven's own settings.
+
+    Raises:
+        ServiceError: they cannot be fetched; says why.
+    """
+    if not _collected():
+        FOLDER.parent.mkdir(parents=True, exist_ok=True)
+        with (FOLDER.parent / "jars.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _collected():
+                collect(POM, _place(), f"-Drocketmq.version={VERSION}")
+    return f"{_place()}/*"
+
+
+def collect(pom: Path, place: Path, *options: str) -> None:
+    """Copy what a pom depends on into a folder, which has its name only when everything is there."""
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ServiceError("RocketMQ's jars are missing and there is no Maven to fetch them: install maven.")
+    print(f"fetching the jars of {pom.stem} from Maven Central", flush=True)
+    partial = place.with_name(f"{place.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    done = subprocess.run(
+        [maven, "-q", "-B", "-f", str(pom), *options, COLLECT, f"-DoutputDirectory={partial}", "-DincludeScope=runtime"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=place.parent if place.parent.exists() else None,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise ServiceError(f"Maven could not fetch the jars of {pom.stem}:\n{done.stdout[-3000:]}")
+    partial.rename(place)
+
+
+def _place() -> Path:
+    return FOLDER / f"rocketmq-{VERSION}"
+
+
+def _collected() -> bool:
+    return _place().is_dir()
