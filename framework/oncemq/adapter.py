@@ -33,6 +33,8 @@ class Capabilities:
         redelivered_flag: `Message.redelivered` is meaningful.
         order: what holds for one consumer without failures.
         competing: several members of a group may share one topic.
+        partitioned: members share a topic by its queues: what waits in a member's queue waits for this member,
+            until it leaves or another one joins; what lies behind an unsettled message may come again with it.
         lease: deliveries expire (`Delivery.expires_at`) unless extended.
         cumulative_ack: settling many is cheaper than settling each.
         browse_dead_letters: dead letters can be listed, replayed and purged.
@@ -50,6 +52,7 @@ class Capabilities:
     browse_dead_letters: bool
     survives_restart: bool
     transactions: bool = False
+    partitioned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +164,8 @@ class Sink(Protocol):
         """Take a new delivery for `consumer`, a subscription's name."""
         ...
 
-    def lost(self, consumer: str, generation: int) -> None:
-        """Every unsettled delivery of this and earlier generations is void."""
+    def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
+        """Every unsettled delivery of this and earlier generations is void; of this one only, if `alone`."""
         ...
 
 

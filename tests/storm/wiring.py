@@ -69,9 +69,9 @@ class NotingSink:
         self._arrivals.write(os.getpid(), identity, delivery.message.attempt)
         self._sink.deliver(delivery, consumer)
 
-    def lost(self, consumer: str, generation: int) -> None:
+    def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
         """Hand it on."""
-        self._sink.lost(consumer, generation)
+        self._sink.lost(consumer, generation, alone=alone)
 
 
 def _note_arrivals(adapter: Any, arrivals: Trace) -> None:

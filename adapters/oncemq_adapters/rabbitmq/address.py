@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import pika
 
 from oncemq.errors import ConfigError
-from oncemq_adapters.rabbitmq.options import OptionReader
+from oncemq_adapters.options import OptionReader
 
 PLAIN_PORT = 5672
 TLS_PORT = 5671

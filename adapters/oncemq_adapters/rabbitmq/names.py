@@ -7,8 +7,8 @@ from typing import Any
 from oncemq.adapter import Subscription
 from oncemq.errors import ConfigError
 from oncemq.facts import Problem
+from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rabbitmq.address import QUEUE_TYPES
-from oncemq_adapters.rabbitmq.options import OptionReader
 
 DEFAULT_EXCHANGE = "oncemq"
 DEFAULT_KIND = "topic"

@@ -295,6 +295,6 @@ class Crews:
         """Hand a delivery to its consumer."""
         self._crews[consumer].consumer.receive(delivery)
 
-    def lost(self, consumer: str, generation: int) -> None:
+    def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
         """Tell a consumer that what it has of this generation is void."""
-        self._crews[consumer].consumer.lost(generation)
+        self._crews[consumer].consumer.lost(generation, alone=alone)

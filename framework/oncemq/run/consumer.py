@@ -76,9 +76,9 @@ class Consumer:
         self.point("received")
         self.scheduler.put(delivery)
 
-    def lost(self, generation: int) -> None:
-        """Forget what waits of a lost generation."""
-        self.scheduler.void(generation)
+    def lost(self, generation: int, *, alone: bool) -> None:
+        """Forget what waits of a lost generation; of those before it too, unless `alone`."""
+        self.scheduler.void(generation, alone=alone)
 
     def doubtful(self, taken: Sequence[Delivery]) -> bool:
         """Return whether one of these was in another process's hands before, as far as can be told."""

@@ -34,6 +34,7 @@ class Scheduler:
         self._changed = threading.Condition(self._lock)
         self._idle_takers = 0
         self._void_until = _NEVER
+        self._void_alone: set[int] = set()
         self._closed = False
         self._last_put = clock.monotonic()
 
@@ -77,9 +78,11 @@ class Scheduler:
         taken: list[Delivery] = []
         mine: set[str] = set()
         ready, waiting, void, one_per_key = self._ready, self._waiting, self._void_until, self._one_per_key
+        alone = self._void_alone
         while ready and len(taken) < limit:
             delivery = ready.popleft()
-            if (delivery.generation <= void and delivery.source is None) or _expired(delivery, self._clock):
+            lost = delivery.generation <= void or (alone and delivery.generation in alone)
+            if (lost and delivery.source is None) or _expired(delivery, self._clock):
                 continue
             key = delivery.key
             if key in mine:
@@ -130,14 +133,24 @@ class Scheduler:
         while self._asleep and self._asleep[0][0] <= now:
             self._free(heapq.heappop(self._asleep)[1])
 
-    def void(self, generation: int) -> None:
-        """Forget every waiting delivery of this and earlier generations: the broker delivers them again."""
+    def void(self, generation: int, *, alone: bool = False) -> None:
+        """Forget every waiting delivery of this and earlier generations: the broker delivers them again.
+
+        Args:
+            generation: the lost one.
+            alone: those before it are not lost.
+        """
         with self._lock:
-            self._void_until = max(self._void_until, generation)
+            if alone:
+                self._void_alone.add(generation)
+            else:
+                self._void_until = max(self._void_until, generation)
+                self._void_alone = {one for one in self._void_alone if one > self._void_until}
 
     def is_void(self, delivery: Delivery) -> bool:
         """Return whether the broker has lost the delivery's generation; other sources lose nothing."""
-        return delivery.generation <= self._void_until and delivery.source is None
+        lost = delivery.generation <= self._void_until or delivery.generation in self._void_alone
+        return lost and delivery.source is None
 
     def close(self) -> list[Delivery]:
         """Hand out nothing more; returns what was waiting and is not void."""

@@ -17,10 +17,11 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A loss that the adapter has told: deliveries up to `generation` are void."""
+    """A loss that the adapter has told: deliveries up to `generation`, or of it `alone`, are void."""
 
     consumer: str
     generation: int
+    alone: bool = False
 
 
 class RecordingSink:
@@ -37,10 +38,10 @@ class RecordingSink:
             self._received.append(Received(delivery, consumer))
             self._changed.notify_all()
 
-    def lost(self, consumer: str, generation: int) -> None:
+    def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
         """Write down a loss."""
         with self._changed:
-            self._lost.append(Lost(consumer, generation))
+            self._lost.append(Lost(consumer, generation, alone))
             self._changed.notify_all()
 
     def deliveries(self, consumer: str | None = None) -> list[Delivery]:

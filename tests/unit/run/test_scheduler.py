@@ -138,6 +138,14 @@ def test_a_lost_generation_is_not_handed_out(scheduler: Scheduler) -> None:
     assert names(scheduler.take(10, 0)) == "a2"
 
 
+def test_a_generation_lost_alone_takes_no_other_with_it(scheduler: Scheduler) -> None:
+    """What came by an earlier or later assignment of the broker's is still handed out."""
+    for generation in (1, 2, 3):
+        scheduler.put(delivery(f"a{generation}", generation=generation))
+    scheduler.void(2, alone=True)
+    assert names(scheduler.take(10, 0)) == "a1 a3"
+
+
 def test_a_generation_stays_lost(scheduler: Scheduler) -> None:
     """A delivery of a lost connection that arrives late is not handed out either."""
     scheduler.void(2)
