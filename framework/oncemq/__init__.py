@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from oncemq.errors import ConfigError, OnceMQError, Reject, Retry
     from oncemq.message.envelope import Envelope
     from oncemq.retry.unique import UniqueViolation
+    from oncemq.verification import Done, NotDone, Unknown
 
 __version__ = "0.1.0"
 
@@ -18,24 +19,30 @@ __all__ = [
     "App",
     "Batch",
     "ConfigError",
+    "Done",
     "Envelope",
+    "NotDone",
     "OnceMQError",
     "Reject",
     "Retry",
     "Session",
     "UniqueViolation",
+    "Unknown",
 ]
 
 _HOMES = {
     "App": "oncemq.app",
     "Batch": "oncemq.batch",
     "ConfigError": "oncemq.errors",
+    "Done": "oncemq.verification",
     "Envelope": "oncemq.message.envelope",
+    "NotDone": "oncemq.verification",
     "OnceMQError": "oncemq.errors",
     "Reject": "oncemq.errors",
     "Retry": "oncemq.errors",
     "Session": "sqlalchemy.orm",
     "UniqueViolation": "oncemq.retry.unique",
+    "Unknown": "oncemq.verification",
 }
 
 

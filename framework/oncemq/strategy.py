@@ -52,6 +52,7 @@ from oncemq.facts import ConsumerFacts, Problem, UnitKind
 from oncemq.message.expressions import Expression
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import PROCEED, Verdict
+from oncemq.verification import Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,23 @@ class UpkeepTask:
     everywhere: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What came of asking about one message whose effect was in doubt.
+
+    Args:
+        key: of the message.
+        identity: of the message.
+        answer: `done`, `not done`, `unknown`, `unanswered`, or `busy` when somebody is at work on it.
+        reason: a few words more.
+    """
+
+    key: str
+    identity: str
+    answer: str
+    reason: str
+
+
 class Strategy:
     """The base of every strategy: hooks that do nothing, of which each strategy overrides what it needs.
 
@@ -157,6 +175,22 @@ class Strategy:
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:  # noqa: ARG002
         """Return what a person should know about this key, in words by name; reads only. For `oncemq inspect`."""
         return {}
+
+    def reconcile(
+        self,
+        engine: Engine,  # noqa: ARG002
+        *,
+        identity: str | None = None,  # noqa: ARG002
+        answer: Answer | None = None,  # noqa: ARG002
+    ) -> Iterable[Reconciled]:
+        """Find out about messages whose effect is in doubt; yields what came of each.
+
+        Args:
+            engine: the app's database.
+            identity: only about this one; None = about all.
+            answer: what a person knows about them; None = ask.
+        """
+        return ()
 
     def reserve(self, unit: Unit) -> None:
         """Take locks and claims outside any transaction; may set `unit.verdicts` of a delivery."""

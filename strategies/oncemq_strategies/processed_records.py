@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy import Connection
 
 from oncemq.clock import Clock
@@ -15,8 +14,7 @@ from oncemq.ledger.dialects import bulk_for
 from oncemq.unit import Item, Run
 from oncemq.verdict import DUPLICATE, PROCEED, Culprits, Verdict, conflict, reject
 from oncemq_strategies.fingerprint import Fingerprint
-
-MAX_RESULT_BYTES: Final = 64 * 1024
+from oncemq_strategies.results import stored
 
 
 class _Notes:
@@ -115,8 +113,8 @@ class ProcessedRecords:
 
     def _duplicate(self, notes: _Notes, item: Item, identity: str) -> Verdict:
         ran = notes.done.get(identity)
-        stored, result = notes.lost[identity] if ran is None else (notes.prints.get(identity), None)
-        if self._fingerprint is not None and stored is not None and stored != self._fingerprint(item):
+        print_, result = notes.lost[identity] if ran is None else (notes.prints.get(identity), None)
+        if self._fingerprint is not None and print_ is not None and print_ != self._fingerprint(item):
             return conflict(
                 f"identity {identity!r} of key {item.key!r} was applied before with other content: the fields of "
                 "`fingerprint` differ"
@@ -136,7 +134,7 @@ class ProcessedRecords:
             result = None
             if self._result and item.verdict is PROCEED and item.result is not None:
                 try:
-                    result = _stored(item.result)
+                    result = stored(item.result)
                 except ValueError as error:
                     culprits[item] = reject(f"the handler's result cannot be stored: {error}")
             if result is not None or print_ != notes.inserted.get(identity):
@@ -154,13 +152,3 @@ class ProcessedRecords:
             )
             self._bulk = bulk_for(connection.dialect, shape)
         return self._bulk
-
-
-def _stored(result: Any) -> str:
-    try:
-        text = to_json(result, inf_nan_mode="constants").decode()
-    except (PydanticSerializationError, UnicodeError) as error:
-        raise ValueError(str(error)) from None
-    if len(text) > MAX_RESULT_BYTES:
-        raise ValueError(f"it has {len(text)} bytes as JSON, the most is {MAX_RESULT_BYTES}")
-    return text

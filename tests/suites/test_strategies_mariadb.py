@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from oncemq.testing.strategy_suite import ChainSpec, StrategySuite
-from support.chains import CHAINS, ON_ROWS
+from oncemq.testing.strategy_suite import ChainSpec, DirectStrategySuite, StrategySuite
+from support.chains import CHAINS, DIRECT, ON_ROWS
 from support.shared_database import shared_database
 
 ALL = {**CHAINS, **ON_ROWS}
@@ -22,6 +22,21 @@ class TestStrategiesMariaDB(StrategySuite):
     """Each test has a scope of its own."""
 
     @pytest.fixture(params=ALL.values(), ids=ALL.keys())
+    def chain(self, request: pytest.FixtureRequest) -> ChainSpec:
+        """Return one chain after the other."""
+        chain: ChainSpec = request.param
+        return chain
+
+    @pytest.fixture
+    def url(self, database: str) -> str:
+        """Return the database that these tests share."""
+        return database
+
+
+class TestDirectStrategiesMariaDB(DirectStrategySuite):
+    """Effects outside the database, which keeps the claims."""
+
+    @pytest.fixture(params=DIRECT.values(), ids=DIRECT.keys())
     def chain(self, request: pytest.FixtureRequest) -> ChainSpec:
         """Return one chain after the other."""
         chain: ChainSpec = request.param

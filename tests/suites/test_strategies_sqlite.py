@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from oncemq.testing.strategy_suite import ChainSpec, StrategySuite
+from oncemq.testing.strategy_suite import ChainSpec, DirectStrategySuite, StrategySuite
 from oncemq.testing.strategy_suite.duplicates import Duplicates
 from oncemq.testing.strategy_suite.failures import Failures
-from support.chains import CHAINS, ON_ROWS, PAIRS
+from support.chains import CHAINS, DIRECT, ON_ROWS, PAIRS
 
 ALL = {**CHAINS, **ON_ROWS}
 
@@ -33,6 +33,21 @@ class TestPairsSQLite(Duplicates, Failures):
     @pytest.fixture(params=PAIRS.values(), ids=PAIRS.keys())
     def chain(self, request: pytest.FixtureRequest) -> ChainSpec:
         """Return one pair after the other."""
+        chain: ChainSpec = request.param
+        return chain
+
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        """Return a file of this test's own."""
+        return f"sqlite:///{tmp_path}/suite.db"
+
+
+class TestDirectStrategiesSQLite(DirectStrategySuite):
+    """Effects outside the database, which keeps the claims."""
+
+    @pytest.fixture(params=DIRECT.values(), ids=DIRECT.keys())
+    def chain(self, request: pytest.FixtureRequest) -> ChainSpec:
+        """Return one chain after the other."""
         chain: ChainSpec = request.param
         return chain
 

@@ -42,6 +42,13 @@ ON_ROWS = {
 }
 """Strategies that work on the user's own table."""
 
+TWO_PHASE = ("two_phase", {"verify": "$VERIFY", "lease": "1s", "fingerprint": ["body.amount"]})
+
+DIRECT = {
+    "two_phase": ChainSpec([TWO_PHASE], waits=False, direct=True, doubts=True, compares_content=True),
+}
+"""Strategies for effects outside the database."""
+
 _ONES = {
     "unique_key": UNIQUE,
     "state_machine": MACHINE_ON_ROWS,

@@ -14,13 +14,25 @@ from oncemq.cli.opened import by_broker, chosen_consumers
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
-from oncemq.ledger import history, probe, processed, schema, states, suspects
+from oncemq.ledger import claims, history, probe, processed, schema, states, suspects
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "processed": (
         "processed",
         {"consumer": "consumer", "identity": "identity", "processed_at": "at", "result": "result"},
+    ),
+    "claims": (
+        "claims on effects outside the database",
+        {
+            "consumer": "consumer",
+            "identity": "identity",
+            "state": "state",
+            "until": "until",
+            "done_at": "done at",
+            "result": "result",
+            "reason": "reason",
+        },
     ),
     "states": ("states", {"consumer": "consumer", "state": "state", "changed_at": "since"}),
     "history": (
@@ -87,6 +99,7 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[
     with plan.engine.begin() as connection:
         found = {
             "processed": processed.of_key(connection, key),
+            "claims": claims.of_key(connection, key),
             "states": states.of_key(connection, key),
             "history": [asdict(row) for row in history.of_key(connection, key)],
             "suspects": _suspects(connection, key),
@@ -99,7 +112,7 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[
 
 def _safe(row: dict[str, Any], consumer: ConsumerPlan) -> dict[str, Any]:
     """A reason may be a handler's error, which may hold the URL that it could not reach."""
-    shown = {"reason": consumer.redact(row["reason"])} if "reason" in row else {}
+    shown = {"reason": consumer.redact(row["reason"])} if row.get("reason") else {}
     return {**row, "consumer": consumer.name, **shown}
 
 

@@ -25,6 +25,10 @@ COMMANDS = {
         "oncemq.cli.dead_letters:dead_letters", "List, show, replay or purge dead letters."
     ),
     "inspect": Command("oncemq.cli.inspect:inspect", "Show everything known about one business key."),
+    "reconcile": Command(
+        "oncemq.cli.reconcile:reconcile",
+        "Find out about effects of which nobody knows whether they happened.",
+    ),
     "demo": Command(
         "oncemq.cli.demo.command:demo", "Watch order life cycles survive duplicates, disorder and a kill."
     ),

@@ -15,15 +15,16 @@ from oncemq.config import load
 from oncemq.durations import format_duration, parse_duration
 from oncemq.errors import ConfigError
 from oncemq.ledger import probe, schema
-from oncemq.ledger.purge import BATCH, HISTORY, PROCESSED, SUSPECTS, Aged
+from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, PROCESSED, SUSPECTS, Aged
 from oncemq.ledger.purge import purge as purge_batch
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
-TABLES = {"processed": PROCESSED, "history": HISTORY, "suspects": SUSPECTS}
+TABLES = {"processed": PROCESSED, "claims": CLAIMS, "history": HISTORY, "suspects": SUSPECTS}
 COLUMNS = {
     "consumer": "consumer",
     "older_than": "older than",
     "processed": "applied",
+    "claims": "claims",
     "history": "history",
     "suspects": "suspects",
 }

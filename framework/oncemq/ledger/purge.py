@@ -20,7 +20,7 @@ from sqlalchemy import (
     select,
 )
 
-from oncemq.ledger import history, locked_rows, processed, states, suspects
+from oncemq.ledger import claims, history, locked_rows, processed, states, suspects
 from oncemq.ledger.text import MYSQL_NAMES
 
 BATCH = 1000
@@ -43,6 +43,8 @@ class Aged:
 
 
 PROCESSED = Aged(processed.TABLE, "processed_at")
+CLAIMS = Aged(claims.TABLE, "done_at")
+"""Only what is done grows old; the others wait for an answer."""
 HISTORY = Aged(history.TABLE, "at")
 SUSPECTS = Aged(suspects.TABLE, "crashed_at")
 STATES = Aged(states.TABLE, "changed_at")

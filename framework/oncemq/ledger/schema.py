@@ -22,6 +22,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from oncemq.clock import SystemClock
 from oncemq.errors import LedgerError
 from oncemq.ledger import (
+    claims,
     history,
     lanes,
     leases,
@@ -46,6 +47,7 @@ VERSIONS = ledger_table(
 
 TABLES: tuple[Table, ...] = (
     processed.TABLE,
+    claims.TABLE,
     states.TABLE,
     suspects.TABLE,
     history.TABLE,

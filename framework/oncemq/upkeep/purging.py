@@ -6,7 +6,7 @@ from datetime import timedelta
 from sqlalchemy import Engine
 
 from oncemq.clock import Clock
-from oncemq.ledger.purge import BATCH, HISTORY, LOCKED_ROWS, PROCESSED, SUSPECTS, Aged, purge
+from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, LOCKED_ROWS, PROCESSED, SUSPECTS, Aged, purge
 from oncemq.strategy import UpkeepTask
 
 EVERY = timedelta(minutes=1)
@@ -22,7 +22,9 @@ def purge_tasks(keep: Mapping[str, timedelta], clock: Clock) -> list[UpkeepTask]
         clock: where time comes from.
     """
     tasks = [
-        UpkeepTask(f"purge {scope}", EVERY, _purger((PROCESSED, HISTORY, SUSPECTS), scope, age, clock))
+        UpkeepTask(
+            f"purge {scope}", EVERY, _purger((PROCESSED, CLAIMS, HISTORY, SUSPECTS), scope, age, clock)
+        )
         for scope, age in sorted(keep.items())
     ]
     return [*tasks, UpkeepTask("purge mutexes", EVERY, _purger((LOCKED_ROWS,), None, KEEP_MUTEXES, clock))]

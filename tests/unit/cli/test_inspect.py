@@ -68,7 +68,16 @@ def test_json_is_one_object(line):
     """A script gets every section as a list."""
     result = line.run("inspect", "a1", "--json")
     found = json.loads(result.stdout)
-    assert list(found) == ["key", "processed", "states", "history", "suspects", "dead_letters", "problems"]
+    assert list(found) == [
+        "key",
+        "processed",
+        "claims",
+        "states",
+        "history",
+        "suspects",
+        "dead_letters",
+        "problems",
+    ]
     assert found["states"] == [
         {"consumer": "award", "key": "a1", "state": "paid", "changed_at": "2026-01-02T03:04:05+00:00"}
     ]

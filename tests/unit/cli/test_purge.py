@@ -44,9 +44,9 @@ def test_records_older_than_keep_go(line):
     result = line.run("purge")
     assert result.exit_code == 0, result.output
     assert result.stdout == (
-        "CONSUMER  OLDER THAN  APPLIED  HISTORY  SUSPECTS\n"
-        "award     7d          2        2        2\n"
-        "mail      7d          2        2        2\n"
+        "CONSUMER  OLDER THAN  APPLIED  CLAIMS  HISTORY  SUSPECTS\n"
+        "award     7d          2        0       2        2\n"
+        "mail      7d          2        0       2        2\n"
     )
     assert left(line) == ["1d"]
 
@@ -58,6 +58,7 @@ def test_an_age_can_be_given(line):
         "consumer": "award",
         "older_than": "30d",
         "processed": 1,
+        "claims": 0,
         "history": 1,
         "suspects": 1,
     }

@@ -15,12 +15,14 @@ from oncemq.handler import BoundHandler
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
 from oncemq.message.decoding import make_decoder
-from oncemq.message.envelope import Delivery, Message
+from oncemq.message.envelope import Delivery, Envelope, Message
 from oncemq.message.expressions import compile_expression
 from oncemq.message.reader import Reader
 from oncemq.registry import STRATEGIES, Registry
 from oncemq.run.attempt import Attempt
 from oncemq.run.chain import Chain
+from oncemq.run.direct import DirectRunner
+from oncemq.run.finishing import Finisher
 from oncemq.run.items import ItemLoop
 from oncemq.run.lane import Lane
 from oncemq.run.limits import Slot
@@ -32,6 +34,7 @@ from oncemq.strategy import Scope, Strategy
 from oncemq.testing.strategy_suite import effects
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import RETURNED, Outcome, Verdict
+from oncemq.verification import Answer, Done, NotDone
 
 Handler = Callable[[Any, Session], Any]
 
@@ -50,6 +53,9 @@ class ChainSpec:
         compares_content: the same identity with another `amount` is a conflict.
         entity: the chain works on a table of the user's, which `$TABLE` in its options stands for.
         waits: a copy does not run while the first one's transaction is open; else it may, and loses then.
+        direct: effects are outside, so units are direct; each handler commits its effect by itself. `$VERIFY` in the
+            options stands for a function that looks whether a message's effect is there.
+        doubts: what a handler did that raised is in doubt, which leaves a trace until somebody has looked.
     """
 
     strategies: Sequence[tuple[str, Mapping[str, Any]]]
@@ -58,6 +64,8 @@ class ChainSpec:
     compares_content: bool = False
     entity: bool = False
     waits: bool = True
+    direct: bool = False
+    doubts: bool = False
 
 
 def message(entity: str, number: int, amount: int = 0) -> Message:
@@ -106,7 +114,7 @@ class Bench:
         self.entities = effects.entities(scope) if chain.entity else None
         if self.entities is not None:
             self.entities.create(self.engine, checkfirst=True)
-        self.strategies = _build(self.engine, chain, scope)
+        self.strategies = _build(self.engine, chain, scope, self.verify)
         self.largest_unit = Chain(self.strategies).max_batch or 500
         self.tables = [table for strategy in self.strategies for table in strategy.tables(MetaData())]
         schema.create(self.engine, self.tables)
@@ -116,7 +124,7 @@ class Bench:
         self._reader = Reader(
             "broker", "suite", "group", key="body.id", version="body.n", identity=(), decoder=make_decoder()
         )
-        self._runner = self._make_runner(point)
+        self._runner = self._make_direct(point) if chain.direct else self._make_runner(point)
 
     def apply(self, body: Any, session: Session) -> None:
         """Write a message's effect; the usual handler."""
@@ -154,12 +162,20 @@ class Bench:
         """Deliver until nothing asks to come again, as a broker would."""
         todo = list(messages)
         for _ in range(100):
-            outcomes = self.deliver(*todo)
+            verdicts = self.verdicts(*todo)
             again = {Outcome.RETRY, Outcome.DEFER, Outcome.RETURNED}
-            todo = [message for message, outcome in zip(todo, outcomes, strict=True) if outcome in again]
+            todo = [one for one, verdict in zip(todo, verdicts, strict=True) if verdict.outcome in again]
             if not todo:
                 return
+            delays = [one.delay.total_seconds() for one in verdicts if one.delay is not None]
+            if delays and len(delays) == len(todo):
+                time.sleep(min(delays))
         raise TimeoutError(f"{len(todo)} messages still ask to come again after 100 rounds")
+
+    def verify(self, envelope: Envelope) -> Answer:
+        """Return whether a message's effect is there; what `$VERIFY` stands for."""
+        body = json.loads(envelope.body)
+        return Done() if (body["id"], body["n"]) in self.effects() else NotDone()
 
     def effects(self) -> list[tuple[str, int]]:
         """Return every effect so far."""
@@ -200,8 +216,39 @@ class Bench:
         )
         return UnitRunner(chain, rescue, self.errors)
 
+    def _make_direct(self, point: Callable[[str], None]) -> DirectRunner:
+        chain = Chain(self.strategies)
+        chain.loads.insert(0, lambda _run, _items: point("reserved"))
+        chain.saves.append(lambda _run: point("saved"))
+        chain.committeds.append(lambda _run: point("committed"))
 
-def _build(engine: Engine, chain: ChainSpec, consumer: str) -> tuple[Strategy, ...]:
+        def call(run: Run, item: Item) -> Any:
+            del run
+            with Session(self.engine) as session:
+                result = self.handler(item.payload, session)
+                session.commit()
+            point("handled")
+            return result
+
+        finisher = Finisher(
+            chain, self.errors, lambda _tries, _pause, _trouble: None, lambda: False, time.sleep
+        )
+        handler = BoundHandler("suite:handler", call)
+        return DirectRunner(
+            chain,
+            handler,
+            self._reader,
+            NoRecorder(),
+            Slot(),
+            SystemClock(),
+            self.errors,
+            finisher,
+        )
+
+
+def _build(
+    engine: Engine, chain: ChainSpec, consumer: str, verify: Callable[[Envelope], Answer]
+) -> tuple[Strategy, ...]:
     registry: Registry[Strategy] = Registry(STRATEGIES, "strategy")
     scope = Scope(
         app="suite",
@@ -214,13 +261,13 @@ def _build(engine: Engine, chain: ChainSpec, consumer: str) -> tuple[Strategy, .
         expression=compile_expression,
         import_object=lambda name: name,
     )
+    places = {"$TABLE": effects.entities_name(consumer), "$VERIFY": verify}
     return tuple(
-        registry.get(name).build(_with_table(options, effects.entities_name(consumer)), scope)
-        for name, options in chain.strategies
+        registry.get(name).build(_filled(options, places), scope) for name, options in chain.strategies
     )
 
 
-def _with_table(options: Any, table: str) -> Any:
+def _filled(options: Any, places: Mapping[str, Any]) -> Any:
     if isinstance(options, Mapping):
-        return {name: _with_table(value, table) for name, value in options.items()}
-    return table if options == "$TABLE" else options
+        return {name: _filled(value, places) for name, value in options.items()}
+    return places.get(options, options) if isinstance(options, str) else options

@@ -1,0 +1,70 @@
+"""The command `reconcile`: finding out about messages of which nobody knows whether they took effect."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from sqlalchemy import Engine
+
+from oncemq.cli.files import app_option
+from oncemq.cli.opened import chosen_consumers
+from oncemq.cli.output import Output, json_option
+from oncemq.config import load
+from oncemq.errors import ConfigError
+from oncemq.ledger import probe, schema
+from oncemq.run.plan import ConsumerPlan
+from oncemq.verification import Answer, Done, NotDone
+
+COLUMNS = {
+    "consumer": "consumer",
+    "key": "key",
+    "identity": "identity",
+    "answer": "answer",
+    "reason": "reason",
+}
+_KNOWN: dict[str, Answer] = {"done": Done(), "not-done": NotDone()}
+
+
+@click.command("reconcile", short_help="Find out about effects of which nobody knows whether they happened.")
+@click.argument("consumer", required=False)
+@click.option("--identity", help="Only about the message with this identity; `oncemq inspect KEY` shows it.")
+@click.option(
+    "--assume",
+    type=click.Choice(list(_KNOWN)),
+    help="Ask nobody: you have looked, and know. Needs CONSUMER and --identity.",
+)
+@json_option
+@app_option
+def reconcile(
+    consumer: str | None, identity: str | None, assume: str | None, files: Sequence[Path], *, as_json: bool
+) -> None:
+    """Ask `verify` about every message of CONSUMER (of all if none is named) whose handler failed or was cut off.
+
+    A running app does this by itself, for what is given to it again and in the background; what remained
+    unknown there is asked about again at once.
+
+    After `done` a message is a duplicate when it comes again; after `not-done` it runs. A message that has become
+    a dead letter comes again by `oncemq dead-letters replay`.
+    """
+    if assume is not None and (consumer is None or identity is None):
+        raise click.UsageError("--assume is about one message: name CONSUMER and --identity")
+    plan = load(files).plan
+    consumers = chosen_consumers(plan, consumer)
+    if plan.engine is None:
+        raise ConfigError(["the app has no database, so there is nothing to reconcile"])
+    probe.prove(plan.engine)
+    schema.ensure(plan.engine)
+    answer = _KNOWN[assume] if assume is not None else None
+    rows = [row for one in consumers for row in _settled(one, plan.engine, identity, answer)]
+    Output(as_json=as_json).rows(COLUMNS, rows, none="nothing is in doubt")
+
+
+def _settled(
+    consumer: ConsumerPlan, engine: Engine, identity: str | None, answer: Answer | None
+) -> Iterator[dict[str, Any]]:
+    for strategy in consumer.strategies:
+        for found in strategy.reconcile(engine, identity=identity, answer=answer):
+            shown = {**asdict(found), "reason": consumer.redact(found.reason)}
+            yield {"consumer": consumer.name, **shown}

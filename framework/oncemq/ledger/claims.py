@@ -1,0 +1,268 @@
+"""Who is at work on an effect outside the database, until when, and what came of it.
+
+    (no row) ── take ──▶ PROCESSING ── finish ──▶ DONE
+        ▲                  │  │ ▲ └── doubt ──▶ UNKNOWN ─┐
+        └──── drop ────────┘  │ └─ prove undone ─┐       │ take over
+                              └── lease over ──▶ VERIFYING, of another owner ── finish ──▶ DONE
+                                                 └── doubt ──▶ UNKNOWN
+
+PROCESSING and VERIFYING hold until their lease ends, which their owner renews. Every transition compares the
+owner in SQL, so whoever lost a claim can neither finish nor delete it. What is not DONE is never deleted for its age.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Connection, Index, and_, delete, or_, select, update
+
+from oncemq.ledger.bulk import Bulk, Row, Shape
+from oncemq.ledger.dialects import bulk_for
+from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
+from oncemq.ledger.text import ExactText, LongText, Moment, Token
+
+FINGERPRINT_SIZE = 64
+_OWNER_SIZE = 64
+_STATE_SIZE = 16
+
+TABLE = ledger_table(
+    "claims",
+    Column("consumer", ExactText(CONSUMER_SIZE), primary_key=True),
+    Column("identity", ExactText(KEY_SIZE), primary_key=True),
+    Column("key", ExactText(KEY_SIZE), nullable=False),
+    Column("state", ExactText(_STATE_SIZE), nullable=False),
+    Column("holder", ExactText(_OWNER_SIZE), nullable=False),
+    # PROCESSING, VERIFYING: the end of the lease. UNKNOWN: when to ask again. DONE: null.
+    Column("until", Moment),
+    Column("done_at", Moment),
+    Column("fingerprint", ExactText(FINGERPRINT_SIZE)),
+    Column("result", LongText),
+    Column("reason", LongText),
+    Column("envelope", LongText),  # until it is done; then nobody needs to ask about it any more
+    Column("owner", Token),  # who inserted it, where the database cannot say which rows were new
+    Index("oncemq_claims_age", "consumer", "done_at"),
+    Index("oncemq_claims_until", "consumer", "until"),
+)
+
+_SHAPE = Shape(TABLE, "identity", "until", inserted=("key", "state", "holder", "envelope"))
+
+
+class State(StrEnum):
+    """How far a claim has come."""
+
+    PROCESSING = "processing"
+    """Its owner's handler is about to run, or running."""
+    VERIFYING = "verifying"
+    """An earlier owner's handler may have run; this owner is finding out."""
+    UNKNOWN = "unknown"
+    """A handler may have run, and nobody is at it."""
+    DONE = "done"
+
+
+HELD = (State.PROCESSING, State.VERIFYING)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What the ledger knows of one identity.
+
+    Args:
+        identity: of the message.
+        key: of the message.
+        state: how far it has come.
+        holder: the owner token of whoever holds it, or did last.
+        until: when the lease ends, or an unknown one is asked about again; None when done.
+        fingerprint: of the content, where it is compared.
+        result: what the handler returned, as JSON.
+        reason: why it is unknown.
+        envelope: the message, from `oncemq.message.stored`; None when done.
+    """
+
+    identity: str
+    key: str
+    state: State
+    holder: str
+    until: datetime | None
+    fingerprint: str | None
+    result: str | None
+    reason: str | None
+    envelope: str | None
+
+    def live(self, now: datetime) -> bool:
+        """Return whether somebody is at work on it, as far as its lease tells."""
+        return self.state in HELD and self.until is not None and self.until > now
+
+
+_COLUMNS = [TABLE.c[name] for name in Claim.__dataclass_fields__]
+
+
+class Claims:
+    """The claims of one consumer.
+
+    Args:
+        consumer: the ledger scope.
+    """
+
+    def __init__(self, consumer: str) -> None:
+        self._consumer = consumer
+        self._bulk: Bulk | None = None
+
+    def take(
+        self, connection: Connection, new: Iterable[tuple[str, str, str]], owner: str, until: datetime
+    ) -> set[str]:
+        """Claim what nobody has claimed; returns those identities. Waits for uncommitted rivals.
+
+        Args:
+            connection: the transaction.
+            new: identity, key and envelope; sorted by identity, each once.
+            owner: the token.
+            until: when the lease ends.
+        """
+        if self._bulk is None:
+            self._bulk = bulk_for(connection.dialect, _SHAPE)
+        rows: list[Row] = [(one, key, State.PROCESSING, owner, text) for one, key, text in new]
+        return self._bulk.insert_new(connection, self._consumer, rows, until)
+
+    def read(self, connection: Connection, identities: Collection[str]) -> dict[str, Claim]:
+        """Return the claims on these identities, those that there are."""
+        found = connection.execute(select(*_COLUMNS).where(self._of(identities)))
+        return {row.identity: _claim(row) for row in found}
+
+    def take_over(self, connection: Connection, seen: Claim, owner: str, until: datetime) -> bool:
+        """Begin to verify a claim that nobody is at; returns whether it still was as `seen`."""
+        unchanged = and_(
+            TABLE.c.state == seen.state.value,
+            TABLE.c.holder == seen.holder,
+            TABLE.c.until.is_(None) if seen.until is None else TABLE.c.until == seen.until,
+        )
+        changes = {"state": State.VERIFYING.value, "holder": owner, "until": until}
+        return self._set(connection, seen.identity, unchanged, changes)
+
+    def prove_undone(self, connection: Connection, identity: str, owner: str, until: datetime) -> bool:
+        """Let the handler run after all; returns whether the claim was ours to verify."""
+        ours = and_(TABLE.c.holder == owner, TABLE.c.state == State.VERIFYING.value)
+        return self._set(connection, identity, ours, {"state": State.PROCESSING.value, "until": until})
+
+    def finish(
+        self,
+        connection: Connection,
+        identity: str,
+        owner: str,
+        now: datetime,
+        *,
+        result: str | None = None,
+        fingerprint: str | None = None,
+    ) -> bool:
+        """Note that the effect has happened; returns whether the claim was ours, also if it was noted before."""
+        changes = {
+            "state": State.DONE.value,
+            "until": None,
+            "done_at": now,
+            "result": result,
+            "fingerprint": fingerprint,
+            "reason": None,
+            "envelope": None,
+        }
+        if self._set(connection, identity, _held_by(owner), changes):
+            return True
+        claim = self.read(connection, [identity]).get(identity)
+        return claim is not None and claim.state is State.DONE and claim.holder == owner
+
+    def doubt(
+        self,
+        connection: Connection,
+        identity: str,
+        owner: str,
+        ask_at: datetime,
+        *,
+        reason: str,
+        fingerprint: str | None = None,
+    ) -> bool:
+        """Note that the effect may have happened; returns whether the claim was ours.
+
+        Args:
+            connection: the transaction.
+            identity: of the message.
+            owner: the token.
+            ask_at: when the background may ask about it; whoever is given the message asks at once.
+            reason: why nobody knows.
+            fingerprint: of the content, where it is compared; None keeps what is known.
+        """
+        changes: dict[str, Any] = {"state": State.UNKNOWN.value, "until": ask_at, "reason": reason}
+        if fingerprint is not None:
+            changes["fingerprint"] = fingerprint
+        return self._set(connection, identity, _held_by(owner), changes)
+
+    def drop(
+        self,
+        connection: Connection,
+        identities: Collection[str],
+        owner: str,
+        state: State = State.PROCESSING,
+    ) -> None:
+        """Delete claims of ours in this state: their effect has surely not happened.
+
+        One that is being verified is deleted only by whoever has the answer: `state=VERIFYING`.
+        """
+        ours = and_(TABLE.c.holder == owner, TABLE.c.state == state.value)
+        connection.execute(delete(TABLE).where(self._of(identities), ours))
+
+    def renew(self, connection: Connection, owners: Collection[str], until: datetime) -> None:
+        """Move the end of the leases of everything that these owners hold."""
+        held = [state.value for state in HELD]
+        ours = and_(
+            TABLE.c.consumer == self._consumer,
+            TABLE.c.until.is_not(None),
+            TABLE.c.holder.in_(sorted(owners)),
+            TABLE.c.state.in_(held),
+        )
+        connection.execute(update(TABLE).where(ours).values(until=until))
+
+    def stuck(
+        self, connection: Connection, now: datetime, *, after: str, limit: int, everything: bool
+    ) -> Sequence[Claim]:
+        """Return claims that nobody is at, in order of identity.
+
+        Args:
+            connection: reads only.
+            now: leases that ended before are over.
+            after: only identities behind this one, to go on where the last call ended.
+            limit: how many at most.
+            everything: also unknown ones that were asked about a short time ago.
+        """
+        over = and_(TABLE.c.until.is_not(None), TABLE.c.until < now)
+        chosen = or_(over, TABLE.c.state == State.UNKNOWN.value) if everything else over
+        found = (
+            select(*_COLUMNS)
+            .where(TABLE.c.consumer == self._consumer, chosen, TABLE.c.identity > after)
+            .order_by(TABLE.c.identity)
+            .limit(limit)
+        )
+        return [_claim(row) for row in connection.execute(found)]
+
+    def _set(
+        self, connection: Connection, identity: str, condition: ColumnElement[bool], changes: dict[str, Any]
+    ) -> bool:
+        statement = update(TABLE).where(self._of([identity]), condition).values(**changes)
+        return connection.execute(statement).rowcount == 1
+
+    def _of(self, identities: Collection[str]) -> ColumnElement[bool]:
+        return and_(TABLE.c.consumer == self._consumer, TABLE.c.identity.in_(sorted(identities)))
+
+
+def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
+    """Return the claims on a key, of every consumer."""
+    names = ("consumer", "identity", "state", "until", "done_at", "result", "reason")
+    found = select(*(TABLE.c[name] for name in names)).where(TABLE.c.key == key).order_by(TABLE.c.identity)
+    return [dict(row) for row in connection.execute(found).mappings()]
+
+
+def _held_by(owner: str) -> ColumnElement[bool]:
+    return and_(TABLE.c.holder == owner, TABLE.c.state.in_([state.value for state in HELD]))
+
+
+def _claim(row: Any) -> Claim:
+    fields: dict[str, Any] = dict(row._mapping)
+    return Claim(**{**fields, "state": State(row.state)})
