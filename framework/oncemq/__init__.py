@@ -8,8 +8,9 @@ if TYPE_CHECKING:
 
     from oncemq.app import App
     from oncemq.batch import Batch
-    from oncemq.errors import ConfigError, OnceMQError, Reject, Retry
+    from oncemq.errors import ConfigError, OnceMQError, Reject, Retry, Unpublishable
     from oncemq.message.envelope import Envelope
+    from oncemq.publisher import Publisher
     from oncemq.retry.unique import UniqueViolation
     from oncemq.verification import Done, NotDone, Unknown
 
@@ -23,11 +24,13 @@ __all__ = [
     "Envelope",
     "NotDone",
     "OnceMQError",
+    "Publisher",
     "Reject",
     "Retry",
     "Session",
     "UniqueViolation",
     "Unknown",
+    "Unpublishable",
 ]
 
 _HOMES = {
@@ -38,11 +41,13 @@ _HOMES = {
     "Envelope": "oncemq.message.envelope",
     "NotDone": "oncemq.verification",
     "OnceMQError": "oncemq.errors",
+    "Publisher": "oncemq.publisher",
     "Reject": "oncemq.errors",
     "Retry": "oncemq.errors",
     "Session": "sqlalchemy.orm",
     "UniqueViolation": "oncemq.retry.unique",
     "Unknown": "oncemq.verification",
+    "Unpublishable": "oncemq.errors",
 }
 
 

@@ -14,7 +14,8 @@ OnceMQError
 │   └── Retry                deliver it again later
 ├── HandlerFault             a handler did what only the framework may do
 │   ├── SessionOwned         it ended the transaction or the session it was lent
-│   └── TimeLimitExceeded    it took longer than its soft time limit
+│   ├── TimeLimitExceeded    it took longer than its soft time limit
+│   └── Unpublishable        it published what no consumer of that topic could read
 ├── BrokerError
 │   ├── BrokerUnavailable    cannot be reached now; trying again may help
 │   └── BrokerRefused        it said no; trying again will not help
@@ -114,6 +115,10 @@ class SessionOwned(HandlerFault):
 
 class TimeLimitExceeded(HandlerFault):
     """A handler took longer than its soft time limit; its unit was rolled back."""
+
+
+class Unpublishable(HandlerFault):
+    """A handler published to a topic that is not there, or what no consumer of the topic could read."""
 
 
 class BrokerError(OnceMQError):

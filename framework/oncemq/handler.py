@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import CoroutineType
+from types import CoroutineType, MappingProxyType
 from typing import Any
 
 from oncemq.batch import Batch
 from oncemq.errors import HandlerFault, InvalidPayload
 from oncemq.facts import Effects
 from oncemq.payload import Validate
-from oncemq.signature import PAYLOAD, SESSION, Getter, Signature, read_signature
+from oncemq.signature import PAYLOAD, SESSION, Filled, Getter, Share, Signature, read_signature
 from oncemq.unit import Item, Run
 from oncemq.verdict import Culprits, reject
 
@@ -25,6 +25,7 @@ class BoundHandler:
         is_async: it is a coroutine function.
         wants_session: it asks for the Session, so its effects are in the database.
         is_batch: it takes a `Batch[...]`; then `call_batch` is used instead of `call`.
+        publishes: it asks for a Publisher.
         call_batch: runs it once for several items, in order. Raises Culprits, before the handler ran, with a
             Reject for each item whose body is not what the annotation says.
     """
@@ -34,6 +35,7 @@ class BoundHandler:
     is_async: bool = False
     wants_session: bool = False
     is_batch: bool = False
+    publishes: bool = False
     call_batch: Callable[[Run, list[Item]], Any] | None = None
 
 
@@ -42,36 +44,38 @@ def bind(
     *,
     name: str,
     provided: Mapping[type, Getter],
+    shared: Mapping[type, Share] = MappingProxyType({}),
     effects: Effects,
     body_format: str | None = None,
 ) -> BoundHandler:
     """Resolve a handler's parameters by their annotations.
 
     The first parameter that asks for nothing else is the payload; without annotation it is the decoded body.
-    `Session`, `Envelope` and the types of `provided` are handed over wherever they are asked for. A parameter
+    `Session`, `Envelope` and the types of `provided` and `shared` are handed over wherever they are asked for. A parameter
     that has a default and asks for nothing known keeps its default.
 
     Args:
         function: a function, method, partial or object with `__call__`.
         name: `module:function`, for logs and errors.
-        provided: what the strategies hand over, by the type that asks for it.
+        provided: what is handed over for one message, by the type that asks for it.
+        shared: what is handed over for a whole run, to batch handlers too; for one message `provided` comes first.
         effects: where the handler's effects live.
         body_format: the topic's format, where known; a payload type that it can never give is then refused.
 
     Raises:
         ConfigError: it cannot be called with what is known; names the parameter and what to write.
     """
-    signature = read_signature(function, name, provided, effects, body_format)
-    wants_session = signature.asks_for(SESSION)
+    signature = read_signature(function, name, provided, shared, effects, body_format)
+    wants_session, publishes = signature.asks_for(SESSION), signature.publishes
     if signature.is_batch:
         call_batch = _batch_call(function, signature, name)
         return BoundHandler(
-            name, lambda run, item: call_batch(run, [item]), False, wants_session, True, call_batch
+            name, lambda run, item: call_batch(run, [item]), False, wants_session, True, publishes, call_batch
         )
     call = _item_call(function, signature)
     if not signature.is_async:
         call = _finished(call, name)
-    return BoundHandler(name, call, signature.is_async, wants_session)
+    return BoundHandler(name, call, signature.is_async, wants_session, publishes=publishes)
 
 
 def _item_call(function: Callable[..., Any], signature: Signature) -> Callable[[Run, Item], Any]:
@@ -131,12 +135,18 @@ def _batch_call(
     def call_batch(run: Run, items: list[Item]) -> Any:
         payloads = [item.payload for item in items] if validate is None else _validated(items, validate)
         batch = Batch(payloads, [item.envelope for item in items])
-        values = {filled: batch if filled.role == PAYLOAD else run.session for filled in parameters}
+        values = {filled: _batch_value(filled, run, batch) for filled in parameters}
         positional = [value for filled, value in values.items() if not filled.keyword]
         keywords = {filled.name: value for filled, value in values.items() if filled.keyword}
         return _settled(function(*positional, **keywords), name)
 
     return call_batch
+
+
+def _batch_value(filled: Filled, run: Run, batch: Batch[Any]) -> Any:
+    if filled.role == PAYLOAD:
+        return batch
+    return run.session if filled.share is None else filled.share(run)
 
 
 def _validated(items: list[Item], validate: Validate) -> list[Any]:

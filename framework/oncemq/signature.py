@@ -4,20 +4,25 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import NoneType, SimpleNamespace, UnionType
-from typing import Annotated, Any, Final, NoReturn, Union, get_args, get_origin, get_type_hints
+from types import SimpleNamespace
+from typing import Annotated, Any, Final, NoReturn, get_args, get_origin, get_type_hints
 
 from sqlalchemy.orm import Session
 
+from oncemq.annotations import find_in, looks_like_session
 from oncemq.batch import Batch
 from oncemq.errors import ConfigError
 from oncemq.facts import Effects
 from oncemq.message.envelope import Envelope
 from oncemq.payload import Validate, make_validate, type_name
+from oncemq.publisher import Publisher
 from oncemq.unit import Item, Run
 
 Getter = Callable[[Run, Item], Any]
 """What fills one parameter, for one item of one run."""
+
+Share = Callable[[Run], Any]
+"""What fills one parameter, for all items of one run together."""
 
 PAYLOAD: Final = "payload"
 SESSION: Final = "session"
@@ -34,12 +39,14 @@ class Filled:
         role: PAYLOAD, SESSION, ENVELOPE or PROVIDED.
         get: what it is filled with.
         keyword: it can be given by name only.
+        share: what it is filled with in a batch; None where each message has a value of its own.
     """
 
     name: str
     role: str
     get: Getter
     keyword: bool
+    share: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +58,14 @@ class Signature:
         validate: from the decoded body to the payload; None where any body is right as it is.
         is_async: it is a coroutine function.
         is_batch: its payload is a `Batch`; `validate` is for one of its payloads.
+        publishes: it asks for a `Publisher`.
     """
 
     parameters: tuple[Filled, ...]
     validate: Validate | None
     is_async: bool
     is_batch: bool
+    publishes: bool
 
     def asks_for(self, role: str) -> bool:
         """Return whether any parameter has this role."""
@@ -72,6 +81,7 @@ class _Asked:
     plain: Any
     role: str
     get: Getter | None
+    share: Share | None = None
 
     @property
     def has_default(self) -> bool:
@@ -84,6 +94,7 @@ class _Reading:
 
     name: str
     provided: Mapping[type, Getter]
+    shared: Mapping[type, Share]
     effects: Effects
     body_format: str | None
     asked: list[_Asked] = field(default_factory=list)
@@ -95,19 +106,24 @@ class _Reading:
         raise ConfigError([f"handler {self.name}: {text}"])
 
     def known(self) -> str:
-        names = ["Session", "Envelope", "Batch[…]", *(type_name(kind) for kind in self.provided)]
+        names = ["Session", "Envelope", "Batch[…]", *map(type_name, {**self.provided, **self.shared})]
         return f"known besides one payload: {', '.join(names)}"
 
 
 def read_signature(
-    function: Any, name: str, provided: Mapping[type, Getter], effects: Effects, body_format: str | None
+    function: Any,
+    name: str,
+    provided: Mapping[type, Getter],
+    shared: Mapping[type, Share],
+    effects: Effects,
+    body_format: str | None,
 ) -> Signature:
     """Resolve a handler's parameters; the arguments are those of `bind`.
 
     Raises:
         ConfigError: it cannot be called with what is known; says which parameter and what to write.
     """
-    reading = _Reading(name, provided, effects, body_format)
+    reading = _Reading(name, provided, shared, effects, body_format)
     is_async = _require_plain_callable(function, reading)
     parameters = _parameters(function, reading)
     for parameter in parameters:
@@ -116,7 +132,8 @@ def read_signature(
     _fill(reading)
     if reading.is_batch:
         _require_batch(reading, is_async=is_async)
-    return Signature(tuple(reading.filled), reading.validate, is_async, reading.is_batch)
+    publishes = any(find_in({Publisher: True}, asked.plain) for asked in reading.asked)
+    return Signature(tuple(reading.filled), reading.validate, is_async, reading.is_batch, publishes)
 
 
 def _require_plain_callable(function: Any, reading: _Reading) -> bool:
@@ -181,7 +198,7 @@ def _annotation(function: Any, parameter: inspect.Parameter, reading: _Reading) 
 def _asked(parameter: inspect.Parameter, annotation: Any, reading: _Reading) -> _Asked:
     plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     role, get = _special(parameter, plain, reading)
-    return _Asked(parameter, annotation, plain, role, get)
+    return _Asked(parameter, annotation, plain, role, get, find_in(reading.shared, plain))
 
 
 def _choose_payload(reading: _Reading) -> None:
@@ -238,7 +255,7 @@ def _fill(reading: _Reading) -> None:
                 f"its parameter {asked.parameter.name!r} stands behind one that is left at its default: "
                 "move it to the front"
             )
-        reading.filled.append(Filled(asked.parameter.name, asked.role, asked.get, keyword))
+        reading.filled.append(Filled(asked.parameter.name, asked.role, asked.get, keyword, asked.share))
 
 
 def _require_batch(reading: _Reading, *, is_async: bool) -> None:
@@ -249,18 +266,21 @@ def _require_batch(reading: _Reading, *, is_async: bool) -> None:
             "take one payload, or write effects: database"
         )
     for parameter in reading.filled:
-        if parameter.role in {ENVELOPE, PROVIDED}:
+        if parameter.role in {ENVELOPE, PROVIDED} and parameter.share is None:
             hint = " (its envelopes are batch.envelopes)" if parameter.role == ENVELOPE else ""
             reading.refuse(
                 f"it takes a Batch, so its parameter {parameter.name!r} would be one value for many messages"
-                f"{hint}: take Batch and Session only, or one payload"
+                f"{hint}: take Batch, Session and Publisher only, or one payload"
             )
 
 
 def _special(parameter: inspect.Parameter, plain: Any, reading: _Reading) -> tuple[str, Getter | None]:
-    found = _provided(plain, reading.provided)
+    found = find_in(reading.provided, plain)
     if found is not None:
         return PROVIDED, found
+    share = find_in(reading.shared, plain)
+    if share is not None:
+        return PROVIDED, lambda run, _: share(run)
     if plain is Envelope:
         return ENVELOPE, lambda _, item: item.envelope
     if plain is Session:
@@ -270,31 +290,9 @@ def _special(parameter: inspect.Parameter, plain: Any, reading: _Reading) -> tup
                 "commits it: write effects: database, or open a session of your own"
             )
         return SESSION, lambda run, _: run.session
-    if _looks_like_session(plain):
+    if looks_like_session(plain):
         reading.refuse(
             f"its parameter {parameter.name!r} is {type_name(plain)}, which cannot be handed over: "
             "write sqlalchemy.orm.Session"
         )
     return PAYLOAD, None
-
-
-def _provided(plain: Any, provided: Mapping[type, Getter]) -> Getter | None:
-    if get_origin(plain) in {Union, UnionType}:
-        kinds = [kind for kind in get_args(plain) if kind is not NoneType]
-        return _provided(kinds[0], provided) if len(kinds) == 1 else None
-    for kind in (plain, get_origin(plain)):
-        try:
-            if kind is not None and kind in provided:
-                return provided[kind]
-        except TypeError:
-            continue
-    return None
-
-
-def _looks_like_session(plain: Any) -> bool:
-    kinds = [plain, *get_args(plain)]
-    return any(
-        isinstance(kind, type)
-        and (issubclass(kind, Session) or kind.__name__ in {"AsyncSession", "scoped_session"})
-        for kind in kinds
-    )

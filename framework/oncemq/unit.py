@@ -1,13 +1,14 @@
 """The values strategies and engine exchange: a `Unit` of deliveries, each `Run` that tries it, each `Item` in a run."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from oncemq.message.envelope import Delivery, Envelope
+from oncemq.message.envelope import Delivery, Envelope, OutgoingMessage
 from oncemq.verdict import Verdict
 
 
@@ -59,6 +60,21 @@ class Item:
         return f"<Item {self.envelope.identity!r} {self.verdict!r}>"
 
 
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What a handler published in one run.
+
+    Args:
+        topic: the topic's name in the app.
+        message: what is to be sent; its id stays the same however often it is sent.
+        item: the item whose handler published it; None where a batch did.
+    """
+
+    topic: str
+    message: OutgoingMessage
+    item: Item | None
+
+
 class Run:
     """One try of a unit: one transaction, or for direct units one item without any.
 
@@ -69,9 +85,20 @@ class Run:
         follow: deliveries that shall run after this one committed (parked rows whose turn has come).
         wake: keys whose parked messages may have their turn now: those numbered from the given number on
             without a gap, or with None all without a number; filled in `record` or `save`.
+        outgoing: what handlers have published, in order, each with its item; None once the unit is over.
     """
 
-    __slots__ = ("_connection", "_session", "consumer", "follow", "items", "notes", "unit", "wake")
+    __slots__ = (
+        "_connection",
+        "_session",
+        "consumer",
+        "follow",
+        "items",
+        "notes",
+        "outgoing",
+        "unit",
+        "wake",
+    )
 
     def __init__(
         self,
@@ -86,6 +113,7 @@ class Run:
         self.notes: dict[Any, Any] = {}
         self.follow: list[Delivery] = []
         self.wake: dict[str, int | None] = {}
+        self.outgoing: list[Outgoing] | None = []
         self._connection = connection
         self._session = session
 

@@ -1,10 +1,11 @@
 """An app over a scripted adapter, for tests of the engine: real units on a real database, deliveries by hand."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Engine
@@ -15,9 +16,11 @@ from oncemq.facts import Effects
 from oncemq.handler import bind
 from oncemq.ledger import schema
 from oncemq.message.decoding import make_decoder
+from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
 from oncemq.observe.events import Observer
 from oncemq.observe.monitor import Monitor
+from oncemq.publisher import Publisher, Publishers
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.run.application import Application, tables_of
 from oncemq.run.plan import AppPlan, ConsumerPlan
@@ -33,10 +36,12 @@ def make_consumer(
     effects: Effects = Effects.DATABASE,
     version: str | None = None,
     identity: Sequence[str] = ("body.id",),
+    topics: Mapping[str, OutgoingTopic] = MappingProxyType({}),
     **fields: Any,
 ) -> ConsumerPlan:
     """Return a consumer of the topic `orders`: key `body.key`, identity `body.id` unless told otherwise."""
     provided = {asked: get for strategy in strategies for asked, get in strategy.provides().items()}
+    publishers = Publishers(topics)
     fields.setdefault("retry", RetryPolicy(attempts=3, first=timedelta(milliseconds=10)))
     return ConsumerPlan(
         name=name,
@@ -46,7 +51,13 @@ def make_consumer(
         reader=Reader(
             "main", "orders", name, key="body.key", version=version, identity=identity, decoder=make_decoder()
         ),
-        handler=bind(handler, name=f"tests:{name}", provided=provided, effects=effects),
+        handler=bind(
+            handler,
+            name=f"tests:{name}",
+            provided={Publisher: publishers.of_item, **provided},
+            shared={Publisher: publishers.of_run},
+            effects=effects,
+        ),
         effects=effects,
         strategies=tuple(strategies),
         **fields,
@@ -55,11 +66,24 @@ def make_consumer(
 
 def make_app(adapter: Adapter, engine: Engine | None, *consumers: ConsumerPlan, **fields: Any) -> AppPlan:
     """Return an app with these consumers, all on `adapter`; its ledger tables are created."""
+    topics = fields.get("topics", {})
+    others = {topic.broker: adapter for topic in topics.values()}
     fields.setdefault("grace", timedelta(seconds=5))
-    plan = AppPlan("shop", {"main": adapter}, engine, consumers, SystemClock(), **fields)
+    plan = AppPlan("shop", {**others, "main": adapter}, engine, consumers, SystemClock(), **fields)
     if engine is not None:
         schema.create(engine, tables_of(plan))
     return plan
+
+
+def make_topic(
+    name: str, *, broker: str = "main", key: str | None = "body.key", body_format: str = "json"
+) -> OutgoingTopic:
+    """Return a topic that handlers may publish to."""
+    decoder = make_decoder(body_format)
+    reader = None
+    if key is not None:
+        reader = Reader(broker, name, "", key=key, version=None, identity=(), decoder=decoder)
+    return OutgoingTopic(name, broker, {}, body_format, decoder, reader)
 
 
 @contextmanager

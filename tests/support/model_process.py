@@ -17,8 +17,10 @@ from oncemq.observe.observers import Observers
 from oncemq.observe.state import PauseReason
 from oncemq.registry import STRATEGIES, Registry
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.assembly import Crew, Crews, Workshop
+from oncemq.run.assembly import Crew, Crews
 from oncemq.run.limits import Watchdog
+from oncemq.run.publishing import Publishing
+from oncemq.run.workshop import Workshop
 from oncemq.strategy import Scope, Strategy
 from oncemq.testing.fake_clock import FakeClock
 from support.effects import TAKE_THE_TAKEN, Effect, Name
@@ -220,6 +222,8 @@ class Process:
             None,
             threading.Lock(),
             _Leaving(clock),
+            Publishing({}, {}, frozenset()),
+            None,
             self._passed,
         )
         crew = Crew(plan, self.line, shop)

@@ -1,5 +1,6 @@
 """From the model to the plan the engine runs; every problem of every part is collected before one is raised."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from sqlalchemy import Engine, MetaData
 from oncemq.clock import SystemClock
 from oncemq.config.build_consumer import Surroundings, build_consumer
 from oncemq.config.build_parts import Reporter, build_adapters, build_engine
+from oncemq.config.build_topics import build_topics
 from oncemq.config.catalog import Catalog
 from oncemq.config.importing import make_importable
 from oncemq.config.model import AppModel, Topic
@@ -74,8 +76,10 @@ def build_app(
         catalog=catalog,
         report=report,
     )
-    consumers = _settle_all(model, report)
-    plans = [build_consumer(settled, around) for settled in consumers]
+    brokers = _brokers_of(model, report)
+    consumers = _settle_all(model, brokers, report)
+    topics = build_topics(model, brokers, folder, report)
+    plans = [build_consumer(settled, around, topics) for settled in consumers]
     _check_groups(consumers, report)
     problems.raise_errors()
     if model.http is not None:
@@ -86,6 +90,7 @@ def build_app(
         engine=engine,
         consumers=tuple(plan for plan in plans if plan is not None),
         clock=clock,
+        topics=topics,
         keep={f"{model.app}.{settled.name}": settled.keep for settled in consumers},
         state=folder / (model.state or DEFAULT_STATE),
         grace=model.grace or DEFAULT_GRACE,
@@ -101,10 +106,15 @@ def _dialect(model: AppModel, engine: Engine | None) -> str:
     return model.database.url.scheme.partition("+")[0] if model.database is not None else ""
 
 
-def _settle_all(model: AppModel, report: Reporter) -> list[Settled]:
+def _brokers_of(model: AppModel, report: Reporter) -> dict[str, str]:
+    """Return the broker of every topic that has one."""
     for name, topic in model.topics.items():
         check_topic_names(name, topic, report)
     brokers = {name: _broker_of(name, topic, model, report) for name, topic in model.topics.items()}
+    return {name: broker for name, broker in brokers.items() if broker is not None}
+
+
+def _settle_all(model: AppModel, brokers: Mapping[str, str], report: Reporter) -> list[Settled]:
     settled = []
     for name, consumer in model.consumers.items():
         if consumer.topic not in model.topics:
@@ -114,7 +124,7 @@ def _settle_all(model: AppModel, report: Reporter) -> list[Settled]:
                 "" if model.topics else "declare it below topics:",
             )
             continue
-        broker = brokers[consumer.topic]
+        broker = brokers.get(consumer.topic)
         if broker is not None:
             settled.append(settle(name, consumer, model.topics[consumer.topic], broker, model))
     return settled

@@ -20,8 +20,11 @@ from oncemq.errors import ConfigError, OnceMQError
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.handler import BoundHandler, bind
 from oncemq.message.expressions import compile_expression
+from oncemq.message.outgoing import OutgoingTopic
+from oncemq.publisher import Publisher, Publishers, unknown_topic
 from oncemq.redaction import Redactor
 from oncemq.run.plan import ConsumerPlan
+from oncemq.signature import Getter
 from oncemq.strategy import Scope, Strategy
 
 
@@ -52,15 +55,24 @@ class Surroundings:
     report: Reporter
 
 
-def build_consumer(settled: Settled, around: Surroundings) -> ConsumerPlan | None:
-    """Return the consumer's plan, or None when something keeps it from running; that is reported."""
+def build_consumer(
+    settled: Settled, around: Surroundings, topics: Mapping[str, OutgoingTopic]
+) -> ConsumerPlan | None:
+    """Return the consumer's plan, or None when something keeps it from running; that is reported.
+
+    Args:
+        settled: what holds for it.
+        around: what all consumers are built with.
+        topics: what its handler may publish to.
+    """
     before = len(around.report.problems.errors)
     function = _handler(settled, around)
     chain = _strategies(settled, around)
     reader = build_reader(settled, around.folder, around.report)
     handler = None
     if function is not None and chain is not None:
-        handler = _bind(function, chain, settled, around)
+        allowed = _publishable(settled, around, topics)
+        handler = _bind(function, chain, settled, around, Publishers(allowed))
     _check(settled, around, chain, handler)
     if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
         return None
@@ -147,20 +159,38 @@ def _scope(settled: Settled, around: Surroundings) -> Scope:
 
 
 def _bind(
-    function: Any, chain: Sequence[Strategy], settled: Settled, around: Surroundings
+    function: Any,
+    chain: Sequence[Strategy],
+    settled: Settled,
+    around: Surroundings,
+    publishers: Publishers,
 ) -> BoundHandler | None:
-    provided = {wanted: give for one in chain for wanted, give in one.provides().items()}
+    provided: dict[type, Getter] = {wanted: give for one in chain for wanted, give in one.provides().items()}
+    provided[Publisher] = publishers.of_item
     try:
         return bind(
             function,
             name=_name_of(function, settled),
             provided=provided,
+            shared={Publisher: publishers.of_run},
             effects=settled.effects,
             body_format=settled.format,
         )
     except OnceMQError as error:
         around.report.error(settled.path("handler"), error)
     return None
+
+
+def _publishable(
+    settled: Settled, around: Surroundings, topics: Mapping[str, OutgoingTopic]
+) -> Mapping[str, OutgoingTopic]:
+    """Return what the consumer says it publishes to; every topic if it says nothing."""
+    if settled.publishes is None:
+        return topics
+    for index, name in enumerate(settled.publishes):
+        if name not in topics:
+            around.report.at(settled.path(f"publishes[{index}]"), unknown_topic(name, topics))
+    return {name: topics[name] for name in settled.publishes if name in topics}
 
 
 def _name_of(function: Any, settled: Settled) -> str:

@@ -45,17 +45,23 @@ def build_reader(settled: Settled, folder: Path, report: Reporter) -> Reader | N
 
 def _decoder(settled: Settled, folder: Path, report: Reporter) -> Decoder | None:
     try:
-        decoder = make_decoder(settled.format)
-    except ValueError as error:
-        report.at(settled.path("format"), str(error))
-        return None
-    if settled.schema is None:
-        return decoder
-    try:
-        return _validating(decoder, settled.schema, folder)
+        return build_decoder(settled.format, settled.schema, folder)
     except (WrongValue, TypeError) as error:
         report.error(settled.path("schema"), error)
+    except ValueError as error:
+        report.at(settled.path("format"), str(error))
     return None
+
+
+def build_decoder(body_format: str, schema: Any, folder: Path) -> Decoder:
+    """Return what decodes bodies of a format, and validates them where there is a schema.
+
+    Raises:
+        ValueError: there is no such format.
+        WrongValue, TypeError: the schema is nothing that bodies can be valid for.
+    """
+    decoder = make_decoder(body_format)
+    return decoder if schema is None else _validating(decoder, schema, folder)
 
 
 def _validating(decoder: Decoder, schema: Any, folder: Path) -> Decoder:

@@ -128,6 +128,11 @@ def _expressions(value: Any) -> tuple[str, ...]:
     return (text(value),)
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    parts = value if isinstance(value, list | tuple) else [value]
+    return tuple(text(part) for part in parts)
+
+
 def reference(value: Any) -> Any:
     """Return `value` if it names a Python object as `module:name`, or is a function or class itself."""
     if callable(value):
@@ -207,6 +212,7 @@ Share = Annotated[
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, VARIABLE]}),
 ]
 Expressions = Annotated[tuple[str, ...], PlainValidator(_expressions), WithJsonSchema(_EXPRESSION_SCHEMA)]
+Names = Annotated[tuple[str, ...], PlainValidator(_names), WithJsonSchema(_EXPRESSION_SCHEMA)]
 Reference = Annotated[
     Any, PlainValidator(reference), WithJsonSchema({"type": "string", "examples": ["handlers:award_points"]})
 ]

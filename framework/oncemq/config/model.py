@@ -13,6 +13,7 @@ from oncemq.config.fields import (
     Factor,
     Folder,
     Name,
+    Names,
     Reference,
     SecretText,
     Share,
@@ -185,6 +186,11 @@ class Consumer(ConsumerOptions, Meaning):
         None,
         description="Members with the same group share the messages, every group gets all. Default `app-consumer`.",
         examples=["loyalty"],
+    )
+    publishes: Names | None = Field(
+        None,
+        description="The topics to which the handler's Publisher may publish, checked at start. Default: all topics.",
+        examples=[["order.shipped"]],
     )
 
 

@@ -47,6 +47,7 @@ class Settled:
         batch_limit: the most messages in one unit.
         soft_limit: after which a unit is given up; None = never.
         hard_limit: after which the process is; None = never.
+        publishes: the topics that its handler may publish to; None = all.
         options: the topic's broker options.
         origins: the path in the file below which each field was found, by the field's name.
     """
@@ -72,6 +73,7 @@ class Settled:
     batch_limit: int
     soft_limit: timedelta | None
     hard_limit: timedelta | None
+    publishes: tuple[str, ...] | None
     options: dict[str, Any] = field(repr=False)
     origins: dict[str, Path] = field(repr=False)
 
@@ -159,6 +161,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         batch_limit=sources.first("batch", "limit", default=DEFAULT_BATCH_LIMIT),
         soft_limit=sources.first("limits", "soft"),
         hard_limit=sources.first("limits", "hard"),
+        publishes=consumer.publishes,
         options=topic.options,
         origins=sources.origins,
     )

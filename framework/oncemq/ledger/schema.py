@@ -27,6 +27,7 @@ from oncemq.ledger import (
     lanes,
     leases,
     locked_rows,
+    outbox,
     processed,
     states,
     suspects,
@@ -54,6 +55,7 @@ TABLES: tuple[Table, ...] = (
     lanes.TABLE,
     leases.TABLE,
     locked_rows.TABLE,
+    outbox.TABLE,
     workers.TABLE,
 )
 """A new table is one file and one line here."""

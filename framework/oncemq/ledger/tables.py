@@ -11,8 +11,14 @@ KEY_SIZE = 512
 """Bytes of a key or an identity; consumer and identity together stay below the limit of every index."""
 
 
-def ledger_table(name: str, *parts: SchemaItem) -> Table:
-    """Return the table `oncemq_<name>`, in a MetaData of its own: the ledger's tables refer to nothing."""
+def ledger_table(name: str, *parts: SchemaItem, sqlite_autoincrement: bool = False) -> Table:
+    """Return the table `oncemq_<name>`, in a MetaData of its own: the ledger's tables refer to nothing.
+
+    Args:
+        name: without the prefix.
+        parts: columns and indexes.
+        sqlite_autoincrement: SQLite never gives the number of a deleted row again, as the others never do.
+    """
     return Table(
         f"{PREFIX}{name}",
         MetaData(),
@@ -21,6 +27,7 @@ def ledger_table(name: str, *parts: SchemaItem) -> Table:
         mysql_charset="utf8mb4",
         mariadb_engine="InnoDB",
         mariadb_charset="utf8mb4",
+        sqlite_autoincrement=sqlite_autoincrement,
     )
 
 

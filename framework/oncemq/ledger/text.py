@@ -57,6 +57,19 @@ class LongText(TypeDecorator[str]):
         return dialect.type_descriptor(Text())
 
 
+class Bytes(TypeDecorator[bytes]):
+    """Raw bytes of any length, such as a message's body."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Return LONGBLOB on MySQL and MariaDB, where plain BLOB ends at 64 KiB."""
+        if dialect.name in MYSQL_NAMES:
+            return dialect.type_descriptor(mysql.LONGBLOB())
+        return dialect.type_descriptor(LargeBinary())
+
+
 class Token(TypeDecorator[bytes]):
     """Sixteen random bytes."""
 

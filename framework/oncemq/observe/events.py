@@ -118,6 +118,11 @@ class Observer:
     def connection_resumed(self, broker: str, consumer: str, *, after: timedelta) -> None:
         """The broker sends messages to this consumer again."""
 
+    def outbox_refused(
+        self, topic: str, count: int, *, tries: int, next_in: timedelta, error: BaseException
+    ) -> None:
+        """A broker did not take so many messages that handlers published; they are kept and sent again."""
+
     def warned(self, text: str) -> None:
         """Something about the set-up is dangerous, but the app may run."""
 

@@ -189,6 +189,19 @@ class LogObserver(Observer):
         """One line."""
         self._log.info("broker connection resumed", broker=broker, consumer=consumer, after=spaced(after))
 
+    def outbox_refused(
+        self, topic: str, count: int, *, tries: int, next_in: timedelta, error: BaseException
+    ) -> None:
+        """One line for all that failed together."""
+        self._log.warning(
+            "published messages not taken by their broker, kept in the outbox",
+            topic=topic,
+            messages=count,
+            tries=tries,
+            next=_in(next_in),
+            **_cause(error),
+        )
+
     def warned(self, text: str) -> None:
         """One line."""
         self._log.warning(text)

@@ -50,6 +50,12 @@ class MetricsObserver(Observer):
         self._pauses = self._counter("pauses", "Pauses of a consumer, by reason.", "reason")
         self._suspects = self._counter("crash_suspects", "Messages during which a process died.")
         self._limits = self._counter("time_limits", "Handlers over their time limit.", "limit")
+        self._outbox = Counter(
+            "oncemq_outbox_refusals",
+            "Messages of the outbox that a broker did not take, each time.",
+            ("topic",),
+            registry=self._registry,
+        )
         self._sizes = self._histogram("unit_messages", "Messages in a unit.", _SIZES)
         self._seconds = self._histogram(
             "unit_seconds", "Time from a unit's start to its settlement.", _SECONDS
@@ -157,6 +163,18 @@ class MetricsObserver(Observer):
         """Count it."""
         self._limits.labels(consumer, which.value).inc()
 
+    def outbox_refused(
+        self,
+        topic: str,
+        count: int,
+        *,
+        tries: int,  # noqa: ARG002
+        next_in: timedelta,  # noqa: ARG002
+        error: BaseException,  # noqa: ARG002
+    ) -> None:
+        """Count them by their topic."""
+        self._outbox.labels(topic).inc(count)
+
     def connection_lost(self, broker: str, consumer: str) -> None:
         """Count it."""
         self._losses.labels(consumer, broker).inc()
@@ -178,6 +196,18 @@ class _States(Collector):
             return
         state = self.source()
         yield _phase(state)
+        if state.outbox is not None:
+            yield GaugeMetricFamily(
+                "oncemq_outbox_messages", "Published messages that wait to be sent.", state.outbox.messages
+            )
+            yield GaugeMetricFamily(
+                "oncemq_outbox_oldest_seconds", "Age of the oldest of them.", state.outbox.oldest_seconds
+            )
+            yield GaugeMetricFamily(
+                "oncemq_outbox_refused_messages",
+                "Those that a broker has not taken at least once.",
+                state.outbox.refused,
+            )
         for name, text, read in _GAUGES:
             yield _gauge(state, name, text, read)
 

@@ -139,6 +139,14 @@ class Observers(Observer):
         """Pass it on."""
         self._tell(lambda observer: observer.connection_resumed(broker, consumer, after=after))
 
+    def outbox_refused(
+        self, topic: str, count: int, *, tries: int, next_in: timedelta, error: BaseException
+    ) -> None:
+        """Pass it on."""
+        self._tell(
+            lambda observer: observer.outbox_refused(topic, count, tries=tries, next_in=next_in, error=error)
+        )
+
     def warned(self, text: str) -> None:
         """Pass it on."""
         self._tell(lambda observer: observer.warned(text))

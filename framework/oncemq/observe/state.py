@@ -57,16 +57,33 @@ class ConsumerState:
 
 
 @dataclass(frozen=True, slots=True)
+class OutboxState:
+    """What handlers published and brokers have not confirmed, of the whole app.
+
+    Args:
+        messages: how many.
+        oldest_seconds: how long the oldest has waited; 0.0 while nothing waits.
+        refused: how many of them a broker has not taken at least once.
+    """
+
+    messages: int
+    oldest_seconds: float
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
 class AppState:
     """A whole app in this process, at this moment.
 
     Args:
         phase: where it is in its life.
         consumers: every consumer that is expected to run, also those that do not.
+        outbox: what waits to be sent; None where nobody knows.
     """
 
     phase: Phase
     consumers: tuple[ConsumerState, ...] = ()
+    outbox: OutboxState | None = None
 
 
 StateSource = Callable[[], AppState]

@@ -14,7 +14,7 @@ from oncemq.ledger import probe, schema
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.monitor import Monitor
 from oncemq.observe.state import AppState, Phase
-from oncemq.run.assembly import Crew, Crews, Workshop
+from oncemq.run.assembly import Crew, Crews
 from oncemq.run.background import start_upkeep
 from oncemq.run.crashes import SuspectBook, collect, tell
 from oncemq.run.leases import extend_leases
@@ -22,8 +22,11 @@ from oncemq.run.limits import Watchdog
 from oncemq.run.plan import AppPlan
 from oncemq.run.points import nothing
 from oncemq.run.presence import Presence
+from oncemq.run.publishing import Publishing
+from oncemq.run.relay import Relay
 from oncemq.run.roster import Roster
 from oncemq.run.standing import Standing
+from oncemq.run.workshop import Workshop
 from oncemq.upkeep.runner import Upkeep
 
 _TICK = 0.1
@@ -62,6 +65,9 @@ class Application:
         self._presence: Presence | None = None
         self._running_since = 0.0
         self._crews: dict[str, Crew] = {}
+        consumed = frozenset(consumer.broker for consumer in plan.consumers)
+        self._publishing = Publishing(plan.adapters, plan.topics, consumed)
+        self._relay = Relay.of(plan, self._publishing, self._observer, point)
         self._standing = Standing(plan, self._crews, self._observer)
         self._roster = Roster(plan)
         self._upkeep: Upkeep | None = None
@@ -111,7 +117,8 @@ class Application:
         for crew in self._crews.values():
             crew.start()
         self._open_adapters()
-        self._upkeep = start_upkeep(plan, self._observer)
+        self._publishing.open()
+        self._upkeep = start_upkeep(plan, self._observer, self._relay)
 
     def _man(self, book: SuspectBook | None) -> None:
         plan = self._plan
@@ -127,6 +134,8 @@ class Application:
             book,
             threading.Lock(),
             self._leaving,
+            self._publishing,
+            self._relay,
             self._point,
         )
         distrusted = self._roster.distrust_before()
@@ -182,6 +191,8 @@ class Application:
 
     def _idle_for(self) -> float:
         """Return the seconds since something last came or ran; what passed before the brokers were open is no idleness."""
+        if self._relay is not None and self._relay.waiting():
+            return 0.0
         running_for = self._plan.clock.monotonic() - self._running_since
         return min([running_for, *(crew.consumer.idle_for() for crew in self._crews.values())])
 
@@ -225,6 +236,9 @@ class Application:
 
     def _close(self, grace: timedelta) -> None:
         """Close everything that may be open; errors are told, and the next one is closed all the same."""
+        if self._relay is not None:
+            relay = self._relay
+            self._quietly("sending what was published last", lambda: relay.stop(grace=grace))
         for name, adapter in self._plan.adapters.items():
             self._quietly(f"closing broker {name}", lambda adapter=adapter: adapter.close(grace=grace))  # type: ignore[misc]
         for name, crew in self._crews.items():
@@ -251,7 +265,7 @@ class Application:
 
     def state(self) -> AppState:
         """Return what health and metrics show; cheap, from any thread."""
-        return AppState(self._phase, self._standing.rows())
+        return AppState(self._phase, self._standing.rows(), self._standing.outbox)
 
     def _soft_limit(self, consumer: str) -> None:
         limit = next(plan.soft_limit for plan in self._plan.consumers if plan.name == consumer)

@@ -2,30 +2,24 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-
-from sqlalchemy import Engine
 
 from oncemq.adapter import Adapter
-from oncemq.clock import Clock
 from oncemq.errors import ConfigError
 from oncemq.facts import Effects
 from oncemq.ledger import history
 from oncemq.message.envelope import Delivery
-from oncemq.observe.observers import Observers
 from oncemq.run.async_worker import AsyncWorker, Seat
 from oncemq.run.attempt import Attempt
 from oncemq.run.batches import BatchLoop
 from oncemq.run.chain import Chain
 from oncemq.run.consumer import Consumer
-from oncemq.run.crashes import SuspectBook, collect, open_recorder, tell
+from oncemq.run.crashes import collect, open_recorder, tell
 from oncemq.run.direct import DirectRunner
 from oncemq.run.finishing import Finisher
 from oncemq.run.gate import Gate
 from oncemq.run.items import ItemLoop
-from oncemq.run.limits import Slot, TimeLimits, Watchdog
+from oncemq.run.limits import Slot, TimeLimits
 from oncemq.run.outcomes import dead_row
 from oncemq.run.plan import ConsumerPlan
 from oncemq.run.recorder import AnyRecorder, NoRecorder
@@ -34,38 +28,10 @@ from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import Settler
 from oncemq.run.transactional import UnitRunner
 from oncemq.run.worker import Execute, Worker
+from oncemq.run.workshop import Workshop
 
 _LONGEST_DIRECT_UNIT = 0.01
 """Seconds; effects outside the database repeat when a process dies before it settles them, so it settles soon."""
-
-
-@dataclass(frozen=True, slots=True)
-class Workshop:
-    """What all consumers of a process share.
-
-    Args:
-        engine: the app's database; None without one.
-        clock: where time comes from.
-        observers: told of everything worth a line.
-        watchdog: looks after time limits.
-        state: the folder of flight recorders; None = none are kept.
-        process: this process's name in the names of its recorders.
-        book: crash suspects; None where no recorders are kept.
-        alone: held while a crash suspect runs.
-        leaving: the process must not wait for brokers any longer.
-        point: told by name how far messages have come.
-    """
-
-    engine: Engine | None
-    clock: Clock
-    observers: Observers
-    watchdog: Watchdog
-    state: Path | None
-    process: str
-    book: SuspectBook | None
-    alone: threading.Lock
-    leaving: threading.Event
-    point: Callable[[str], None]
 
 
 class Crew:
@@ -185,6 +151,7 @@ class Crew:
             shop.clock,
             shop.observers.failed,
             shop.point,
+            shop.relay,
         )
         rescue = Rescue(
             attempt,
@@ -213,7 +180,12 @@ class Crew:
     def _finisher(self) -> Finisher:
         leaving = self._shop.leaving
         return Finisher(
-            self.chain, self._shop.observers.failed, self.consumer.unfinished, leaving.is_set, leaving.wait
+            self.chain,
+            self._shop.observers.failed,
+            self.consumer.unfinished,
+            leaving.is_set,
+            leaving.wait,
+            self._shop.publishing.send,
         )
 
     def _async_worker(self) -> AsyncWorker:

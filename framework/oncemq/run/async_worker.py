@@ -98,7 +98,8 @@ class AsyncWorker:
         self._changed: asyncio.Event
         self._freed: asyncio.Event
         self._blocking = bool(
-            chain.reserves
+            consumer.plan.handler.publishes
+            or chain.reserves
             or chain.loads
             or chain.records
             or chain.saves

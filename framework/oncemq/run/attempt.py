@@ -20,6 +20,7 @@ from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure
 from oncemq.run.limits import Slot
 from oncemq.run.outcomes import history_rows
 from oncemq.run.recorder import FLUSHING, IDLE, AnyRecorder
+from oncemq.run.relay import Relay
 from oncemq.run.session import UnitSession, Watch, install, watch_connection
 from oncemq.run.transaction import obstacle
 from oncemq.unit import Item, Run, Unit
@@ -42,6 +43,7 @@ class Attempt:
         clock: where time comes from.
         failed: told of errors in `committed`, which change nothing.
         point: told how far a run has come.
+        relay: stores and sends what handlers publish; None where they cannot.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Attempt:
         clock: Clock,
         failed: Callable[[str, BaseException], None],
         point: Point,
+        relay: Relay | None = None,
     ) -> None:
         install(engine)
         self._engine = engine
@@ -66,6 +69,7 @@ class Attempt:
         self._clock = clock
         self._failed = failed
         self._point = point
+        self._relay = relay
 
     def run(self, unit: Unit, deliveries: Sequence[Delivery], *, careful: bool, exclusive: bool) -> Run:
         """Return the committed run; every item has its verdict.
@@ -153,6 +157,10 @@ class Attempt:
         for save in self._chain.saves:
             self._guard(lambda save=save: save(run), "save")  # type: ignore[misc]
         self._guard(lambda: self._note(run), "the ledger's history")
+        if self._relay is not None:
+            # After every lock that makes this transaction wait for another of the key: numbers follow that order.
+            relay = self._relay
+            self._guard(lambda: relay.store(run), "the outbox")
         for confirm in self._chain.confirms:
             self._guard(lambda confirm=confirm: confirm(run), "confirm")  # type: ignore[misc]
         self._point("saved")
@@ -179,6 +187,8 @@ class Attempt:
 
     def _after_commit(self, run: Run) -> None:
         self._point("committed")
+        if self._relay is not None:
+            self._relay.committed(run)
         for committed in self._chain.committeds:
             try:
                 committed(run)

@@ -30,6 +30,7 @@ class Finisher:
         troubled: told before a step is done again.
         give_up: whether to stop trying, since the process is leaving.
         sleep: waits seconds between tries.
+        send: publishes what the handler published, with confirmation.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class Finisher:
         troubled: Told,
         give_up: Callable[[], bool],
         sleep: Callable[[float], object],
+        send: Callable[[Run], None] = lambda _run: None,
     ) -> None:
         self._chain = chain
         self._failed = failed
         self._troubled = troubled
         self._give_up = give_up
         self._sleep = sleep
+        self._send = send
 
     def finish(self, run: Run, item: Item, *, ran: bool) -> None:
         """Do what follows the decision; a strategy may still change the verdict by Culprits.
@@ -74,6 +77,9 @@ class Finisher:
                 self._failed("a strategy's committed hook", error)
 
     def _steps(self, run: Run, item: Item) -> Iterator[tuple[str, Step]]:
+        if run.outgoing:
+            yield "publish", lambda: self._send(run)
+        run.outgoing = None
         if item.verdict is not None and item.verdict.final:
             for record in self._chain.records:
                 yield "record", lambda record=record: record(run, item)  # type: ignore[misc]

@@ -11,6 +11,7 @@ from oncemq.adapter import Adapter, Subscription
 from oncemq.clock import Clock
 from oncemq.facts import Effects
 from oncemq.handler import BoundHandler
+from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
 from oncemq.observe.endpoint import Address
 from oncemq.redaction import Redactor
@@ -67,11 +68,13 @@ class AppPlan:
         engine: the app's database, from `oncemq.ledger.engine.make_engine`; None without one.
         consumers: by declaration order.
         clock: where time comes from.
+        topics: what handlers may publish to, by name.
         keep: how long dedup records are kept, by ledger scope.
         state: folder for flight recorders; None = none are kept.
         grace: how long a drain may take.
         http: where metrics and health are shown; None = nowhere.
         warnings: what a person should know, said at every start.
+        outbox_window: how long what a handler published belongs to its process; when that dies, others wait so long.
     """
 
     name: str
@@ -79,8 +82,15 @@ class AppPlan:
     engine: Engine | None
     consumers: tuple[ConsumerPlan, ...]
     clock: Clock
+    topics: Mapping[str, OutgoingTopic] = field(default_factory=dict)
     keep: Mapping[str, timedelta] = field(default_factory=dict)
     state: Path | None = None
     grace: timedelta = timedelta(seconds=30)
     http: Address | None = None
     warnings: tuple[str, ...] = ()
+    outbox_window: timedelta = timedelta(seconds=20)
+
+    @property
+    def publishes(self) -> bool:
+        """Whether any handler asks for a Publisher."""
+        return any(consumer.handler.publishes for consumer in self.consumers)

@@ -19,6 +19,9 @@ POINTS = (
     "shutdown",
 )
 
+OUTBOX_POINTS = ("outbox-published",)
+"""Between a broker's confirmation of what a handler published and the deletion of its row."""
+
 
 def nothing(name: str) -> None:
     """Ignore the point `name`."""

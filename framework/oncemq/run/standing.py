@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from oncemq.ledger import outbox
+from oncemq.ledger.connect import READ_ONLY
 from oncemq.observe.observers import Observers
-from oncemq.observe.state import ConsumerState
+from oncemq.observe.state import ConsumerState, OutboxState
 from oncemq.run.assembly import Crew
 from oncemq.run.plan import AppPlan
 
@@ -19,6 +21,9 @@ class Standing:
         plan: the app.
         crews: its consumers.
         observers: told of lost and resumed connections.
+
+    Attributes:
+        outbox: what waits to be sent; None where nobody looks at metrics.
     """
 
     def __init__(self, plan: AppPlan, crews: Mapping[str, Crew], observers: Observers) -> None:
@@ -28,6 +33,7 @@ class Standing:
         self._lost_at: dict[str, float] = {}
         self._depths: dict[str, int | None] = {}
         self._next_depth = 0.0
+        self.outbox: OutboxState | None = None
 
     def rows(self) -> tuple[ConsumerState, ...]:
         """Return one row for each consumer; cheap, from any thread."""
@@ -58,6 +64,21 @@ class Standing:
         if self._plan.http is not None and now >= self._next_depth:
             self._next_depth = now + _DEPTH_EVERY
             self._ask_depths()
+            self._ask_outbox()
+
+    def _ask_outbox(self) -> None:
+        plan = self._plan
+        if plan.engine is None:
+            return
+        try:
+            with plan.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+                depth = outbox.depth(connection, plan.name)
+        except Exception as error:
+            self._observers.failed("asking how much waits in the outbox", error)
+            self.outbox = None
+            return
+        age = (plan.clock.now() - depth.oldest).total_seconds() if depth.oldest is not None else 0.0
+        self.outbox = OutboxState(depth.messages, max(0.0, age), depth.refused)
 
     def _ask_depths(self) -> None:
         for consumer in self._plan.consumers:

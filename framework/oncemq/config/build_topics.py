@@ -1,0 +1,60 @@
+"""What handlers may publish to: every topic of the app whose broker and format are known."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from oncemq.config.build_parts import Reporter, written
+from oncemq.config.build_reader import build_decoder
+from oncemq.config.model import AppModel, Topic
+from oncemq.message.decoding import Decoder
+from oncemq.message.outgoing import OutgoingTopic
+from oncemq.message.reader import Reader
+
+
+def build_topics(
+    model: AppModel, brokers: Mapping[str, str], folder: Path, report: Reporter
+) -> dict[str, OutgoingTopic]:
+    """Return the topics by name; what is wrong with one is reported, unless its consumers say so themselves.
+
+    Args:
+        model: as declared.
+        brokers: the broker's name of each topic, where that is known.
+        folder: where the app's file lies.
+        report: where problems go.
+    """
+    consumed = {consumer.topic for consumer in model.consumers.values()}
+    built = {}
+    for name, topic in model.topics.items():
+        broker = brokers.get(name)
+        found = None if broker is None else _topic(name, topic, broker, folder, report, consumed)
+        if found is not None:
+            built[name] = found
+    return built
+
+
+def _topic(
+    name: str, topic: Topic, broker: str, folder: Path, report: Reporter, consumed: Collection[str]
+) -> OutgoingTopic | None:
+    body_format = topic.format or "json"
+    try:
+        decode = build_decoder(body_format, topic.schema_, folder)
+    except (ValueError, TypeError) as error:
+        if name not in consumed:
+            report.error(("topics", name), error)
+        return None
+    reader = None
+    try:
+        reader = _reader(name, topic, broker, decode)
+    except ValueError as error:
+        # A consumer may add what is missing here, and then reads by its own words.
+        if name not in consumed:
+            report.error(("topics", name), error)
+    return OutgoingTopic(name, broker, written(topic.options), body_format, decode, reader)
+
+
+def _reader(name: str, topic: Topic, broker: str, decode: Decoder) -> Reader | None:
+    if not topic.key:
+        return None
+    key = topic.key[0] if len(topic.key) == 1 else f"[{', '.join(topic.key)}]"
+    identity = topic.identity or ()
+    return Reader(broker, name, "", key=key, version=topic.version, identity=identity, decoder=decode)

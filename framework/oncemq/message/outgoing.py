@@ -1,0 +1,144 @@
+"""What may be published to a topic: bodies become bytes, and what no consumer could read is refused at once."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from oncemq.errors import MessageRefused, Unpublishable
+from oncemq.message.decoding import Decoder
+from oncemq.message.envelope import Message, OutgoingMessage
+from oncemq.message.headers import CONTENT_TYPE, PREFIX
+from oncemq.message.identity import canonical_key, canonical_version
+from oncemq.message.reader import Reader
+
+VERSION = "version"
+"""The header in which `publish(version=…)` travels: `version: headers.version` reads it."""
+
+CONTENT_TYPES = {"json": "application/json", "text": "text/plain"}
+MAX_MESSAGE_ID = 255
+"""Characters of a producer's own message id."""
+
+
+class OutgoingTopic:
+    """A topic of the app, for those who publish to it.
+
+    Args:
+        name: the topic's name in the app.
+        broker: the broker's name in the app.
+        options: the topic's broker options.
+        body_format: how bodies are encoded.
+        decode: undoes that, and validates where the topic declares a schema.
+        reader: finds key, version and identity, which every message must have; None where the topic names no key.
+    """
+
+    __slots__ = ("_decode", "_format", "_reader", "broker", "name", "options")
+
+    def __init__(
+        self,
+        name: str,
+        broker: str,
+        options: Mapping[str, Any],
+        body_format: str,
+        decode: Decoder,
+        reader: Reader | None,
+    ) -> None:
+        self.name = name
+        self.broker = broker
+        self.options = options
+        self._format = body_format
+        self._decode = decode
+        self._reader = reader
+
+    def __repr__(self) -> str:
+        return f"<OutgoingTopic {self.name} on {self.broker}>"
+
+    def message(
+        self,
+        body: Any,
+        *,
+        key: str | int | None = None,
+        version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+    ) -> OutgoingMessage:
+        """Return the message as it will be sent; its key is the one that keeps its order.
+
+        Raises:
+            Unpublishable: no consumer of the topic could read it; says why.
+        """
+        try:
+            return self._message(body, key, version, self._headers(headers, version), message_id)
+        except MessageRefused as error:
+            raise Unpublishable(f"cannot be published to {self.name!r}: {error}") from error
+
+    def _message(
+        self,
+        body: Any,
+        key: str | int | None,
+        version: int | None,
+        headers: dict[str, str],
+        message_id: str | None,
+    ) -> OutgoingMessage:
+        given = None if key is None else canonical_key(key, f"key= of topic {self.name!r}")
+        raw, own_id = self.encode(body), _checked_id(message_id)
+        message = Message(self.name, raw, own_id, headers, () if given is None else (given,))
+        if self._reader is None:
+            self._decode(message)
+            return OutgoingMessage(raw, headers, given, own_id)
+        envelope, _ = self._reader.read(message)
+        self._require_same("key", given, envelope.key)
+        self._require_same("version", version, envelope.version)
+        return OutgoingMessage(raw, headers, envelope.key, own_id)
+
+    def encode(self, body: Any) -> bytes:
+        """Return the body's bytes; bytes are sent as they are.
+
+        Raises:
+            Unpublishable: it is nothing that the topic's format can hold.
+        """
+        if isinstance(body, bytes):
+            return body
+        if self._format == "json":
+            try:
+                return to_json(body)
+            except (PydanticSerializationError, UnicodeEncodeError) as error:
+                raise Unpublishable(f"a body for topic {self.name!r} is no JSON: {error}") from error
+        if isinstance(body, str):
+            return body.encode()
+        raise Unpublishable(
+            f"topic {self.name!r} has format {self._format}, so a body must be text or bytes, not {type(body).__name__}"
+        )
+
+    def _headers(self, given: Mapping[str, str] | None, version: int | None) -> dict[str, str]:
+        headers = {CONTENT_TYPE: CONTENT_TYPES[self._format]} if self._format in CONTENT_TYPES else {}
+        if version is not None:
+            headers[VERSION] = str(canonical_version(version, f"version= of topic {self.name!r}"))
+        for name, text in (given or {}).items():
+            if not isinstance(name, str) or not isinstance(text, str) or "\0" in name + text:
+                raise Unpublishable(
+                    f"header {name!r} for topic {self.name!r} is {text!r}: headers are text to text"
+                )
+            if name.startswith(PREFIX):
+                raise Unpublishable(
+                    f"header {name!r}: names that begin with {PREFIX} are the framework's own"
+                )
+            headers[name] = text
+        return headers
+
+    def _require_same(self, what: str, given: str | int | None, read: str | int | None) -> None:
+        """Two different truths in one message would be read by different consumers in different ways."""
+        if given is not None and read is not None and given != read:
+            raise Unpublishable(
+                f"{what}={given!r} was given for topic {self.name!r}, whose consumers read {read!r} from the message: "
+                f"leave {what}= out, or make both the same"
+            )
+
+
+def _checked_id(given: str | None) -> str:
+    if given is None:
+        return uuid4().hex
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_MESSAGE_ID or not given.isprintable():
+        raise Unpublishable(f"message_id={given!r}: write up to {MAX_MESSAGE_ID} printable characters")
+    return given

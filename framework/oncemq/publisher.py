@@ -1,0 +1,97 @@
+"""What handlers publish with: messages are kept until the handler's own effect is sure, and sent only then."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from oncemq.errors import HandlerFault, Unpublishable
+from oncemq.message.outgoing import OutgoingTopic
+from oncemq.registry import did_you_mean
+from oncemq.unit import Item, Outgoing, Run
+
+
+class Publisher:
+    """Publishes to the app's topics: `def handler(order: OrderPaid, session: Session, publisher: Publisher)`.
+
+    Where effects are in the database, messages are stored in the handler's transaction and sent after its commit,
+    in order for each key, at least once and always with the same message id. If the transaction does not commit,
+    or the message is not applied, nothing is sent.
+
+    Where effects are external, messages are sent when the handler has returned, and the broker has confirmed
+    them before the handler's own message is acknowledged. If that fails, the message is tried again, and what
+    was sent is sent again.
+    """
+
+    __slots__ = ("_item", "_run", "_topics")
+
+    def __init__(self, topics: Mapping[str, OutgoingTopic], run: Run, item: Item | None) -> None:
+        self._topics = topics
+        self._run = run
+        self._item = item
+
+    def publish(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | int | None = None,
+        version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+    ) -> str:
+        """Publish once the handler's effect is sure; returns the message's id.
+
+        Args:
+            topic: the name of a topic below `topics`; it decides the broker.
+            body: whatever the topic's format can hold; for JSON also models, dataclasses, moments. Bytes go as they are.
+            key: the broker's business key, for topics with `key: keys[0]`; messages of one key keep their order.
+                May be left out where the topic reads its key from the body.
+            version: travels in the header `version`, for topics with `version: headers.version`.
+            headers: text to text.
+            message_id: an id of your own instead of a new one.
+
+        Raises:
+            Unpublishable: there is no such topic, or its consumers could not read the message.
+            HandlerFault: the handler has returned long ago.
+        """
+        outgoing = self._run.outgoing
+        if outgoing is None:
+            raise HandlerFault(
+                "a Publisher was used after its handler's unit was over: nothing would send this"
+            )
+        message = _known(self._topics, topic).message(
+            body, key=key, version=version, headers=headers, message_id=message_id
+        )
+        outgoing.append(Outgoing(topic, message, self._item))
+        return str(message.message_id)
+
+
+class Publishers:
+    """Makes the publishers of one consumer.
+
+    Args:
+        topics: what may be published to, by name.
+    """
+
+    def __init__(self, topics: Mapping[str, OutgoingTopic]) -> None:
+        self._topics = topics
+
+    def of_item(self, run: Run, item: Item) -> Publisher:
+        """Return the publisher of one message: what it published is sent if that message is applied."""
+        return Publisher(self._topics, run, item)
+
+    def of_run(self, run: Run) -> Publisher:
+        """Return the publisher of a batch: what it published is sent if the batch is."""
+        return Publisher(self._topics, run, None)
+
+
+def _known(topics: Mapping[str, OutgoingTopic], name: str) -> OutgoingTopic:
+    found = topics.get(name)
+    if found is None:
+        raise Unpublishable(unknown_topic(name, topics))
+    return found
+
+
+def unknown_topic(name: str, topics: Collection[str]) -> str:
+    """Return what to say about a topic that cannot be published to."""
+    known = f" (known here: {', '.join(sorted(topics))})" if topics else ""
+    return f"unknown topic {name!r}{did_you_mean(str(name), list(topics))}{known}"

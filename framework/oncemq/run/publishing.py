@@ -1,0 +1,108 @@
+"""Publishing to the app's topics from inside: whichever broker a topic is on, connected when it is first needed."""
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from oncemq.adapter import Adapter, Confirmed, Refused
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, InfrastructureError
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.message.outgoing import OutgoingTopic
+from oncemq.publisher import unknown_topic
+from oncemq.run.judge import describe
+from oncemq.unit import Outgoing, Run
+from oncemq.verdict import PROCEED, Culprits, retry
+
+
+class Publishing:
+    """Publishes with confirmation; from any thread.
+
+    Args:
+        adapters: by the broker's name.
+        topics: what may be published to, by name.
+        consumed: brokers that are opened for consumers anyway; the others are connected by the first message.
+    """
+
+    def __init__(
+        self, adapters: Mapping[str, Adapter], topics: Mapping[str, OutgoingTopic], consumed: frozenset[str]
+    ) -> None:
+        self._adapters = adapters
+        self._topics = topics
+        self._prepared = set(consumed)
+        self._preparing = {name: threading.Lock() for name in adapters}
+        self._open = threading.Event()
+
+    def open(self) -> None:
+        """Let messages out: the brokers of consumers are open."""
+        self._open.set()
+
+    def broker_of(self, topic: str) -> str | None:
+        """Return the broker of a topic; None for a topic that is not in the app any more."""
+        found = self._topics.get(topic)
+        return None if found is None else found.broker
+
+    def publish(self, name: str, messages: Sequence[OutgoingMessage]) -> list[BrokerError | None]:
+        """Return what is wrong with each message, None where the broker has it; waits until brokers are open."""
+        self._open.wait()
+        topic = self._topics.get(name)
+        if topic is None:
+            return [BrokerRefused(unknown_topic(name, self._topics))] * len(messages)
+        try:
+            answers = self._adapter(topic.broker).publish(name, topic.options, messages)
+        except BrokerError as error:
+            return [error] * len(messages)
+        return [_error(answer) for answer in answers]
+
+    def send(self, run: Run) -> None:
+        """Publish what the handler of a direct unit published, in order; what is confirmed is taken off the list.
+
+        Raises:
+            InfrastructureError: a broker is away; try again.
+            Culprits: a broker said no.
+        """
+        outgoing = run.outgoing or []
+        item = run.items[0]
+        if item.verdict is not PROCEED:
+            outgoing.clear()
+        while outgoing:
+            topic = outgoing[0].topic
+            together = _leading(outgoing)
+            errors = self.publish(topic, [one.message for one in together])
+            outgoing[: len(together)] = [
+                one for one, error in zip(together, errors, strict=True) if error is not None
+            ]
+            error = next((error for error in errors if error is not None), None)
+            if isinstance(error, BrokerUnavailable):
+                raise InfrastructureError(f"publishing to {topic!r} failed: {error}") from error
+            if error is not None:
+                raise Culprits({item: retry(f"publishing to {topic!r}: {describe(error)}", error=error)})
+        run.outgoing = None
+
+    def _adapter(self, broker: str) -> Adapter:
+        adapter = self._adapters[broker]
+        if broker not in self._prepared:
+            with self._preparing[broker]:
+                if broker not in self._prepared:
+                    adapter.prepare([])
+                    self._prepared.add(broker)
+        return adapter
+
+
+def _leading(outgoing: Sequence[Outgoing]) -> list[Outgoing]:
+    """Return the first messages that are for one topic and of different keys: if one is refused, none overtakes it."""
+    together: list[Outgoing] = []
+    keys: set[str] = set()
+    for one in outgoing:
+        key = one.message.key
+        if one.topic != outgoing[0].topic or key in keys:
+            break
+        if key is not None:
+            keys.add(key)
+        together.append(one)
+    return together
+
+
+def _error(answer: Confirmed | Refused) -> BrokerError | None:
+    if isinstance(answer, Confirmed):
+        return None
+    error = answer.error
+    return error if isinstance(error, BrokerError) else BrokerRefused(describe(error))

@@ -1,0 +1,48 @@
+"""What all consumers of a process share, from the database to the flag that the process is leaving."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Engine
+
+from oncemq.clock import Clock
+from oncemq.observe.observers import Observers
+from oncemq.run.crashes import SuspectBook
+from oncemq.run.limits import Watchdog
+from oncemq.run.publishing import Publishing
+from oncemq.run.relay import Relay
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What all consumers of a process share.
+
+    Args:
+        engine: the app's database; None without one.
+        clock: where time comes from.
+        observers: told of everything worth a line.
+        watchdog: looks after time limits.
+        state: the folder of flight recorders; None = none are kept.
+        process: this process's name in the names of its recorders.
+        book: crash suspects; None where no recorders are kept.
+        alone: held while a crash suspect runs.
+        leaving: the process must not wait for brokers any longer.
+        publishing: publishes to the app's topics.
+        relay: stores and sends what transactional handlers publish; None without a database.
+        point: told by name how far messages have come.
+    """
+
+    engine: Engine | None
+    clock: Clock
+    observers: Observers
+    watchdog: Watchdog
+    state: Path | None
+    process: str
+    book: SuspectBook | None
+    alone: threading.Lock
+    leaving: threading.Event
+    publishing: Publishing
+    relay: Relay | None
+    point: Callable[[str], None]
