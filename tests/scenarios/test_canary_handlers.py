@@ -240,7 +240,7 @@ def _output(form: str, style: Literal["console", "json"], folder: Path) -> Seen:
             for number, key in enumerate([*ACTS, *SQL, *BLAMELESS], 1):
                 body = json.dumps({"id": f"{number}-{attempt}", "key": key, "form": form}).encode()
                 adapter.deliver(body, attempt=attempt)
-        adapter.wait_until(_all_are_charged, timeout=20)
+        adapter.wait_until(_all_are_charged, timeout=60)
         state = app.state()
         shown += [repr(app), repr(state), json.dumps(health(state, 0.0).as_json())]
         shown += [json.dumps(readiness(state, 0.0).as_json()), metrics.exposition().decode()]

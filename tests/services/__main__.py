@@ -25,7 +25,7 @@ def main() -> int:
         "--folder", type=Path, default=catalog.FOLDER, help="where data, ports and logs are kept"
     )
     parser.add_argument(
-        "--only", nargs="+", choices=[kind.kind for kind in catalog.KINDS], help="start these servers alone"
+        "--only", nargs="+", choices=[kind.kind for kind in catalog.KINDS], help="these servers alone"
     )
     arguments = parser.parse_args()
     kinds = [kind for kind in catalog.KINDS if kind.kind in (arguments.only or kind.kind)]
@@ -55,14 +55,15 @@ def start(folder: Path, kinds: Kinds) -> None:
 
 def stop(folder: Path, kinds: Kinds) -> None:
     """Stop everything that a start or a dead test run left, and remove its data."""
-    (folder / "env").unlink(missing_ok=True)
     own = catalog.OwnServers(folder)
     for server in own.abandoned():
         own.remove(server)
         print(f"{server.folder.name}: removed")
     for kind in kinds:
         if (folder / kind.kind).exists():
-            catalog.make(kind, folder / kind.kind).remove()
+            server = catalog.make(kind, folder / kind.kind)
+            forget_environment(folder, server)
+            server.remove()
             print(f"{kind.kind}: stopped, data removed")
 
 
@@ -81,6 +82,17 @@ def write_environment(folder: Path, servers: list[Server | Container]) -> None:
     urls = kept | {variable: url for server in servers for variable, url in server.urls.items()}
     file.write_text("".join(f"{variable}={url}\n" for variable, url in urls.items()))
     print(f"URLs are in {file}")
+
+
+def forget_environment(folder: Path, server: Server | Container) -> None:
+    """Take out the URLs of a server that is stopped; those of the others stay."""
+    file = folder / "env"
+    if file.exists():
+        gone = tuple(f"{variable}=" for variable in server.urls)
+        left = [line for line in file.read_text().splitlines(keepends=True) if not line.startswith(gone)]
+        file.write_text("".join(left))
+        if not left:
+            file.unlink()
 
 
 def _start(server: Server | Container) -> str:

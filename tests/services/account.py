@@ -55,13 +55,14 @@ class Account:
         return real
 
     def write(self, file: Path, text: str) -> Path:
-        """Write a file that only this user can read."""
-        file.unlink(missing_ok=True)
-        file.touch(mode=0o600)
-        file.write_text(text)
+        """Write a file that only this user can read; a server that reads it meanwhile sees the old or the new one."""
+        fresh = file.with_name(f".{file.name}.new")
+        fresh.unlink(missing_ok=True)
+        fresh.touch(mode=0o600)
+        fresh.write_text(text)
         if self.switches:
-            os.chown(file, self.uid, self.gid)
-        return file
+            os.chown(fresh, self.uid, self.gid)
+        return fresh.replace(file)
 
 
 def remove_folder(path: Path) -> None:

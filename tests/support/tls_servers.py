@@ -68,5 +68,4 @@ def _installed(server: RabbitMQ | PostgreSQL, files: Certificate) -> tuple[Path,
     """Put the files where the server's user can read them, and nobody else the key."""
     certificate = server.account.write(server.data / "server.crt", files.certificate.read_text())
     key = server.account.write(server.data / "server.key", files.key.read_text())
-    key.chmod(0o600)
     return certificate, key

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from services import ports
+from services import catalog, ports
+from services.__main__ import forget_environment
+from services.postgresql import PostgreSQL
 from services.process import Launch, Process
 from services.settings import Settings
 from support.servers import url_from
@@ -129,3 +131,11 @@ def test_a_missing_server_fails_and_says_what_to_run(tmp_path: Path, monkeypatch
     monkeypatch.delenv("ONCEMQ_TEST_RABBITMQ", raising=False)
     with pytest.raises(pytest.fail.Exception, match="make services"):
         url_from("ONCEMQ_TEST_RABBITMQ", tmp_path)
+
+
+def test_stopping_one_server_withdraws_only_its_url(tmp_path: Path) -> None:
+    """Tests of the others go on meanwhile."""
+    env = tmp_path / "env"
+    env.write_text("ONCEMQ_TEST_MARIADB=m\nONCEMQ_TEST_POSTGRESQL=p\n")
+    forget_environment(tmp_path, catalog.make(PostgreSQL, tmp_path / "postgresql"))
+    assert env.read_text() == "ONCEMQ_TEST_MARIADB=m\n"

@@ -1,7 +1,6 @@
 """From a plan to working threads: each consumer with its workers, their recorders, chains and settlers."""
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from oncemq.adapter import Adapter
@@ -9,6 +8,7 @@ from oncemq.errors import ConfigError
 from oncemq.facts import Effects
 from oncemq.ledger import history
 from oncemq.message.envelope import Delivery
+from oncemq.run.aftermath import Aftermath
 from oncemq.run.async_worker import AsyncWorker, Seat
 from oncemq.run.attempt import Attempt
 from oncemq.run.batches import BatchLoop
@@ -26,6 +26,7 @@ from oncemq.run.recorder import AnyRecorder, NoRecorder
 from oncemq.run.rescue import Rescue
 from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import Settler
+from oncemq.run.threads import Threads
 from oncemq.run.transactional import UnitRunner
 from oncemq.run.worker import Execute, Worker
 from oncemq.run.workshop import Workshop
@@ -40,7 +41,8 @@ class Crew:
     def __init__(self, plan: ConsumerPlan, adapter: Adapter, shop: Workshop) -> None:
         self._shop = shop
         self._recorders: list[AnyRecorder] = []
-        self._threads: list[threading.Thread] = []
+        self._workers = Threads(plan.name, shop.observers.failed, shop.clock)
+        self._settling = Threads(f"{plan.name}-failures", shop.observers.failed, shop.clock)
         self.chain = Chain(plan.strategies)
         self.consumer = Consumer(
             plan,
@@ -53,6 +55,7 @@ class Crew:
             self._forget,
         )
         self.consumer.learn_of_deaths = self.learn_of_deaths
+        self._aftermath = Aftermath(self._settler(), self.consumer)
         self.refresh_suspects()
 
     def start(self) -> None:
@@ -63,22 +66,9 @@ class Crew:
             if plan.handler.is_async
             else [self._worker(number).loop for number in range(plan.workers)]
         )
-        for number, loop in enumerate(loops):
-            thread = threading.Thread(
-                target=self._surfacing(loop), name=f"oncemq-{plan.name}-{number}", daemon=True
-            )
-            self._threads.append(thread)
-            thread.start()
-
-    def _surfacing(self, loop: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                loop()
-            except Exception as error:
-                # The app notices that a worker has ended, and ends too: what is unsettled comes again.
-                self._shop.observers.failed(f"a worker of {self.consumer.plan.name}", error)
-
-        return run
+        self._settling.start(self._aftermath.loop)
+        for loop in loops:
+            self._workers.start(loop)
 
     def stop(self) -> None:
         """Let workers finish what they hold, and take nothing more."""
@@ -87,17 +77,18 @@ class Crew:
     def join(self, seconds: float) -> bool:
         """Wait for the workers; returns whether all have ended."""
         until = self._shop.clock.monotonic() + seconds
-        for thread in self._threads:
-            thread.join(max(0.0, until - self._shop.clock.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        ended = self._workers.join(until)
+        # Not before: the workers' last failures are settled in order, too.
+        self._aftermath.close()
+        return self._settling.join(until) and ended
 
     def alive(self) -> bool:
         """Return whether every worker is running."""
-        return all(thread.is_alive() for thread in self._threads)
+        return self._workers.alive() and self._settling.alive()
 
     def close(self) -> None:
         """Remove the flight recorders: the process ends in order, also if a worker does not."""
-        ended = not any(thread.is_alive() for thread in self._threads)
+        ended = self._workers.ended()
         for recorder in self._recorders:
             if ended:
                 recorder.close()
@@ -133,7 +124,7 @@ class Crew:
             execute = self._direct(slot, recorder)
             unit_time = min(unit_time, _LONGEST_DIRECT_UNIT)
         limit = min(plan.batch_limit, self.chain.max_batch or plan.batch_limit)
-        return Worker(self.consumer, execute, self._settler(), self._shop.alone, unit_time, limit)
+        return Worker(self.consumer, execute, self._aftermath, self._shop.alone, unit_time, limit)
 
     def _transactional(self, slot: Slot, recorder: AnyRecorder) -> Execute:
         plan, shop = self.consumer.plan, self._shop

@@ -66,6 +66,7 @@ class Consumer:
         self._pause_reason: PauseReason | None = None
         self._trouble = ""
         self._running: set[Delivery] = set()
+        self._settling: set[Delivery] = set()
         self._mutex = threading.Lock()
         self._last_progress = clock.monotonic()
         self._last_rest = self._last_progress
@@ -153,20 +154,30 @@ class Consumer:
         with self._mutex:
             self._running.difference_update(deliveries)
 
-    def running(self) -> list[Delivery]:
-        """Return the deliveries in the hands of workers."""
+    def settling(self, deliveries: Iterable[Delivery]) -> None:
+        """Note deliveries that are about to be settled."""
         with self._mutex:
-            return list(self._running)
+            self._settling.update(deliveries)
+
+    def settled(self, deliveries: Iterable[Delivery]) -> None:
+        """Note that the settlement of these has ended."""
+        with self._mutex:
+            self._settling.difference_update(deliveries)
+
+    def running(self) -> list[Delivery]:
+        """Return the deliveries in the hands of workers, and those whose failure is not settled yet."""
+        with self._mutex:
+            return list(self._running | self._settling)
 
     def idle_for(self) -> float:
         """Return the seconds since something last came or ran."""
-        if self._running:
+        if self._running or self._settling:
             return 0.0
         return min(self.scheduler.idle_for(), self.clock.monotonic() - self._last_progress)
 
     def rest(self) -> int:
         """Note it if there is nothing to do, which is no lack of progress; returns how much there is."""
-        waiting = self.scheduler.waiting() + len(self._running)
+        waiting = self.scheduler.waiting() + len(self._running | self._settling)
         if not waiting:
             self._last_rest = self.clock.monotonic()
         return waiting

@@ -8,10 +8,11 @@ from datetime import timedelta
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
+from oncemq.run.aftermath import Settles
 from oncemq.run.batch_size import BatchSize, FailureRate
 from oncemq.run.consumer import Consumer
 from oncemq.run.rescue import UnitResult
-from oncemq.run.settle import ACKNOWLEDGED, Settler
+from oncemq.run.settle import ACKNOWLEDGED
 from oncemq.unit import Unit
 from oncemq.verdict import RETURNED, Outcome, Verdict
 
@@ -76,7 +77,7 @@ class Worker:
         self,
         consumer: Consumer,
         execute: Execute,
-        settler: Settler,
+        settler: Settles,
         alone: AbstractContextManager[object],
         unit_time: float,
         batch_limit: int,

@@ -1,0 +1,50 @@
+"""Threads that end together; one that fails is told of, and the app notices that it has ended."""
+
+import threading
+from collections.abc import Callable
+
+from oncemq.clock import Clock
+
+
+class Threads:
+    """Daemon threads of one purpose.
+
+    Args:
+        name: what they are called, with a number each.
+        failed: told of errors that ended a thread.
+        clock: where time comes from.
+    """
+
+    def __init__(self, name: str, failed: Callable[[str, BaseException], None], clock: Clock) -> None:
+        self._name = name
+        self._failed = failed
+        self._clock = clock
+        self._threads: list[threading.Thread] = []
+
+    def start(self, loop: Callable[[], None]) -> None:
+        """Run `loop` in one more thread."""
+        name = f"oncemq-{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._surfacing, args=(loop,), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def join(self, until: float) -> bool:
+        """Wait until `until`, in the clock's monotonic seconds; returns whether all have ended."""
+        for thread in self._threads:
+            thread.join(max(0.0, until - self._clock.monotonic()))
+        return self.ended()
+
+    def alive(self) -> bool:
+        """Return whether every one is running."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    def ended(self) -> bool:
+        """Return whether none is running."""
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _surfacing(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except Exception as error:
+            # The app ends too: what is unsettled comes again.
+            self._failed(f"a thread of {self._name}", error)
