@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest
 AT_ONCE ?= 3
 
 .PHONY: services
-services: ## start RabbitMQ, RocketMQ, PostgreSQL and MariaDB for the tests; URLs in .services/env
+services: ## start RabbitMQ, RocketMQ, PostgreSQL, MariaDB and Redis for the tests; URLs in .services/env
 	@$(SERVICES) start
 
 .PHONY: services-stop

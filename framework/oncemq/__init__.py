@@ -8,6 +8,8 @@ if TYPE_CHECKING:
 
     from oncemq.app import App
     from oncemq.batch import Batch
+    from oncemq.errors import ConfigError, OnceMQError, Reject, Retry
+    from oncemq.fencing import FencingToken
     from oncemq.errors import ConfigError, OnceMQError, Reject, Retry, Unpublishable
     from oncemq.message.envelope import Envelope
     from oncemq.publisher import Publisher
@@ -22,6 +24,7 @@ __all__ = [
     "ConfigError",
     "Done",
     "Envelope",
+    "FencingToken",
     "NotDone",
     "OnceMQError",
     "Publisher",
@@ -39,6 +42,7 @@ _HOMES = {
     "ConfigError": "oncemq.errors",
     "Done": "oncemq.verification",
     "Envelope": "oncemq.message.envelope",
+    "FencingToken": "oncemq.fencing",
     "NotDone": "oncemq.verification",
     "OnceMQError": "oncemq.errors",
     "Publisher": "oncemq.publisher",

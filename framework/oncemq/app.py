@@ -39,6 +39,7 @@ class App:
         name: the app's name; part of groups and of every ledger row.
         brokers: by a name of your choice; a URL, or a mapping with `url` and the adapter's options.
         database: a URL, or a mapping with `url`, `username`, `password`, `pool_size`.
+        redis: a URL, or a mapping with `url`, `username`, `password`, `timeout`, `connections`.
         defaults: what every consumer has unless it says otherwise.
         catalog: which adapters and strategies there are; what is installed, unless given.
         settings: the other sections of a file: `http`, `logging`, `state`, `grace`.
@@ -50,6 +51,7 @@ class App:
         *,
         brokers: Mapping[str, str | Mapping[str, Any]],
         database: str | Mapping[str, Any] | None = None,
+        redis: str | Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
         catalog: Catalog | None = None,
         **settings: Any,
@@ -64,6 +66,7 @@ class App:
             "app": name,
             "brokers": {broker: _with_url(value) for broker, value in brokers.items()},
             "database": _with_url(database) if database is not None else None,
+            "redis": _with_url(redis) if redis is not None else None,
             "defaults": defaults,
             **settings,
         }

@@ -24,6 +24,8 @@ OnceMQError
 │   └── DeliveryVoid         the connection or lease of the delivery is gone; the broker delivers it again
 ├── UniqueViolation          oncemq.retry.unique: a row with these unique values is there already
 ├── InfrastructureError      the database is away or busy; nobody's message is at fault
+│   └── RedisUnavailable     Redis is; says whether the command may have been applied
+├── RedisRefused             Redis said no; the same again will not help
 ├── LedgerError              the framework's own tables are missing or of another version
 └── StrategyBug              a strategy failed where it may not; the consumer pauses
 """
@@ -146,7 +148,23 @@ class DeliveryVoid(SettleError):
 
 
 class InfrastructureError(OnceMQError):
-    """The database is away or busy; no message is at fault."""
+    """The database, or Redis, is away or busy; no message is at fault."""
+
+
+class RedisUnavailable(InfrastructureError):
+    """Redis is away or busy; no message is at fault.
+
+    Attributes:
+        sent: the command may have reached the server, and may have been applied.
+    """
+
+    def __init__(self, text: str, *, sent: bool = False) -> None:
+        super().__init__(text)
+        self.sent = sent
+
+
+class RedisRefused(OnceMQError):
+    """Redis said no (wrong password, a key of another type …); the same again will not help."""
 
 
 class LedgerError(OnceMQError):

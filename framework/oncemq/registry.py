@@ -58,5 +58,11 @@ class Registry(Generic[T]):
 
 def extra_for(module: str) -> str:
     """Return the extra of this distribution that brings `module`."""
-    extras = {"pika": "rabbitmq", "psycopg": "postgres", "pymysql": "mysql", "prometheus_client": "metrics"}
+    extras = {
+        "pika": "rabbitmq",
+        "psycopg": "postgres",
+        "pymysql": "mysql",
+        "prometheus_client": "metrics",
+        "rediscluster": "redis-py-cluster",
+    }
     return extras.get(module.partition(".")[0], module)

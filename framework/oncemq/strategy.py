@@ -50,6 +50,7 @@ from sqlalchemy import Connection, Engine, MetaData, Table
 from oncemq.clock import Clock
 from oncemq.facts import ConsumerFacts, Problem, UnitKind
 from oncemq.message.expressions import Expression
+from oncemq.redis.client import RedisClient
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import PROCEED, Verdict
 from oncemq.verification import Answer
@@ -88,6 +89,7 @@ class Scope:
         keep: how long records are kept.
         expression: compiles an expression such as `body.status`.
         import_object: resolves `module:name` to an object of the user's code.
+        redis: the app's Redis, opened when first used; None without one.
     """
 
     app: str
@@ -99,6 +101,7 @@ class Scope:
     keep: timedelta
     expression: Callable[[str], Expression]
     import_object: Callable[[str], Any]
+    redis: RedisClient | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The values strategies and engine exchange: a `Unit` of deliveries, each `Run` that tries it, each `Item` in a run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -8,7 +8,7 @@ from uuid import uuid4
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
-from oncemq.message.envelope import Delivery, Envelope, OutgoingMessage
+from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
 from oncemq.verdict import Verdict
 
 
@@ -23,11 +23,32 @@ class Unit:
         waited: seconds until transactions began, where others were writing; no measure of the unit's size.
         verdicts: what `reserve` decided before any transaction; those deliveries do not run.
         notes: what a strategy wants to remember for the whole unit, by strategy.
+        resume: called with a key, from any thread and at any time: its deferred messages need not sleep any longer.
     """
 
-    __slots__ = ("consumer", "deadline", "deliveries", "notes", "owner", "verdicts", "waited")
+    __slots__ = (
+        "_decode",
+        "consumer",
+        "deadline",
+        "deliveries",
+        "notes",
+        "owner",
+        "resume",
+        "verdicts",
+        "waited",
+    )
 
-    def __init__(self, consumer: str, deliveries: Sequence[Delivery], deadline: float) -> None:
+    def __init__(
+        self,
+        consumer: str,
+        deliveries: Sequence[Delivery],
+        deadline: float,
+        *,
+        decode: Callable[[Message], Any] | None = None,
+        resume: Callable[[str], None] | None = None,
+    ) -> None:
+        self._decode = decode
+        self.resume = resume or _nobody_sleeps
         self.consumer = consumer
         self.deliveries = deliveries
         self.deadline = deadline
@@ -35,6 +56,16 @@ class Unit:
         self.verdicts: dict[Delivery, Verdict] = {}
         self.notes: dict[Any, Any] = {}
         self.waited = 0.0
+
+    def body(self, delivery: Delivery) -> Any:
+        """Return a delivery's decoded body before any run has begun; it is not to be changed."""
+        if delivery.payload is None and self._decode is not None:
+            delivery.payload = self._decode(delivery.message)
+        return delivery.payload
+
+
+def _nobody_sleeps(key: str) -> None:
+    """Ignore the key."""
 
 
 class Item:
@@ -116,6 +147,11 @@ class Run:
         self.outgoing: list[Outgoing] | None = []
         self._connection = connection
         self._session = session
+
+    @property
+    def direct(self) -> bool:
+        """Whether this is one item of a direct unit, without a transaction of ours."""
+        return self._connection is None
 
     @property
     def connection(self) -> Connection:

@@ -12,10 +12,12 @@ from services.mariadb import MariaDB
 from services.postgresql import PostgreSQL
 from services.process import Launch, Process
 from services.rabbitmq import RabbitMQ
+from services.redis import Redis
+from services.redis_cluster import RedisCluster
 from services.rocketmq import RocketMQ
 from services.server import Server
 
-KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ)
+KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ, Redis, RedisCluster)
 FOLDER = Path(__file__).parents[2] / ".services"
 
 OWNER = Launch("owner", ())
@@ -58,7 +60,7 @@ class OwnServers:
         """Return servers whose owner died without stopping them."""
         for folder in self.folder.glob("*"):
             if Process.load(OWNER, folder=folder) is None:
-                yield make(_kind(folder.name.partition("-")[0]), folder)
+                yield make(_kind(folder.name.rsplit("-", 2)[0]), folder)
 
 
 def _kind(name: str) -> type[Server]:

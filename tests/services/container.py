@@ -84,6 +84,7 @@ class Container:
             env={
                 **os.environ,
                 "ONCEMQ_PORT": str(self.port),
+                "ONCEMQ_PORTS": " ".join(map(str, self.native.settings.ports.values())),
                 "ONCEMQ_PASSWORD": self.native.settings.password,
             },
             stdin=subprocess.DEVNULL,

@@ -18,7 +18,7 @@ def ensure_installed(kinds: Sequence[type[Server]]) -> None:
     missing = [kind for kind in kinds if not kind.installed()]
     if not missing:
         return
-    packages = [package for kind in missing for package in kind.packages]
+    packages = list(dict.fromkeys(package for kind in missing for package in kind.packages))
     become_root = _apt_prefix()
     if become_root is not None:
         print(f"installing {' '.join(packages)} (their own services are not started)", flush=True)
@@ -28,7 +28,7 @@ def ensure_installed(kinds: Sequence[type[Server]]) -> None:
         raise ServiceError(
             f"Not installed: {', '.join(kind.kind for kind in missing)}. Neither apt-get (as root or with sudo that asks "
             "nothing) nor Docker Compose can be used here. Install the programs yourself; on Debian and Ubuntu:\n"
-            f"    sudo {SCRIPT} {' '.join(package for kind in missing for package in kind.packages)}\n"
+            f"    sudo {SCRIPT} {' '.join(packages)}\n"
             "or start Docker, then run `make services` again. Without servers: `make test-embedded`."
         )
 

@@ -15,6 +15,8 @@ from services.errors import ServiceError
 from services.mariadb import MariaDB
 from services.postgresql import PostgreSQL
 from services.rabbitmq import RabbitMQ
+from services.redis import Redis
+from services.redis_cluster import RedisCluster
 from services.rocketmq import RocketMQ, RocketMQBroker
 from services.server import Server
 
@@ -25,6 +27,7 @@ NEEDING_FIXTURES = frozenset(
         *("rabbitmq_url", "rocketmq_url", "postgresql_url", "mariadb_url"),
         *("postgresql_database", "mariadb_database"),
         *("own_rabbitmq", "own_rocketmq", "own_postgresql", "own_mariadb"),
+        *("redis_url", "redis_cluster_url", "own_redis", "own_redis_cluster"),
     }
 )
 
@@ -34,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--embedded-only",
         action="store_true",
-        help="leave out every test that needs RabbitMQ, RocketMQ, PostgreSQL or MariaDB",
+        help="leave out every test that needs RabbitMQ, RocketMQ, PostgreSQL, MariaDB or Redis",
     )
 
 
@@ -49,7 +52,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     """Say in the first lines that this run proves less."""
     if not config.getoption("--embedded-only"):
         return None
-    return "embedded only: tests that need RabbitMQ, RocketMQ, PostgreSQL or MariaDB are left out"
+    return "embedded only: tests that need RabbitMQ, RocketMQ, PostgreSQL, MariaDB or Redis are left out"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -105,6 +108,31 @@ def postgresql_url() -> str:
 def mariadb_url() -> str:
     """URL of the MariaDB that all tests share, on its system database."""
     return url_from(MariaDB.variable)
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> str:
+    """URL of the Redis that all tests share; keys come from `fresh`."""
+    return url_from(Redis.variable)
+
+
+@pytest.fixture(scope="session")
+def redis_cluster_url() -> str:
+    """URL of the Redis Cluster that all tests share; keys come from `fresh`."""
+    return url_from(RedisCluster.variable)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param("redis_url", marks=pytest.mark.server, id="single"),
+        pytest.param("redis_cluster_url", marks=pytest.mark.server, id="cluster"),
+    ],
+)
+def any_redis_url(request: pytest.FixtureRequest) -> str:
+    """URL of a Redis, once for a single server and once for a cluster."""
+    url: str = request.getfixturevalue(request.param)
+    return url
 
 
 @pytest.fixture
@@ -176,6 +204,18 @@ def own_postgresql() -> Iterator[OwnServer]:
 def own_mariadb() -> Iterator[OwnServer]:
     """Starts a MariaDB of the test's own on every call: to kill, freeze and restart."""
     yield from _own(MariaDB)
+
+
+@pytest.fixture
+def own_redis() -> Iterator[OwnServer]:
+    """Starts a Redis of the test's own on every call: to kill, freeze and restart."""
+    yield from _own(Redis)
+
+
+@pytest.fixture
+def own_redis_cluster() -> Iterator[OwnServer]:
+    """Starts a Redis Cluster of the test's own on every call: to kill, freeze and restart."""
+    yield from _own(RedisCluster)
 
 
 def _own(kind: type[Server]) -> Iterator[OwnServer]:

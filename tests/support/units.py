@@ -11,6 +11,7 @@ from sqlalchemy import Engine, MetaData
 from oncemq.clock import Clock, SystemClock
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.expressions import compile_expression
+from oncemq.redis import RedisClient
 from oncemq.run.attempt import Attempt
 from oncemq.run.batches import BatchLoop
 from oncemq.run.chain import Chain
@@ -27,7 +28,11 @@ from support.engine import make_consumer
 
 
 def build(
-    kind: type[Strategy], engine: Engine, consumer: str, options: Mapping[str, Any] | None = None
+    kind: type[Strategy],
+    engine: Engine,
+    consumer: str,
+    options: Mapping[str, Any] | None = None,
+    redis: RedisClient | None = None,
 ) -> Any:
     """Return a strategy as an app would build it for the consumer `shop.<consumer>`."""
     scope = Scope(
@@ -40,6 +45,7 @@ def build(
         keep=timedelta(days=7),
         expression=compile_expression,
         import_object=lambda name: name,
+        redis=redis,
     )
     return kind.build(options or {}, scope)
 
@@ -60,6 +66,7 @@ class UnitBench:
         result: what came of the last unit.
         failures: what was told of errors that change nothing.
         lanes: what was told of exclusive units.
+        resumed: deferred keys that a strategy woke.
         pauses: the pauses before further tries; nobody really sleeps.
     """
 
@@ -82,6 +89,7 @@ class UnitBench:
         self.failures: list[BaseException] = []
         self.lanes: list[bool] = []
         self.pauses: list[float] = []
+        self.resumed: list[str] = []
         self.result = UnitResult()
         chain, recorder = Chain(built), recorder or NoRecorder()
         make_loop = BatchLoop if self.plan.handler.is_batch else ItemLoop
@@ -112,7 +120,13 @@ class UnitBench:
 
     def execute(self, deliveries: Sequence[Delivery], seconds: float = 60.0) -> list[str]:
         """Run one unit, and return what became of each delivery, in order."""
-        unit = Unit(self.plan.scope, deliveries, self.clock.monotonic() + seconds)
+        unit = Unit(
+            self.plan.scope,
+            deliveries,
+            self.clock.monotonic() + seconds,
+            decode=self.plan.reader.decode,
+            resume=self.resumed.append,
+        )
         self.result = self._runner.execute(unit)
         return [self.result.verdicts[delivery].outcome.value for delivery in deliveries]
 

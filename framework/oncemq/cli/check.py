@@ -28,7 +28,7 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for scripts.")
 @click.option(
-    "--connect", is_flag=True, help="Also prove that brokers, database and ledger tables are there."
+    "--connect", is_flag=True, help="Also prove that brokers, database, Redis and ledger tables are there."
 )
 @app_option
 def check(files: Sequence[Path], as_json: bool, connect: bool) -> int:

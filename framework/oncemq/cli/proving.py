@@ -1,4 +1,4 @@
-"""Whether an app's brokers, database and ledger tables are there, asked without changing anything."""
+"""Whether an app's brokers, database, Redis and ledger tables are there, asked without changing anything."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -6,6 +6,7 @@ from datetime import timedelta
 from oncemq.adapter import Adapter
 from oncemq.errors import OnceMQError
 from oncemq.ledger import probe, schema
+from oncemq.redis.probe import prove
 from oncemq.run.application import tables_of
 from oncemq.run.plan import AppPlan
 
@@ -17,10 +18,11 @@ def failed_connections(plan: AppPlan) -> Iterable[OnceMQError]:
             _prove_broker(adapter)
         except OnceMQError as error:
             yield error
-    try:
-        _prove_database(plan)
-    except OnceMQError as error:
-        yield error
+    for proof in (_prove_database, _prove_redis):
+        try:
+            proof(plan)
+        except OnceMQError as error:
+            yield error
 
 
 def _prove_broker(adapter: Adapter) -> None:
@@ -35,3 +37,11 @@ def _prove_database(plan: AppPlan) -> None:
     if plan.engine is not None:
         probe.prove(plan.engine)
         schema.ensure(plan.engine, tables_of(plan))
+
+
+def _prove_redis(plan: AppPlan) -> None:
+    if plan.redis is not None:
+        try:
+            prove(plan.redis)
+        finally:
+            plan.redis.close()

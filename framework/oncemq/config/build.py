@@ -9,7 +9,7 @@ from sqlalchemy import Engine, MetaData
 
 from oncemq.clock import SystemClock
 from oncemq.config.build_consumer import Surroundings, build_consumer
-from oncemq.config.build_parts import Reporter, build_adapters, build_engine
+from oncemq.config.build_parts import Reporter, build_adapters, build_engine, build_redis
 from oncemq.config.build_topics import build_topics
 from oncemq.config.catalog import Catalog
 from oncemq.config.importing import make_importable
@@ -65,6 +65,7 @@ def build_app(
     report = Reporter(tree, problems)
     clock = SystemClock()
     engine = build_engine(model.database, report) if model.database is not None else None
+    redis = build_redis(model.redis, report) if model.redis is not None else None
     around = Surroundings(
         app=model.app,
         folder=folder,
@@ -72,6 +73,7 @@ def build_app(
         engine=engine,
         dialect=_dialect(model, engine),
         metadata=MetaData(),
+        redis=redis,
         clock=clock,
         catalog=catalog,
         report=report,
@@ -88,6 +90,7 @@ def build_app(
         name=model.app,
         adapters=around.adapters,
         engine=engine,
+        redis=redis,
         consumers=tuple(plan for plan in plans if plan is not None),
         clock=clock,
         topics=topics,

@@ -23,6 +23,7 @@ from oncemq.message.expressions import compile_expression
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.publisher import Publisher, Publishers, unknown_topic
 from oncemq.redaction import Redactor
+from oncemq.redis.client import RedisClient
 from oncemq.run.plan import ConsumerPlan
 from oncemq.signature import Getter
 from oncemq.strategy import Scope, Strategy
@@ -39,6 +40,7 @@ class Surroundings:
         engine: the app's database; None without one, or when it could not be made.
         dialect: the database's dialect name; empty without a database.
         metadata: shared by all strategies.
+        redis: the app's Redis; None without one, or when it could not be made.
         clock: where time comes from.
         catalog: which strategies there are.
         report: where problems go.
@@ -50,6 +52,7 @@ class Surroundings:
     engine: Engine | None
     dialect: str
     metadata: MetaData
+    redis: RedisClient | None
     clock: Clock
     catalog: Catalog
     report: Reporter
@@ -151,6 +154,7 @@ def _scope(settled: Settled, around: Surroundings) -> Scope:
         dialect=around.dialect,
         engine=around.engine,
         metadata=around.metadata,
+        redis=around.redis,
         clock=around.clock,
         keep=settled.keep,
         expression=compile_expression,

@@ -10,13 +10,15 @@ from oncemq.adapter import Adapter, AdapterScope
 from oncemq.clock import Clock
 from oncemq.config.catalog import Catalog
 from oncemq.config.fields import WrongValue
-from oncemq.config.model import AppModel, Broker, Database
+from oncemq.config.model import AppModel, Broker, Database, Redis
 from oncemq.config.problems import Problems
 from oncemq.config.settled import parse_where
 from oncemq.config.tree import Expanded, Fields, Path, find, key_position
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.facts import Problem
 from oncemq.ledger.engine import make_engine
+from oncemq.redis.client import RedisClient
+from oncemq.redis.connect import CONNECTIONS, TIMEOUT, make_client
 from oncemq.registry import extra_for
 
 
@@ -121,6 +123,23 @@ def build_engine(database: Database, report: Reporter) -> Engine | None:
         report.at(
             path, f"the package {module!r} is not installed", f"pip install 'oncemq[{extra_for(module)}]'"
         )
+    return None
+
+
+def build_redis(redis: Redis, report: Reporter) -> RedisClient | None:
+    """Return the app's Redis client, not yet connected; None when it cannot be made, which is reported."""
+    try:
+        return make_client(
+            redis.url.reveal(),
+            username=redis.username,
+            password=redis.password.reveal() if redis.password is not None else None,
+            timeout=redis.timeout or TIMEOUT,
+            connections=redis.connections or CONNECTIONS,
+        )
+    except ConfigError as error:
+        report.error(("redis",), error)
+    except OnceMQError as error:
+        report.error(("redis", "url"), error)
     return None
 
 

@@ -52,7 +52,7 @@ _APP_ANSWERS: tuple[tuple[str, str], ...] = (
         "db db_url database_url sqlalchemy_url dsn result_backend backend",
         'write database: {url: "sqlite:///app.db"}',
     ),
-    ("redis redis_url cache", "nothing to write: Redis is not part of this version"),
+    ("redis_url redis_host redis_uri cache", 'write redis: {url: "redis://localhost:6379/0"}'),
     ("app_name project service", "write app:"),
     ("queue queues exchange exchanges channels streams subjects", "write topics:"),
     ("handlers tasks subscribers actors listeners workers_list", "write consumers:"),
@@ -69,6 +69,15 @@ _BROKER_ANSWERS: tuple[tuple[str, str], ...] = (
     ("host hostname port uri address virtual_host vhost", "write it in the url: scheme://host:port/path"),
     ("user login", "write username:"),
     ("pass passwd pwd", "write password:"),
+)
+_REDIS_ANSWERS: tuple[tuple[str, str], ...] = (
+    ("host hostname port uri address db database", "write it in the url: redis://host:6379/0"),
+    ("hosts nodes startup_nodes cluster", "write url: redis+cluster://host:7001,host2:7001"),
+    ("sentinel sentinels service master_name", "write url: redis+sentinel://host:26379/service"),
+    ("ssl tls", "write url: rediss://host:6379/0"),
+    ("socket_timeout socket_connect_timeout command_timeout", "write timeout: 2s"),
+    ("max_connections pool pool_size connection_pool", "write connections: 64"),
+    *_BROKER_ANSWERS,
 )
 
 
@@ -95,6 +104,7 @@ def answer(name: str, section: str) -> str | None:
         "app": _APP_ANSWERS,
         "brokers": _BROKER_ANSWERS,
         "database": _BROKER_ANSWERS,
+        "redis": _REDIS_ANSWERS,
         "retry": _RETRY_ANSWERS,
     }
     wanted = name.lower().replace("-", "_")

@@ -234,6 +234,26 @@ class Database(Section):
     pool_size: Count | None = Field(None, description="Connections at most. Default: what the workers need.")
 
 
+class Redis(Section):
+    """The Redis of locks, marks and flags: one server, a cluster, or what sentinels name."""
+
+    url: Url = Field(
+        description="Where it is: `redis://`, `rediss://` (TLS), `redis+cluster://` or `redis+sentinel://`; of a "
+        "cluster several addresses, separated by commas.",
+        examples=["redis://localhost:6379/0", "redis+cluster://localhost:7001,localhost:7002"],
+    )
+    username: Text | None = Field(None, description="Instead of in the URL.")
+    password: SecretText | None = Field(
+        None, description="Instead of in the URL.", examples=["${REDIS_PASSWORD}"]
+    )
+    timeout: Duration | None = Field(
+        None, description="How long connecting, and a single answer, may take. Default 2s.", examples=["2s"]
+    )
+    connections: Count | None = Field(
+        None, description="Connections to one server at most, in each process. Default 64."
+    )
+
+
 class Http(Section):
     """Metrics and health for whoever watches the app."""
 
@@ -255,6 +275,7 @@ class AppModel(Section):
     )
     brokers: dict[str, Broker] = Field(min_length=1, description="Message brokers, by a name of your choice.")
     database: Database | None = Field(None, description="The database of handlers and ledger.")
+    redis: Redis | None = Field(None, description="The Redis of locks, marks and flags.")
     defaults: Defaults | None = Field(None, description="What every consumer has unless it says otherwise.")
     topics: dict[str, Topic] = Field(
         default_factory=dict, description="What a topic's messages are, by its name."

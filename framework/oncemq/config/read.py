@@ -33,7 +33,9 @@ def note_secrets(tree: Fields, problems: Problems) -> None:
         value = scalar.value
         if not isinstance(value, str):
             continue
-        if any(isinstance(step, str) and is_secret_name(step) for step in path[2:]):
+        # Below brokers, topics and consumers the second step is a name that the user chose.
+        named = path[1:] if path[0] in {"database", "redis"} else path[2:]
+        if any(isinstance(step, str) and is_secret_name(step) for step in named):
             _note(str(value), problems)
         if "://" in value:
             for secret in secrets_in_url(str(value)):

@@ -16,6 +16,7 @@ from oncemq.observe.state import PauseReason
 
 _PAUSED: Mapping[PauseReason, str] = {
     PauseReason.DATABASE: "consumer paused: the database does not answer",
+    PauseReason.REDIS: "consumer paused: Redis does not answer",
     PauseReason.BROKER: "consumer paused: the broker does not answer",
     PauseReason.STRATEGY_BUG: "consumer paused: a strategy failed where it may not",
     PauseReason.SETUP: "consumer paused: a table, column or permission is missing",

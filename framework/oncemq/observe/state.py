@@ -18,6 +18,7 @@ class PauseReason(StrEnum):
     """Why a consumer does not run units although it could."""
 
     DATABASE = "database"
+    REDIS = "redis"
     BROKER = "broker"
     STRATEGY_BUG = "strategy-bug"
     SETUP = "setup"

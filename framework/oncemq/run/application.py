@@ -251,6 +251,8 @@ class Application:
         if self._watchdog is not None:
             self._watchdog.stop()
         self._quietly("signing off in the ledger", self._roster.sign_off)
+        if self._plan.redis is not None:
+            self._quietly("closing Redis", self._plan.redis.close)
         if self._plan.engine is not None:
             self._quietly("closing the database", self._plan.engine.dispose)
         self._phase = Phase.STOPPED

@@ -184,7 +184,7 @@ class AsyncWorker:
             self._alone.release()
 
     async def _run(self, delivery: Delivery, seat: Seat) -> Verdict:
-        unit = Unit(self._consumer.plan.scope, [delivery], float("inf"))
+        unit = self._consumer.unit([delivery], float("inf"))
         seat.recorder.index[0] = 1
         try:
             trouble = await self._blocked(lambda: reserve(self._chain, unit))

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from oncemq.adapter import Adapter
 from oncemq.clock import Clock
-from oncemq.errors import InfrastructureError, StrategyBug
+from oncemq.errors import InfrastructureError, RedisUnavailable, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import ConsumerState, PauseReason
@@ -18,6 +18,7 @@ from oncemq.run.plan import ConsumerPlan
 from oncemq.run.rescue import fault_of
 from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import CRASHED
+from oncemq.unit import Unit
 from oncemq.verdict import Verdict, reject
 
 _QUIET_TRIES = 3
@@ -80,6 +81,16 @@ class Consumer:
     def lost(self, generation: int, *, alone: bool) -> None:
         """Forget what waits of a lost generation; of those before it too, unless `alone`."""
         self.scheduler.void(generation, alone=alone)
+
+    def unit(self, deliveries: Sequence[Delivery], deadline: float) -> Unit:
+        """Return a unit of deliveries whose keys a worker owns."""
+        return Unit(
+            self.plan.scope,
+            deliveries,
+            deadline,
+            decode=self.plan.reader.decode,
+            resume=self.scheduler.wake,
+        )
 
     def doubtful(self, taken: Sequence[Delivery]) -> bool:
         """Return whether one of these was in another process's hands before, as far as can be told."""
@@ -200,4 +211,6 @@ class Consumer:
 def _reason(trouble: InfrastructureError | StrategyBug) -> PauseReason:
     if isinstance(trouble, StrategyBug):
         return PauseReason.STRATEGY_BUG
+    if isinstance(trouble.__cause__, RedisUnavailable):
+        return PauseReason.REDIS
     return PauseReason.SETUP if fault_of(trouble) is Fault.SETUP else PauseReason.DATABASE

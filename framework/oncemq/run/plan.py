@@ -15,6 +15,7 @@ from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
 from oncemq.observe.endpoint import Address
 from oncemq.redaction import Redactor
+from oncemq.redis.client import RedisClient
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.strategy import Strategy
 
@@ -74,6 +75,7 @@ class AppPlan:
         grace: how long a drain may take.
         http: where metrics and health are shown; None = nowhere.
         warnings: what a person should know, said at every start.
+        redis: the app's Redis, opened when first used; None without one.
         outbox_window: how long what a handler published belongs to its process; when that dies, others wait so long.
     """
 
@@ -88,6 +90,7 @@ class AppPlan:
     grace: timedelta = timedelta(seconds=30)
     http: Address | None = None
     warnings: tuple[str, ...] = ()
+    redis: RedisClient | None = None
     outbox_window: timedelta = timedelta(seconds=20)
 
     @property

@@ -29,6 +29,8 @@ class Scheduler:
         self._ready: deque[Delivery] = deque()
         self._waiting: dict[str, deque[Delivery]] = {}
         self._asleep: list[tuple[float, str]] = []
+        self._until: dict[str, float] = {}
+        self._woken: set[str] = set()
         # Taken directly where nobody waits: a Condition's own entrance is Python code, for every message.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -116,12 +118,24 @@ class Scheduler:
             for delivery in reversed(back):
                 self._waiting[delivery.key].appendleft(delivery)
             for key in {delivery.key for delivery in taken}:
-                if sleep and key in sleep:
-                    heapq.heappush(self._asleep, (now + sleep[key], key))
+                if sleep and key in sleep and key not in self._woken:
+                    self._until[key] = now + sleep[key]
+                    heapq.heappush(self._asleep, (self._until[key], key))
                 else:
                     self._free(key)
+                self._woken.discard(key)
             if self._idle_takers:
                 self._changed.notify_all()
+
+    def wake(self, key: str) -> None:
+        """Let a key run that sleeps, or is about to: what it waited for has come."""
+        with self._lock:
+            if self._until.pop(key, None) is not None:
+                self._free(key)
+                if self._idle_takers:
+                    self._changed.notify()
+            elif key in self._waiting:
+                self._woken.add(key)
 
     def _free(self, key: str) -> None:
         own = self._waiting.pop(key, None)
@@ -131,7 +145,10 @@ class Scheduler:
     def _wake_sleepers(self) -> None:
         now = self._clock.monotonic()
         while self._asleep and self._asleep[0][0] <= now:
-            self._free(heapq.heappop(self._asleep)[1])
+            until, key = heapq.heappop(self._asleep)
+            if self._until.get(key) == until:
+                del self._until[key]
+                self._free(key)
 
     def void(self, generation: int, *, alone: bool = False) -> None:
         """Forget every waiting delivery of this and earlier generations: the broker delivers them again.

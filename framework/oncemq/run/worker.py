@@ -138,7 +138,7 @@ class Worker:
     def _unit(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
         clock = self._consumer.clock.monotonic
         started = clock()
-        unit = Unit(self._consumer.plan.scope, ready, started + self._unit_time)
+        unit = self._consumer.unit(ready, started + self._unit_time)
         result = self._execute(unit)
         seconds = clock() - started - unit.waited
         pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]

@@ -44,7 +44,7 @@ def at_end(more: str) -> str:
         ),
         (
             at_end("redis: {url: x}"),
-            "app.yaml:8:1: there is no 'redis' here – nothing to write: Redis is not part of this version",
+            "app.yaml:8:14: `url`: is not a URL – write scheme://host:port/…",
         ),
         (at_end("grace: 30"), "app.yaml:8:8: `grace`: 30 has no unit – write 30s, 30ms, 30m, 30h or 30d"),
         (

@@ -1,0 +1,58 @@
+"""What is said to Redis: one command, or one script with its keys and arguments."""
+
+import hashlib
+from collections.abc import Sequence
+
+Argument = str | bytes | int | float
+
+
+class Script:
+    """A Lua script, known to servers by its digest after its first run.
+
+    Args:
+        text: its source.
+    """
+
+    __slots__ = ("digest", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class Call:
+    """One command or script for the server that holds `key`.
+
+    Attributes:
+        key: decides the server.
+        words: what is sent.
+        script: whose text is sent when the server does not know its digest.
+        wait: replicas that shall have it, and milliseconds to wait for them; None = do not ask.
+        acknowledged: how many replicas had it in that time.
+    """
+
+    __slots__ = ("_rest", "acknowledged", "key", "script", "wait", "words")
+
+    def __init__(self, key: str, words: Sequence[Argument], script: Script | None = None) -> None:
+        self.key = key
+        self.script = script
+        self.wait: tuple[int, int] | None = None
+        self.acknowledged = 0
+        self._rest = tuple(words)
+        self.words: tuple[Argument, ...] = (
+            self._rest if script is None else ("EVALSHA", script.digest, *self._rest)
+        )
+
+    @classmethod
+    def of(cls, script: Script, keys: Sequence[str], arguments: Sequence[Argument] = ()) -> "Call":
+        """Return the call of a script, whose keys live in one slot."""
+        return cls(keys[0], (len(keys), *keys, *arguments), script)
+
+    def lines(self) -> list[tuple[Argument, ...]]:
+        """Return what goes over the connection; WAIT speaks of what the same connection wrote last."""
+        return [self.words] if self.wait is None else [self.words, ("WAIT", *self.wait)]
+
+    def spell_out(self) -> None:
+        """Send the script's text the next time."""
+        if self.script is not None:
+            self.words = ("EVAL", self.script.text, *self._rest)

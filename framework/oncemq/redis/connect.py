@@ -1,0 +1,68 @@
+"""How an app gets its Redis client: from the configuration's words, opened later; and from a client of the user's own."""
+
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+
+from oncemq.errors import MissingExtra
+from oncemq.redis.address import RedisAddress, parse_address
+from oncemq.redis.client import RedisClient
+from oncemq.redis.routes import Routes
+
+TIMEOUT = timedelta(seconds=2)
+CONNECTIONS = 64
+
+
+def make_client(
+    url: str,
+    *,
+    username: str | None = None,
+    password: str | None = None,
+    timeout: timedelta = TIMEOUT,
+    connections: int = CONNECTIONS,
+) -> RedisClient:
+    """Return a client that connects when it is first used.
+
+    Args:
+        url: as `oncemq.redis.address.parse_address` reads it.
+        username: used instead of the URL's.
+        password: used instead of the URL's.
+        timeout: how long connecting, and a single answer, may take.
+        connections: the most to one server at a time.
+
+    Raises:
+        ConfigError: the URL cannot be understood.
+        MissingExtra: the package `redis` is not installed.
+    """
+    address = parse_address(url, username=username, password=password)
+    _need_library(str(address))
+    return RedisClient(lambda: _open(address, timeout.total_seconds(), connections), str(address))
+
+
+def client_of(source: Any) -> RedisClient:
+    """Return ours for a `RedisClient`, a URL, or a client of redis-py or redis-py-cluster that stays the user's."""
+    if isinstance(source, RedisClient):
+        return source
+    if isinstance(source, str):
+        return make_client(source)
+    _need_library("it")
+
+    def routes() -> Routes:
+        from oncemq.redis.opening import routes_of  # noqa: PLC0415 - needs an optional package
+
+        return routes_of(source)
+
+    return RedisClient(routes)
+
+
+def _open(address: RedisAddress, seconds: float, connections: int) -> Routes:
+    from oncemq.redis.opening import open_address  # noqa: PLC0415 - needs an optional package
+
+    return open_address(address, seconds=seconds, connections=connections)
+
+
+def _need_library(what: str) -> None:
+    if find_spec("redis") is None:
+        raise MissingExtra(
+            f"{what} needs the package 'redis', which is not installed: pip install 'oncemq[redis]'"
+        )

@@ -1,0 +1,100 @@
+"""One round trip: calls are written to all servers before the first answer is read, and nothing is ever sent twice."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from oncemq.redis.call import Call
+from oncemq.redis.faults import as_ours, is_answer
+from oncemq.redis.routes import Routes
+
+
+@dataclass(slots=True)
+class _Talk:
+    """What goes to one server.
+
+    Args:
+        place: the server.
+        calls: what is sent, in order.
+        answers: what came back, or the errors.
+        connection: borrowed for this talk; None when there was none to be had.
+    """
+
+    place: str
+    calls: Sequence[Call]
+    answers: list[Any] = field(default_factory=list)
+    connection: Any = None
+
+    def fail(self, error: BaseException, *, sent: bool) -> None:
+        """Answer everything that is still open with one failure."""
+        failure = as_ours(error, f"Redis at {self.place}", sent=sent)
+        self.answers += [failure] * (len(self.calls) - len(self.answers))
+        self.drop()
+
+    def drop(self) -> None:
+        """Never read from this connection again what belongs to this talk."""
+        if self.connection is not None:
+            with suppress(Exception):
+                self.connection.disconnect()
+
+
+def exchange(routes: Routes, calls: Mapping[str, Sequence[Call]]) -> dict[str, list[Any]]:
+    """Return each server's answers, in the order of its calls: values, the client's errors, or failures of ours."""
+    talks = [_Talk(place, mine) for place, mine in calls.items()]
+    try:
+        for talk in talks:
+            _send(routes, talk)
+        for talk in talks:
+            _read(talk)
+    except BaseException:
+        for talk in talks:
+            talk.drop()
+        raise
+    finally:
+        for talk in talks:
+            if talk.connection is not None:
+                routes.give_back(talk.place, talk.connection)
+    return {talk.place: talk.answers for talk in talks}
+
+
+def _send(routes: Routes, talk: _Talk) -> None:
+    try:
+        talk.connection = routes.borrow(talk.place)
+    except Exception as error:
+        talk.fail(error, sent=False)
+        return
+    connection = talk.connection
+    try:
+        lines = [line for call in talk.calls for line in call.lines()]
+        if len(lines) == 1:
+            connection.send_command(*lines[0])
+        else:
+            connection.send_packed_command(connection.pack_commands(lines))
+    except Exception as error:
+        # A part may have left already.
+        talk.fail(error, sent=True)
+
+
+def _read(talk: _Talk) -> None:
+    while len(talk.answers) < len(talk.calls):
+        call = talk.calls[len(talk.answers)]
+        try:
+            answer = _answer(talk.connection)
+            if call.wait is not None:
+                acknowledged = _answer(talk.connection)
+                call.acknowledged = acknowledged if isinstance(acknowledged, int) else 0
+        except Exception as error:
+            talk.fail(error, sent=True)
+        else:
+            talk.answers.append(answer)
+
+
+def _answer(connection: Any) -> Any:
+    """Return what the server said, an error among it; raises only when nothing could be read."""
+    try:
+        return connection.read_response()
+    except Exception as error:
+        if is_answer(error):
+            return error
+        raise

@@ -1,0 +1,250 @@
+"""Being told of published messages: one thread per connection, and in a cluster both ways of publishing."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from oncemq.errors import InfrastructureError
+from oncemq.redis.client import RedisClient
+from oncemq.redis.faults import is_answer, moved
+from oncemq.redis.routes import slot_of
+
+_LOOK_EVERY = 0.5
+_PAUSE = 0.2
+_STABLE = 1.0
+"""Seconds; a connection that lasted so long was a good one."""
+
+
+class Subscription:
+    """Somebody who wants to know of messages in a channel.
+
+    Args:
+        channel: its name.
+        told: called from the listener's thread for every message, and whenever messages may have been missed:
+            after the subscription was confirmed and after each reconnection. Must be quick.
+
+    Attributes:
+        confirmed: set once the server has said that messages will come.
+    """
+
+    def __init__(self, channel: str, told: Callable[[], None]) -> None:
+        self.channel = channel
+        self.told = told
+        self.confirmed = threading.Event()
+
+
+class Listener:
+    """All subscriptions of one client.
+
+    Args:
+        client: whose servers are listened to.
+    """
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._mutex = threading.RLock()
+        self._ears: dict[tuple[str, bool], Ear] = {}
+        self._closed = False
+        client.before_closing(self.close)
+
+    def subscribe(self, channel: str, told: Callable[[], None]) -> Subscription:
+        """Return a subscription, which is confirmed a moment later.
+
+        In a cluster messages come by PUBLISH to every node and by SPUBLISH to the channel's own; either is enough
+        for the confirmation, since whoever publishes for us to hear does both, and others do one or the other.
+        """
+        subscription = Subscription(channel, told)
+        for ear in self._ears_for(channel):
+            ear.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Hear no more of it."""
+        with self._mutex:
+            ears = list(self._ears.values())
+        for ear in ears:
+            ear.remove(subscription)
+
+    def close(self) -> None:
+        """End all threads; no one is told any more."""
+        with self._mutex:
+            self._closed = True
+            ears, self._ears = list(self._ears.values()), {}
+        for ear in ears:
+            ear.stop()
+
+    def _ears_for(self, channel: str) -> list["Ear"]:
+        routes = self._client.routes
+        wanted = [(routes.masters()[0], False)]
+        if routes.clustered:
+            with suppress(Exception):
+                wanted.append((routes.place(slot_of(channel)), True))
+        with self._mutex:
+            plain = [key for key in self._ears if not key[1]]
+            if plain:
+                wanted[0] = plain[0]
+            for key in wanted:
+                if key not in self._ears and not self._closed:
+                    self._ears[key] = Ear(self._client, *key, self._moved)
+            return [self._ears[key] for key in wanted if key in self._ears]
+
+    def _moved(self, ear: "Ear", subscriptions: list[Subscription]) -> None:
+        """Listen elsewhere for what this ear cannot hear any more."""
+        with self._mutex:
+            if self._closed:
+                return
+            for key in [key for key, one in self._ears.items() if one is ear]:
+                del self._ears[key]
+        with suppress(Exception):
+            self._client.refresh()
+        for subscription in subscriptions:
+            with suppress(Exception):
+                for other in self._ears_for(subscription.channel):
+                    other.add(subscription)
+
+
+class Ear:
+    """One connection and its thread.
+
+    Args:
+        client: whose routes make the connection.
+        place: the server.
+        sharded: hears SPUBLISH and not PUBLISH.
+        moved: told when this server is gone or has lost a channel's slot.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        place: str,
+        sharded: bool,
+        moved: Callable[["Ear", list[Subscription]], None],
+    ) -> None:
+        self._client = client
+        self._place = place
+        self._prefix = "S" if sharded else ""
+        self._moved = moved
+        self._mutex = threading.RLock()
+        self._by_channel: dict[str, list[Subscription]] = {}
+        self._connection: Any = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name=f"oncemq-redis-{place}", daemon=True)
+        self._thread.start()
+
+    def add(self, subscription: Subscription) -> None:
+        """Hear this channel."""
+        with self._mutex:
+            mine = self._by_channel.setdefault(subscription.channel, [])
+            if subscription in mine:
+                return
+            mine.append(subscription)
+            heard_already = any(other.confirmed.is_set() for other in mine[:-1])
+            if len(mine) == 1:
+                self._say("SUBSCRIBE", subscription.channel)
+        if heard_already:
+            subscription.confirmed.set()
+            subscription.told()
+
+    def remove(self, subscription: Subscription) -> None:
+        """Hear it no more, if nobody else does."""
+        with self._mutex:
+            mine = self._by_channel.get(subscription.channel)
+            if mine is None or subscription not in mine:
+                return
+            mine.remove(subscription)
+            if not mine:
+                del self._by_channel[subscription.channel]
+                self._say("UNSUBSCRIBE", subscription.channel)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._drop()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(2)
+
+    def _say(self, verb: str, *channels: str) -> None:
+        connection = self._connection
+        if connection is not None:
+            try:
+                connection.send_packed_command(
+                    connection.pack_command(self._prefix + verb, *channels), check_health=False
+                )
+            except Exception:
+                self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.disconnect()
+
+    def _listen(self) -> None:
+        failures = 0
+        while not self._stopped.is_set():
+            began = time.monotonic()
+            try:
+                self._hear()
+            except Exception as error:
+                self._drop()
+                if is_answer(error) and not moved(error):
+                    return  # a server before Redis 7 knows no SSUBSCRIBE; the other way remains
+                failures = 1 if time.monotonic() - began > _STABLE else failures + 1
+                if moved(error) or (failures > 1 and self._elsewhere()):
+                    self._leave()
+                    return
+                self._stopped.wait(_PAUSE)
+
+    def _leave(self) -> None:
+        with self._mutex:
+            left = [one for mine in self._by_channel.values() for one in mine]
+            self._by_channel.clear()
+        if not self._stopped.is_set():
+            self._moved(self, left)
+
+    def _elsewhere(self) -> bool:
+        """Return whether another server may have what this one had."""
+        try:
+            return self._client.clustered
+        except InfrastructureError:
+            return False
+
+    def _hear(self) -> None:
+        """Connect, subscribe to everything and read until something fails."""
+        connection = self._client.routes.own(self._place)
+        connection.connect()
+        with self._mutex:
+            self._connection = connection
+            if self._by_channel:
+                self._say("SUBSCRIBE", *self._by_channel)
+        while not self._stopped.is_set() and self._connection is connection:
+            if connection.can_read(_LOOK_EVERY):
+                self._take(connection.read_response())
+        if not self._stopped.is_set():
+            raise ConnectionError("the connection was given up")
+
+    def _take(self, answer: Any) -> None:
+        kind, channel = _text(answer[0]), _text(answer[1])
+        if kind == "sunsubscribe":
+            self._lost_slot(channel)
+        if kind.endswith("unsubscribe"):
+            return
+        with self._mutex:
+            mine = list(self._by_channel.get(channel, ()))
+        for subscription in mine:
+            if kind.endswith("subscribe"):
+                subscription.confirmed.set()
+            subscription.told()
+
+    def _lost_slot(self, channel: str) -> None:
+        """The server unsubscribes us by itself when a slot moves away; what is still wanted is wanted elsewhere."""
+        with self._mutex:
+            still_wanted = channel in self._by_channel
+        if still_wanted:
+            raise ConnectionError("the channel's slot has moved")
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

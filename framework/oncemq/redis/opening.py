@@ -1,0 +1,100 @@
+"""From an address to routes, and from a client of the user's own to ours."""
+
+from importlib.util import find_spec
+from typing import Any
+
+import redis
+import redis.sentinel
+
+from oncemq.errors import MissingExtra
+from oncemq.redis.address import Formation, RedisAddress
+from oncemq.redis.routes import Routes
+from oncemq.redis.server import HAS_PROTOCOLS, ServerRoutes
+
+
+def open_address(address: RedisAddress, *, seconds: float, connections: int) -> Routes:
+    """Return the routes to an address; a cluster is asked for its slots now, others at the first command.
+
+    Args:
+        address: which servers, and as whom.
+        seconds: how long connecting, and a single answer, may take.
+        connections: the most to one server at a time.
+    """
+    arguments: dict[str, Any] = {
+        "username": address.username,
+        "password": address.password,
+        "socket_timeout": seconds,
+        "socket_connect_timeout": seconds,
+        "socket_keepalive": True,
+        "max_connections": connections,
+    }
+    if HAS_PROTOCOLS:
+        from redis.backoff import NoBackoff  # noqa: PLC0415 - redis 3.5 has none, and tries nothing again by itself
+        from redis.retry import Retry  # noqa: PLC0415
+
+        # What is tried again is our decision: a client cannot know what may be applied twice.
+        arguments |= {"protocol": 2, "retry": Retry(NoBackoff(), 0)}
+    if address.formation is Formation.CLUSTER:
+        return _cluster(address, arguments)
+    arguments["db"] = address.database
+    if address.formation is Formation.SENTINEL:
+        return ServerRoutes(_behind_sentinels(address, arguments), ours=True)
+    host, port = address.places[0]
+    tls: dict[str, Any] = {"ssl": True} if address.tls else {}
+    return ServerRoutes(redis.Redis(host=host, port=port, **arguments, **tls), ours=True)
+
+
+def routes_of(client: Any) -> Routes:
+    """Return the routes of a `redis.Redis`, a `redis.RedisCluster` or a `rediscluster.RedisCluster`.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    package = {
+        kind.__module__.partition(".")[0] for kind in type(client).__mro__ if kind.__name__ == "RedisCluster"
+    }
+    if "rediscluster" in package:
+        from oncemq.redis.original_cluster import OriginalClusterRoutes  # noqa: PLC0415 - one client or the other
+
+        return OriginalClusterRoutes(client, ours=False)
+    if "redis" in package:
+        from oncemq.redis.cluster import ClusterRoutes  # noqa: PLC0415 - one client or the other
+
+        return ClusterRoutes(client, ours=False)
+    if isinstance(client, redis.Redis):
+        return ServerRoutes(client, ours=False)
+    raise TypeError(f"{type(client).__name__} is not a client of redis-py or redis-py-cluster")
+
+
+def _cluster(address: RedisAddress, arguments: dict[str, Any]) -> Routes:
+    tls: dict[str, Any] = {"ssl": True} if address.tls else {}
+    if find_spec("redis.cluster") is not None:
+        from redis.cluster import ClusterNode, RedisCluster  # noqa: PLC0415 - one client or the other
+
+        from oncemq.redis.cluster import ClusterRoutes  # noqa: PLC0415
+
+        make_node: Any = ClusterNode  # without types of its own
+        nodes = [make_node(host, port) for host, port in address.places]
+        return ClusterRoutes(RedisCluster(startup_nodes=nodes, **arguments, **tls), ours=True)
+    if find_spec("rediscluster") is None:
+        raise MissingExtra(
+            "a Redis Cluster needs redis 5 or newer, or redis-py-cluster beside the older one: "
+            "pip install 'oncemq[redis]' or 'oncemq[redis-py-cluster]'"
+        )
+    import rediscluster  # noqa: PLC0415
+
+    from oncemq.redis.original_cluster import OriginalClusterRoutes  # noqa: PLC0415
+
+    places = [{"host": host, "port": str(port)} for host, port in address.places]
+    arguments["max_connections_per_node"] = True
+    return OriginalClusterRoutes(
+        rediscluster.RedisCluster(startup_nodes=places, **arguments, **tls), ours=True
+    )
+
+
+def _behind_sentinels(address: RedisAddress, arguments: dict[str, Any]) -> Any:
+    tls: dict[str, Any] = {"ssl": True} if address.tls else {}
+    timeouts = {name: value for name, value in arguments.items() if name.startswith("socket_")}
+    sentinels: Any = redis.sentinel.Sentinel  # without types of its own
+    known = sentinels(list(address.places), sentinel_kwargs={**timeouts, **tls})
+    return known.master_for(address.service, **arguments, **tls)

@@ -1,0 +1,58 @@
+"""Which server a key lives on and how to get a connection to it: the one thing that differs between Redis clients.
+
+Commands travel over borrowed connections and not through the clients' own `execute_command`, which sends a command
+again when its answer is lost: a lock would be counted twice.
+"""
+
+import binascii
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+SLOTS = 16384
+
+
+class Routes(ABC):
+    """Servers and connections; safe for any number of threads. A place is a server's `host:port`.
+
+    Attributes:
+        clustered: keys live on several servers, by their slots.
+    """
+
+    clustered: bool = False
+
+    @abstractmethod
+    def place(self, slot: int) -> str:
+        """Return the place of the slot's master."""
+
+    @abstractmethod
+    def masters(self) -> Sequence[str]:
+        """Return the places of all masters."""
+
+    @abstractmethod
+    def borrow(self, place: str) -> Any:
+        """Return a connection from the place's pool; it is connected with the first command at the latest."""
+
+    @abstractmethod
+    def give_back(self, place: str, connection: Any) -> None:
+        """Return a borrowed connection; a broken one is disconnected before."""
+
+    @abstractmethod
+    def own(self, place: str) -> Any:
+        """Return a new connection that is never shared, for subscriptions; the caller disconnects it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect everything that was opened for these routes."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Ask again which server holds which slot."""
+
+
+def slot_of(key: str) -> int:
+    """Return the slot of `key`: CRC-16 (XMODEM) of its first non-empty `{tag}`, else of all of it."""
+    start = key.find("{")
+    end = key.find("}", start + 1) if start >= 0 else -1
+    hashed = key[start + 1 : end] if end > start + 1 else key
+    return binascii.crc_hqx(hashed.encode(), 0) % SLOTS

@@ -1,0 +1,53 @@
+"""The keys and channels that Redisson uses beside a lock's own, so that both sides speak of the same ones."""
+
+from oncemq.errors import OnceMQError
+from oncemq.redis.routes import slot_of
+
+MAX_NAME = 512
+
+
+class BadLockName(OnceMQError):
+    """A lock cannot have this name."""
+
+
+def beside(prefix: str, name: str) -> str:
+    """Return the name of a lock's helper: in the same slot as the lock, whose name may bring a `{tag}` of its own."""
+    return f"{prefix}:{name}" if "{" in name else f"{prefix}:{{{name}}}"
+
+
+def channel_of(name: str) -> str:
+    """Return the channel in which the release of a lock is published."""
+    return beside("redisson_lock__channel", name)
+
+
+def token_of(name: str) -> str:
+    """Return the counter of a fenced lock's tokens."""
+    return beside("redisson_lock_token", name)
+
+
+def queue_of(name: str) -> str:
+    """Return the list of a fair lock's waiters, the first one first."""
+    return beside("redisson_lock_queue", name)
+
+
+def timeouts_of(name: str) -> str:
+    """Return the sorted set of the times until which a fair lock's waiters keep their places."""
+    return beside("redisson_lock_timeout", name)
+
+
+def check_name(name: str, *, clustered: bool) -> str:
+    """Return `name` if a lock can have it.
+
+    Raises:
+        BadLockName: it is empty, too long, or its helpers would live in other slots of the cluster.
+    """
+    if not name or len(name) > MAX_NAME or "\0" in name:
+        raise BadLockName(
+            f"{name[:60]!r} cannot name a lock: write 1 to {MAX_NAME} characters, none of them NUL"
+        )
+    if clustered and slot_of(name) != slot_of(channel_of(name)):
+        raise BadLockName(
+            f"{name[:60]!r} cannot name a lock in a cluster: its braces put what belongs to it on another server; "
+            "use none, or one {tag} that is not empty"
+        )
+    return name

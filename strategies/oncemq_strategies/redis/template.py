@@ -1,0 +1,64 @@
+"""The name of a message's lock: a text with the key and other values of the message in it."""
+
+from collections.abc import Callable
+from string import Formatter
+
+from oncemq.message.envelope import Delivery
+from oncemq.message.expressions import Expression
+from oncemq.message.identity import canonical_text
+from oncemq.unit import Unit
+
+KEY = "key"
+Part = str | Callable[[Unit, Delivery], str]
+
+
+class LockName:
+    """A compiled template such as `ride-lock-{key}` or `stock-{body.shop}-{key}`; `{{` and `}}` are plain braces.
+
+    Args:
+        text: the template.
+        expression: compiles what stands between braces.
+
+    Raises:
+        ValueError: it is no template, or one of its expressions is wrong.
+    """
+
+    def __init__(self, text: str, expression: Callable[[str], Expression]) -> None:
+        self.text = text
+        self._parts: list[Part] = []
+        self.fields: list[str] = []
+        for literal, field, form, conversion in Formatter().parse(text):
+            if literal:
+                self._parts.append(literal)
+            if field is None:
+                continue
+            if form or conversion or not field:
+                raise ValueError(f"between braces stands key or an expression, not {field!r}")
+            self.fields.append(field)
+            self._parts.append(_the_key if field == KEY else _found(expression(field), field))
+
+    @property
+    def of_key_alone(self) -> bool:
+        """Whether the key says everything about the name."""
+        return all(field == KEY for field in self.fields)
+
+    def of(self, unit: Unit, delivery: Delivery) -> str:
+        """Return the name of a delivery's lock.
+
+        Raises:
+            MessageRefused: the message does not have what the name needs.
+        """
+        return "".join(part if isinstance(part, str) else part(unit, delivery) for part in self._parts)
+
+    def of_key(self, key: str) -> str:
+        """Return the name of a key's lock, where nothing else is needed."""
+        return "".join(part if isinstance(part, str) else key for part in self._parts)
+
+
+def _the_key(unit: Unit, delivery: Delivery) -> str:  # noqa: ARG001
+    return delivery.key
+
+
+def _found(expression: Expression, text: str) -> Callable[[Unit, Delivery], str]:
+    source = f"{text} in the name of its lock"
+    return lambda unit, delivery: canonical_text(expression(delivery.message, unit.body(delivery)), source)

@@ -1,0 +1,80 @@
+"""Who in this process waits for which channel: a message wakes the one that has waited longest, not the whole crowd."""
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from oncemq.redis import RedisClient
+from oncemq.redis.listener import Listener, Subscription
+
+_CONFIRMED_WITHIN = timedelta(seconds=1)
+
+
+class Waiter:
+    """One thread that waits for messages in a channel."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+        self.woken = threading.Event()
+
+    def hear(self, seconds: float) -> None:
+        """Return when messages will surely come; after that the lock must be tried again."""
+        self._subscription.confirmed.wait(min(seconds, _CONFIRMED_WITHIN.total_seconds()))
+
+    def wait(self, seconds: float) -> None:
+        """Return after a message, or after `seconds`."""
+        self.woken.wait(max(0.0, seconds))
+        self.woken.clear()
+
+
+class Waiters:
+    """All waiting threads of one client.
+
+    Args:
+        client: whose channels they are.
+    """
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._listener = client.shared(Listener)
+        self._mutex = threading.Lock()
+        self._rows: dict[str, tuple[Subscription, deque[Waiter]]] = {}
+
+    @contextmanager
+    def joined(self, channel: str) -> Iterator[Waiter]:
+        """Stand in the row of those who wait for `channel`."""
+        waiter = self._join(channel)
+        try:
+            yield waiter
+        finally:
+            self._leave(channel, waiter)
+
+    def _join(self, channel: str) -> Waiter:
+        with self._mutex:
+            if channel not in self._rows:
+                subscription = self._listener.subscribe(channel, lambda: self._wake(channel))
+                self._rows[channel] = (subscription, deque())
+            subscription, row = self._rows[channel]
+            waiter = Waiter(subscription)
+            row.append(waiter)
+            return waiter
+
+    def _leave(self, channel: str, waiter: Waiter) -> None:
+        with self._mutex:
+            subscription, row = self._rows[channel]
+            row.remove(waiter)
+            if not row:
+                del self._rows[channel]
+        if not row:
+            self._listener.unsubscribe(subscription)
+        elif waiter.woken.is_set():
+            self._wake(channel)
+
+    def _wake(self, channel: str) -> None:
+        row = self._rows.get(channel)
+        for waiter in list(row[1]) if row else ():
+            if not waiter.woken.is_set():
+                waiter.woken.set()
+                return

@@ -1,0 +1,145 @@
+"""Commands and scripts on real servers: one round trip, sent once, failures told."""
+
+from typing import Any
+
+import pytest
+
+from oncemq.errors import RedisRefused, RedisUnavailable
+from oncemq.redis import RedisClient
+from oncemq.redis.call import Call, Script
+from oncemq.redis.connect import client_of, make_client
+from oncemq.redis.routes import slot_of
+from oncemq.testing.tcp_proxy import TcpProxy
+from services.waiting import wait_until
+from support.servers import OwnServer
+
+
+def test_a_command_is_answered(client: RedisClient, fresh: str) -> None:
+    """Bytes come back as bytes, nothing as None."""
+    client.command("SET", fresh, "ü", "EX", 60, key=fresh)
+    assert client.command("GET", fresh, key=fresh) == "ü".encode()
+    assert client.command("GET", f"{fresh}-not", key=f"{fresh}-not") is None
+
+
+def test_a_script_that_no_server_knows_yet_is_run(client: RedisClient, fresh: str) -> None:
+    """Its text is sent where its digest is not known."""
+    script = Script(f"return ARGV[1] .. '{fresh}'")
+    assert client.run(script, [fresh], ["x"]) == f"x{fresh}".encode()
+    assert client.run(script, [fresh], ["y"]) == f"y{fresh}".encode()
+
+
+def test_many_calls_are_answered_in_their_order(client: RedisClient, fresh: str) -> None:
+    """Also when their keys live on different servers and the script is new to all of them."""
+    script = Script(f"return ARGV[1] -- {fresh}")
+    answers = client.together([Call.of(script, [f"{fresh}-{n}"], [n]) for n in range(100)])
+    assert answers == [str(n).encode() for n in range(100)]
+
+
+def test_what_one_call_does_wrong_its_neighbours_do_not_feel(client: RedisClient, fresh: str) -> None:
+    """A refusal stands in the place of its answer."""
+    good, bad = Call(fresh, ("SET", fresh, "1", "EX", 60)), Call(fresh, ("HGET", fresh, "field"))
+    answers = client.together([good, bad, Call(fresh, ("GET", fresh))])
+    assert (answers[0], answers[2]) == (b"OK", b"1")
+    assert isinstance(answers[1], RedisRefused)
+    assert "WRONGTYPE" not in str(answers[0])
+
+
+def test_a_refusal_is_raised_for_a_single_command(client: RedisClient, fresh: str) -> None:
+    """The text is the server's own."""
+    with pytest.raises(RedisRefused, match="wrong number of arguments"):
+        client.command("GET", key=fresh)
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"), [("123456789", 0x31C3), ("foo{hash_tag}", 2515), ("{}foo", 9500), ("a{b}{c}", 3300)]
+)
+def test_slots_are_those_of_the_cluster_specification(key: str, slot: int) -> None:
+    """The first non-empty tag decides."""
+    assert slot_of(key) == slot
+
+
+def test_the_servers_agree_about_slots(client: RedisClient, fresh: str) -> None:
+    """What we compute is what CLUSTER KEYSLOT answers."""
+    if not client.clustered:
+        return
+    for key in (fresh, f"{{{fresh}}}:x", f"x{{}}{fresh}", f"a{{b}}{fresh}{{c}}", f"ä{fresh}"):
+        assert client.at(client.routes.masters()[0], "CLUSTER", "KEYSLOT", key) == slot_of(key)
+
+
+def test_a_server_that_is_away_is_unavailable(fresh: str) -> None:
+    """Nothing was sent, so nothing can have been applied."""
+    client = make_client("redis://127.0.0.1:1")
+    with pytest.raises(RedisUnavailable) as caught:
+        client.command("GET", fresh, key=fresh)
+    assert not caught.value.sent
+
+
+def test_a_cluster_that_is_away_is_unavailable(fresh: str) -> None:
+    """Opening it fails with the same error, and is tried again with the next command."""
+    client = make_client("redis+cluster://127.0.0.1:1")
+    for _ in range(2):
+        with pytest.raises(RedisUnavailable):
+            client.command("GET", fresh, key=fresh)
+
+
+def test_a_wrong_password_is_told(redis_url: str, fresh: str) -> None:
+    """The text names the server and no password."""
+    client = make_client(redis_url, password="not-this-one")
+    with pytest.raises((RedisRefused, RedisUnavailable)) as caught:
+        client.command("GET", fresh, key=fresh)
+    assert "not-this-one" not in str(caught.value)
+
+
+def test_a_command_whose_answer_is_lost_is_not_sent_again(redis_url: str, fresh: str) -> None:
+    """It was applied once, and the failure says that it may have been."""
+    server = redis_url.rpartition("@")[2].partition("/")[0].rpartition(":")
+    with TcpProxy(server[0], int(server[2])) as proxy:
+        through = redis_url.replace(f"{server[0]}:{server[2]}", proxy.address)
+        client = make_client(through)
+        client.command("SET", fresh, "0", "EX", 60, key=fresh)
+        proxy.lose_answers()
+        with pytest.raises(RedisUnavailable) as caught:
+            client.command("INCR", fresh, key=fresh)
+    assert caught.value.sent
+    assert make_client(redis_url).command("GET", fresh, key=fresh) == b"1"
+
+
+def test_a_restarted_server_is_found_again(own_redis: OwnServer, fresh: str) -> None:
+    """Connections from before the restart cost no command."""
+    server = own_redis()
+    client = make_client(server.url)
+    client.command("SET", fresh, "1", key=fresh)
+    server.restart()
+    assert client.command("PING", key=fresh) in {b"PONG", b"1"}
+    client.close()
+
+
+def test_a_cluster_goes_on_when_a_master_dies(own_redis_cluster: OwnServer, fresh: str) -> None:
+    """Its replica takes over the slots; until then calls fail at once or within their time-out."""
+    cluster: Any = own_redis_cluster()
+    client = make_client(cluster.url)
+    place = client.routes.place(slot_of(fresh))
+    cluster.kill_node(int(place.rpartition(":")[2]))
+    again = Call(fresh, ("SET", fresh, "1"))
+    assert wait_until(lambda: client.together([again]) == [b"OK"], seconds=30)
+    assert client.command("GET", fresh, key=fresh) == b"1"
+    assert client.routes.place(slot_of(fresh)) != place
+    client.close()
+
+
+def test_a_client_of_the_users_own_is_used_and_left_open(redis_url: str, fresh: str) -> None:
+    """Closing ours does not close theirs."""
+    import redis  # noqa: PLC0415 - the optional package
+
+    theirs = redis.Redis.from_url(redis_url, decode_responses=True)
+    ours = client_of(theirs)
+    assert ours.command("SET", fresh, "1", "EX", 60, key=fresh) in {"OK", b"OK"}
+    ours.close()
+    assert theirs.get(fresh) == "1"
+    theirs.close()
+
+
+def test_what_is_no_client_is_refused() -> None:
+    """The error names what was given."""
+    with pytest.raises(TypeError, match="object is not a client"):
+        _ = client_of(object()).routes
