@@ -8,9 +8,8 @@ if TYPE_CHECKING:
 
     from oncemq.app import App
     from oncemq.batch import Batch
-    from oncemq.errors import ConfigError, OnceMQError, Reject, Retry
-    from oncemq.fencing import FencingToken
     from oncemq.errors import ConfigError, OnceMQError, Reject, Retry, Unpublishable
+    from oncemq.fencing import FencingToken
     from oncemq.message.envelope import Envelope
     from oncemq.publisher import Publisher
     from oncemq.retry.unique import UniqueViolation

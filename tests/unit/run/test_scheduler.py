@@ -120,6 +120,43 @@ def test_a_sleeping_key_wakes(scheduler: Scheduler, clock: FakeClock) -> None:
     assert names(scheduler.take(10, 0)) == "a1 a2"
 
 
+def test_a_sleeping_key_can_be_woken(scheduler: Scheduler, clock: FakeClock) -> None:
+    """What it waited for has come: it runs now, and once; its next sleep is a whole one."""
+    fill(scheduler, "a1")
+    first = scheduler.take(1, 0)
+    scheduler.done(first, back=first, sleep={"a": 5.0})
+    scheduler.wake("a")
+    again = scheduler.take(10, 0)
+    assert names(again) == "a1"
+    clock.advance(timedelta(seconds=3))
+    scheduler.done(again, back=again, sleep={"a": 5.0})
+    clock.advance(timedelta(seconds=3))
+    assert scheduler.take(10, 0) == []
+    clock.advance(timedelta(seconds=3))
+    assert names(scheduler.take(10, 0)) == "a1"
+
+
+def test_a_key_that_is_woken_before_it_sleeps_does_not_sleep(scheduler: Scheduler) -> None:
+    """What it waits for may come while its owner is still busy; that counts for this sleep alone."""
+    fill(scheduler, "a1")
+    first = scheduler.take(1, 0)
+    scheduler.wake("a")
+    scheduler.done(first, back=first, sleep={"a": 5.0})
+    again = scheduler.take(10, 0)
+    assert names(again) == "a1"
+    scheduler.done(again, back=again, sleep={"a": 5.0})
+    assert scheduler.take(10, 0) == []
+
+
+def test_waking_a_key_that_nobody_knows_does_nothing(scheduler: Scheduler) -> None:
+    """Whoever wakes may be late."""
+    scheduler.wake("a")
+    fill(scheduler, "a1")
+    first = scheduler.take(1, 0)
+    scheduler.done(first, back=first, sleep={"a": 5.0})
+    assert scheduler.take(10, 0) == []
+
+
 def test_one_per_key_takes_one_of_each(clock: FakeClock) -> None:
     """Where a unit may hold one item of a key only, the others wait for the next take."""
     scheduler = Scheduler(clock, one_per_key=True)
