@@ -57,7 +57,7 @@ class Place:
             return
         with pika.BlockingConnection(pika.URLParameters(self.broker)) as connection:
             channel = connection.channel()
-            for consumer in ("judge", "track-order", "award-points"):
+            for consumer in ("judge", "track-order", "award-points", "mail-receipt"):
                 for suffix in ("", ".dead"):
                     with suppress(pika.exceptions.AMQPError):
                         channel.queue_delete(self.queue(consumer) + suffix)
