@@ -92,7 +92,7 @@ EVENTS = [
         "key": f"k{number % 7}",
         "disaster": DISASTERS[number % 10] if number % 10 < 5 else "",
     }
-    for number in range(20)
+    for number in range(10)
 ]
 LOST_TRACK = {"id": "lost-track", "key": "lost", "disaster": "error-before"}
 
@@ -121,7 +121,7 @@ def lines(place: Place, name: str) -> list[str]:
 
 
 def test_each_effect_happens_once_whatever_dies(handler_and_kind: tuple[str, str], place: Place) -> None:
-    """Four kills, six errors and retries, half of the events twice: one line each, and one dead letter for a person."""
+    """Two kills, two errors and a retry, half of the events twice: one line each, and one dead letter for a person."""
     (place.folder / "app.yaml").write_text(_APP.format(name=place.name, handler=handler_and_kind[0]))
     (place.folder / "handlers.py").write_text(_HANDLERS)
     (place.folder / "disasters").mkdir()
