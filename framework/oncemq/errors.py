@@ -16,12 +16,21 @@ OnceMQError
 │   ├── SessionOwned         it ended the transaction or the session it was lent
 │   ├── TimeLimitExceeded    it took longer than its soft time limit
 │   └── Unpublishable        it published what no consumer of that topic could read
+├── RequestRefused           a protected request or call was not carried out this time
+│   ├── RequestKeyInvalid    it has no key, or one that cannot be used
+│   ├── RequestConflict      its key came before, with other content
+│   ├── RequestInProgress    the same one is being carried out now; come again
+│   ├── OutcomeUnknown       an earlier try ended without an answer; it may have been carried out
+│   └── AnswerNotKept        it has been carried out, but its answer was not kept
 ├── BrokerError
 │   ├── BrokerUnavailable    cannot be reached now; trying again may help
 │   └── BrokerRefused        it said no; trying again will not help
 ├── SettleError
 │   ├── AlreadySettled       a delivery was settled twice
 │   └── DeliveryVoid         the connection or lease of the delivery is gone; the broker delivers it again
+├── IdsUnavailable           no id can be made that nobody else may make, too
+│   ├── ClockSetBack         the machine's clock went back by more than can be waited for
+│   └── WorkerNumberLost     this process has no worker number of its own now
 ├── UniqueViolation          oncemq.retry.unique: a row with these unique values is there already
 ├── InfrastructureError      the database is away or busy; nobody's message is at fault
 │   └── RedisUnavailable     Redis is; says whether the command may have been applied
@@ -123,6 +132,38 @@ class Unpublishable(HandlerFault):
     """A handler published to a topic that is not there, or what no consumer of the topic could read."""
 
 
+class RequestRefused(OnceMQError):
+    """A protected request or call was not carried out this time."""
+
+
+class RequestKeyInvalid(RequestRefused):
+    """A protected request has no key, or one that cannot be used."""
+
+
+class RequestConflict(RequestRefused):
+    """The key of this request came before, with other content."""
+
+
+class RequestInProgress(RequestRefused):
+    """The same request is being carried out now: come again after `retry_after`."""
+
+    def __init__(self, text: str, retry_after: timedelta = timedelta(seconds=1)) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+
+
+class OutcomeUnknown(RequestRefused):
+    """An earlier try of this request ended without an answer: it may have been carried out."""
+
+
+class AnswerNotKept(RequestRefused):
+    """This request has been carried out, but its answer was not kept; `status` is the answer's, if it had one."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+
+
 class BrokerError(OnceMQError):
     """Something went wrong between us and a message broker."""
 
@@ -145,6 +186,18 @@ class AlreadySettled(SettleError):
 
 class DeliveryVoid(SettleError):
     """The delivery's connection or lease is gone; the broker will deliver the message again."""
+
+
+class IdsUnavailable(OnceMQError):
+    """No id can be made now that nobody else may make, too."""
+
+
+class ClockSetBack(IdsUnavailable):
+    """The machine's clock went back by more than can be waited for."""
+
+
+class WorkerNumberLost(IdsUnavailable):
+    """This process has no worker number of its own now."""
 
 
 class InfrastructureError(OnceMQError):

@@ -30,6 +30,11 @@ def acquire(connection: Connection, name: str, owner: str, *, now: datetime, unt
     return connection.execute(ours).first() is not None
 
 
+def end(connection: Connection, name: str, owner: str, *, at: datetime) -> None:
+    """Let the lease end at a moment, if it is still ours, and keep its row: others can tell until when it was used."""
+    connection.execute(update(TABLE).where(TABLE.c.name == name, TABLE.c.owner == owner).values(until=at))
+
+
 def release(connection: Connection, name: str, owner: str) -> None:
     """Give the lease back if it is still ours."""
     connection.execute(delete(TABLE).where(TABLE.c.name == name, TABLE.c.owner == owner))

@@ -20,7 +20,7 @@ from sqlalchemy import (
     select,
 )
 
-from oncemq.ledger import claims, history, locked_rows, processed, states, suspects
+from oncemq.ledger import claims, history, locked_rows, processed, requests, states, suspects
 from oncemq.ledger.text import MYSQL_NAMES
 
 BATCH = 1000
@@ -49,6 +49,7 @@ HISTORY = Aged(history.TABLE, "at")
 SUSPECTS = Aged(suspects.TABLE, "crashed_at")
 STATES = Aged(states.TABLE, "changed_at")
 LOCKED_ROWS = Aged(locked_rows.TABLE, "locked_at", "scope")
+REQUESTS = Aged(requests.TABLE, "changed_at", "scope")
 
 
 def purge(

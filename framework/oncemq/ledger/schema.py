@@ -29,6 +29,7 @@ from oncemq.ledger import (
     locked_rows,
     outbox,
     processed,
+    requests,
     states,
     suspects,
     workers,
@@ -56,6 +57,7 @@ TABLES: tuple[Table, ...] = (
     leases.TABLE,
     locked_rows.TABLE,
     outbox.TABLE,
+    requests.TABLE,
     workers.TABLE,
 )
 """A new table is one file and one line here."""

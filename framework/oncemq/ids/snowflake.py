@@ -1,0 +1,177 @@
+"""Snowflake ids: 64 bits of time, worker and sequence, so that they sort by when they were made."""
+
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import Self
+
+from sqlalchemy import Engine
+
+from oncemq.clock import Clock, SystemClock
+from oncemq.durations import format_duration
+from oncemq.errors import ClockSetBack, ConfigError, IdsUnavailable, WorkerNumberLost
+from oncemq.facts import Problem
+from oncemq.ids.layout import (
+    LAST_MILLISECOND,
+    PER_MILLISECOND,
+    SEQUENCE_BITS,
+    TIME_SHIFT,
+    Parts,
+    milliseconds,
+    moment_of,
+    take_apart,
+)
+from oncemq.ids.worker_number import WorkerNumber
+from oncemq.ledger.engine import make_engine
+
+__all__ = ["Parts", "Snowflake"]
+
+ABSORBED = timedelta(milliseconds=50)
+"""A clock that went back by no more is waited for; the usual corrections of NTP are smaller."""
+SHORTEST_LEASE = timedelta(seconds=3)
+LONGEST_NAME = 200
+_POLL_SECONDS = 0.0002
+
+
+class Snowflake:
+    """Makes ids that no other process with the same ledger and name makes, 4,096 for each millisecond.
+
+    Make one for each process – after a fork, not before – and share it between threads; close it at the end, or
+    use it in a `with`. A process that dies keeps its worker number until the lease ends; there are 1,024.
+
+    Args:
+        database: the ledger's URL, or an engine.
+        name: which kind of ids; different kinds may be equal.
+        lease: how long a worker number is ours without renewal, at least 3 s. It is renewed three times as often. If
+            the database is away for longer, ids stop with `WorkerNumberLost` until it is back.
+        clock: where time comes from.
+        pause: waits for so many seconds.
+
+    Raises:
+        WorkerNumberLost: every worker number is in use.
+        ConfigError: the lease is too short, or the database cannot be used.
+    """
+
+    def __init__(
+        self,
+        database: str | Engine,
+        name: str = "ids",
+        *,
+        lease: timedelta = timedelta(seconds=30),
+        clock: Clock | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        _require_sound(name, lease)
+        engine = make_engine(database, pool_size=1) if isinstance(database, str) else database
+        self._own_engine = engine if isinstance(database, str) else None
+        self._clock, self._pause = clock or SystemClock(), pause
+        self._lock = Lock()
+        self._process = os.getpid()
+        self._closed = False
+        self._worker = WorkerNumber(engine, name, lease, self._clock)
+        self._last, self._used = -1, PER_MILLISECOND
+        """The millisecond of the last ids, and how many of it are used."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the worker number back; no id is made afterwards. May be called twice."""
+        with self._lock:
+            if self._closed or self._process != os.getpid():
+                return
+            self._closed = True
+            self._worker.give_back(moment_of(max(self._last, milliseconds(self._worker.held.since)) + 1))
+            if self._own_engine is not None:
+                self._own_engine.dispose()
+
+    def next(self) -> int:
+        """Return a new id, larger than all that this object has made.
+
+        Raises:
+            ClockSetBack: the machine's clock went back by more than 50 ms.
+            WorkerNumberLost: the lease has ended and could not be renewed.
+            IdsUnavailable: it is closed, or was made before a fork.
+        """
+        return self.batch(1)[0]
+
+    def batch(self, count: int) -> list[int]:
+        """Return so many new ids, ascending; the fast way to many. Raises what `next` does, having made none."""
+        ids: list[int] = []
+        with self._lock:
+            self._refuse_if_unusable()
+            while len(ids) < count:
+                ids += self._piece(count - len(ids))
+        return ids
+
+    @staticmethod
+    def parts(number: int) -> Parts:
+        """Return what an id tells: when, by which worker, which of that millisecond.
+
+        Raises:
+            ValueError: it is no id.
+        """
+        return take_apart(number)
+
+    def _piece(self, wanted: int) -> range:
+        """Return the next ids of one millisecond, at least one."""
+        held = self._worker.held
+        begun = milliseconds(held.since) - 1
+        if self._last < begun:
+            self._last, self._used = begun, PER_MILLISECOND
+        now = self._now()
+        while now <= self._last and self._used == PER_MILLISECOND:
+            self._pause(_POLL_SECONDS)
+            now = self._now()
+        if now > self._last:
+            self._last, self._used = now, 0
+        self._require_lease(held.until)
+        begin = self._used
+        self._used = min(PER_MILLISECOND, begin + wanted)
+        first = self._last << TIME_SHIFT | held.number << SEQUENCE_BITS
+        return range(first | begin, (first | self._used - 1) + 1)
+
+    def _now(self) -> int:
+        now = milliseconds(self._clock.now())
+        if not 0 <= now <= LAST_MILLISECOND:
+            raise IdsUnavailable("the machine's clock is outside the years that ids can tell, 2024 to 2093")
+        back = self._last - now
+        if back > ABSORBED / timedelta(milliseconds=1):
+            raise ClockSetBack(
+                f"the machine's clock is {format_duration(timedelta(milliseconds=back))} behind the time of the last id: "
+                f"up to {format_duration(ABSORBED)} are waited for. Ids can be made again when it has caught up; "
+                "let NTP slew the clock instead of setting it"
+            )
+        return now
+
+    def _require_lease(self, until: datetime) -> None:
+        # The whole millisecond must lie within the lease: the next holder begins right after its end.
+        if moment_of(self._last + 1) > until:
+            raise WorkerNumberLost(
+                "the lease of this process's worker number has ended and could not be renewed, so another process may "
+                "have the number: is the database there? Ids go on when the lease is renewed"
+            )
+
+    def _refuse_if_unusable(self) -> None:
+        if self._closed:
+            raise IdsUnavailable("this Snowflake is closed: make a new one")
+        if self._process != os.getpid():
+            raise IdsUnavailable(
+                "this Snowflake was made before a fork, so the parent has the same worker number: make one in each process"
+            )
+
+
+def _require_sound(name: str, lease: timedelta) -> None:
+    problems = []
+    if lease < SHORTEST_LEASE:
+        text = f"a lease of {format_duration(lease)} ends before it can be renewed"
+        problems.append(Problem(text, f"write at least {format_duration(SHORTEST_LEASE)}"))
+    if not 0 < len(name.encode()) <= LONGEST_NAME:
+        problems.append(Problem(f"a kind of ids needs a name of at most {LONGEST_NAME} bytes"))
+    if problems:
+        raise ConfigError(problems)

@@ -1,0 +1,38 @@
+"""HTTP requests and calls that take effect once: middleware for WSGI and ASGI, and a decorator, on the ledger.
+
+The wire is that of "The Idempotency-Key HTTP Header Field" (draft-ietf-httpapi-idempotency-key-header).
+What is guaranteed depends on where the effect lives:
+
+- `effects="database"`: the handler writes through the session that it is lent, whose transaction also stores
+  the answer. Effect and record commit together, so the effect happens once, whatever dies whenever.
+- `effects="external"`: the request is noted first and its answer afterwards. If the process dies in between, the
+  effect may have happened: the next one with that key is refused, unless `abandoned` says how to find out.
+
+Once means for `keep`: a copy that comes later is carried out again.
+"""
+
+from oncemq.requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, UNKNOWN
+from oncemq.requests.answer import Answer
+from oncemq.requests.asgi import IdempotentASGI
+from oncemq.requests.calls import idempotent
+from oncemq.requests.http import Request
+from oncemq.requests.ledger import RequestLedger
+from oncemq.requests.lent import in_session, session
+from oncemq.requests.rules import Rules
+from oncemq.requests.wsgi import IdempotentWSGI
+
+__all__ = [
+    "NOT_DONE",
+    "REFUSE",
+    "RUN_AGAIN",
+    "UNKNOWN",
+    "Answer",
+    "IdempotentASGI",
+    "IdempotentWSGI",
+    "Request",
+    "RequestLedger",
+    "Rules",
+    "idempotent",
+    "in_session",
+    "session",
+]

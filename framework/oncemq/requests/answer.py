@@ -1,0 +1,56 @@
+"""What a request was answered, as it is stored and given again."""
+
+import json
+from dataclasses import dataclass
+
+from oncemq.ledger.requests import Record
+
+NOT_STORED = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-connection", "te", "trailer"),
+        *("transfer-encoding", "upgrade", "content-length"),  # of this one transfer
+        *("date", "server"),  # the server's own
+        *("set-cookie", "www-authenticate"),  # secrets and challenges of another moment
+    }
+)
+"""Headers of an answer that are not stored, in lower case."""
+BODILESS = frozenset({204, 304})
+"""Answers that have no body, and say no length."""
+MOMENTARY = frozenset({401, 403, 407, 408, 409, 423, 425, 429})
+"""Answers about the caller or the moment, not about the request: it may come again under the same key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer.
+
+    Args:
+        status: the HTTP status, such as 201; None for a call that is no HTTP request.
+        headers: names and values.
+        body: of the answer; None if it was too large to keep.
+    """
+
+    status: int | None
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = b""
+
+    def storable(self) -> bool:
+        """Return whether it answers the request for good."""
+        return self.status is None or (200 <= self.status < 500 and self.status not in MOMENTARY)
+
+
+def stored_headers(answer: Answer) -> str:
+    """Return the headers that matter, as JSON."""
+    return json.dumps([[name, text] for name, text in answer.headers if name.lower() not in NOT_STORED])
+
+
+def sent_headers(answer: Answer) -> list[tuple[str, str]]:
+    """Return the headers of an answer that we send ourselves, whose body is in one piece."""
+    length = [] if answer.status in BODILESS else [("Content-Length", str(len(answer.body or b"")))]
+    return [*answer.headers, *length]
+
+
+def from_record(record: Record) -> Answer:
+    """Return the answer that was stored."""
+    headers = tuple((name, text) for name, text in json.loads(record.headers or "[]"))
+    return Answer(record.status, headers, record.body)

@@ -1,0 +1,231 @@
+"""Calls that take effect once: a decorator for functions that answer RPC, or do a job by its number."""
+
+import functools
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError, to_json
+from sqlalchemy.orm import Session
+
+from oncemq.errors import AnswerNotKept, ConfigError, InvalidKey, MissingKey, RequestKeyInvalid, Signal
+from oncemq.facts import Effects, Problem
+from oncemq.ledger.requests import State
+from oncemq.message.identity import canonical_text
+from oncemq.requests.abandoned import REFUSE, Abandoned, Finding
+from oncemq.requests.answer import Answer
+from oncemq.requests.http import digest_of, identity_of
+from oncemq.requests.ledger import RequestLedger
+from oncemq.requests.lent import off_loop
+from oncemq.requests.tries import DatabaseTry, ExternalTry, Try
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def idempotent(
+    ledger: RequestLedger,
+    *,
+    key: Callable[..., Any],
+    fingerprint: Callable[..., Any] | None = None,
+    effects: Effects | str = Effects.DATABASE,
+    abandoned: Abandoned | Callable[..., Any] = REFUSE,
+    name: str | None = None,
+) -> Callable[[Function], Function]:
+    """Make a function take effect once for each key; a copy of a call gets the first one's result.
+
+    With `effects="database"` the function has one parameter annotated `Session`, which callers do not give:
+    what it writes there commits together with the result. The result is kept as JSON and given back as what the
+    function's return annotation says. Exceptions are not kept: nothing has been done then, and the call may come
+    again – or, with external effects, is refused as `OutcomeUnknown`, unless it was a Reject or Retry.
+
+    Args:
+        ledger: where calls are remembered.
+        key: of the same arguments; returns text, an integer, or several of them.
+        fingerprint: of the same arguments; returns anything JSON can hold. Default: all arguments.
+        effects: `database`, or `external` for effects anywhere else; only those may be `async def`.
+        abandoned: for external effects: `REFUSE`, `RUN_AGAIN`, or a function of the same arguments that returns
+            `Answer(None, body=…)` with the result as JSON, `NOT_DONE` or `UNKNOWN`.
+        name: of the operation, in the ledger; the function's module and name unless given.
+
+    The decorated function raises:
+        RequestKeyInvalid: there is no usable key.
+        RequestConflict: the key came before, with another fingerprint.
+        RequestInProgress: the same call is being carried out; says when to come again.
+        OutcomeUnknown: an earlier one may have taken effect.
+        AnswerNotKept: it has taken effect, but its result was nothing that JSON can hold.
+        InfrastructureError: the database does not answer; nothing has been done.
+    """
+
+    def decorate(function: Function) -> Function:
+        call = _Call(ledger, function, key, fingerprint, Effects(effects), abandoned, name)
+        wrapped = call.as_coroutine() if call.is_async else call.as_function()
+        functools.update_wrapper(wrapped, function)
+        wrapped.__signature__ = call.signature  # type: ignore[attr-defined]
+        return wrapped  # type: ignore[return-value]
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A call that is to be carried out: its try, and what the function is given."""
+
+    one: Try
+    given: inspect.BoundArguments
+
+
+class _Call:
+    """A decorated function and how its calls are told apart."""
+
+    def __init__(
+        self,
+        ledger: RequestLedger,
+        function: Callable[..., Any],
+        key: Callable[..., Any],
+        fingerprint: Callable[..., Any] | None,
+        effects: Effects,
+        abandoned: Abandoned | Callable[..., Any],
+        name: str | None,
+    ) -> None:
+        self._ledger, self._function, self._key = ledger, function, key
+        self._fingerprint, self._abandoned = fingerprint, abandoned
+        self._name = name or f"{function.__module__}.{function.__qualname__}"
+        self._exposed = effects is Effects.EXTERNAL
+        self.is_async = inspect.iscoroutinefunction(function)
+        hints = get_type_hints(function)
+        self._session = _session_parameter(hints)
+        self._whole = inspect.signature(function)
+        parameters = [one for one in self._whole.parameters.values() if one.name != self._session]
+        self.signature = self._whole.replace(parameters=parameters)
+        self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
+        self._refuse_unsafe(effects)
+
+    def as_function(self) -> Callable[..., Any]:
+        """Return the protected function."""
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            begun = self._begin(arguments, named)
+            if not isinstance(begun, _Begun):
+                return self._restored(begun)
+            try:
+                given = self._lent(begun)
+                result = self._function(*given.args, **given.kwargs)
+            except BaseException as error:
+                self._failed(begun.one, error)
+                raise
+            begun.one.answered(self._answer(begun.one, result))
+            return result
+
+        return call
+
+    def as_coroutine(self) -> Callable[..., Any]:
+        """Return the protected coroutine function; the ledger is talked to in threads."""
+
+        async def call(*arguments: Any, **named: Any) -> Any:
+            begun = await off_loop(lambda: self._begin(arguments, named), undo=_undo)
+            if not isinstance(begun, _Begun):
+                return self._restored(begun)
+            try:
+                result = await self._function(*begun.given.args, **begun.given.kwargs)
+            except BaseException as error:
+                failure = error
+                await off_loop(lambda: self._failed(begun.one, failure))
+                raise
+            await off_loop(lambda: begun.one.answered(self._answer(begun.one, result)))
+            return result
+
+        return call
+
+    def _begin(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> _Begun | Answer:
+        given = self.signature.bind(*arguments, **named)
+        state = State.EXPOSED if self._exposed else State.RUNNING
+        abandoned = self._abandoned
+        recovery = abandoned if isinstance(abandoned, Abandoned) else lambda: abandoned(*arguments, **named)
+        found = self._ledger.admit(
+            self._identity(arguments, named), self._content(given, arguments, named), state, recovery
+        )
+        if isinstance(found, Answer):
+            return found
+        one: Try = ExternalTry(self._ledger, found) if self._exposed else DatabaseTry(self._ledger, found)
+        one.open()
+        return _Begun(one, given)
+
+    def _identity(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
+        try:
+            found = self._key(*arguments, **named)
+            parts = found if isinstance(found, tuple | list) else (found,)
+            texts = [canonical_text(part, f"the key of {self._name}") for part in parts or (None,)]
+            return identity_of([f"call {self._name}", *texts])
+        except (MissingKey, InvalidKey) as error:
+            raise RequestKeyInvalid(str(error)) from None
+
+    def _content(
+        self, given: inspect.BoundArguments, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> str:
+        if self._fingerprint is not None:
+            return digest_of(to_json(self._fingerprint(*arguments, **named)))
+        given.apply_defaults()
+        try:
+            return digest_of(to_json(given.arguments))
+        except PydanticSerializationError as error:
+            text = f"the arguments of {self._name} cannot be compared: {error}"
+            raise ConfigError([Problem(text, "say with `fingerprint=` what tells two calls apart")]) from None
+
+    def _lent(self, begun: _Begun) -> inspect.BoundArguments:
+        lent = {} if self._session is None else {self._session: begun.one.session}
+        return inspect.BoundArguments(self._whole, OrderedDict({**begun.given.arguments, **lent}))
+
+    def _answer(self, one: Try, result: Any) -> Answer:
+        try:
+            return Answer(None, body=self._result.dump_json(result, warnings="error"))
+        except (PydanticSerializationError, ValueError):
+            if self._exposed:
+                return Answer(None, body=None)
+            one.failed()
+            raise
+
+    def _restored(self, answer: Answer) -> Any:
+        if answer.body is None:
+            raise AnswerNotKept(
+                f"this call of {self._name} has taken effect; its result could not be kept as JSON"
+            )
+        return self._result.validate_json(answer.body)
+
+    def _failed(self, one: Try, error: BaseException) -> None:
+        if isinstance(error, Signal):
+            one.undone()  # the function says itself that nothing happened
+        else:
+            one.failed()
+
+    def _refuse_unsafe(self, effects: Effects) -> None:
+        problems = []
+        if effects is Effects.DATABASE and self._session is None:
+            text = f"{self._name} takes no Session, so its effects cannot commit with their record"
+            problems.append(Problem(text, 'add a parameter `session: Session`, or write effects="external"'))
+        if effects is Effects.EXTERNAL and self._session is not None:
+            text = f"{self._name} takes a Session, but its effects are external"
+            problems.append(Problem(text, 'leave out effects="external", or the parameter'))
+        if effects is Effects.DATABASE and self.is_async:
+            text = f"{self._name} is async: database work would stop the event loop"
+            problems.append(Problem(text, 'write def instead of async def, or effects="external"'))
+        if (effects is Effects.DATABASE and self._abandoned is not REFUSE) or isinstance(
+            self._abandoned, Finding
+        ):
+            problems.append(
+                Problem(f"`abandoned` of {self._name} cannot be {self._abandoned}", "leave it out")
+            )
+        if problems:
+            raise ConfigError(problems)
+
+
+def _undo(begun: _Begun | Answer) -> None:
+    if isinstance(begun, _Begun):
+        begun.one.undone()
+
+
+def _session_parameter(hints: dict[str, Any]) -> str | None:
+    named = [name for name, hint in hints.items() if name != "return" and hint is Session]
+    return named[0] if named else None

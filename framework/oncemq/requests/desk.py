@@ -1,0 +1,108 @@
+"""From an HTTP request to what is done with it: let through, refused, answered as before, or carried out."""
+
+from oncemq.errors import AnswerNotKept, InvalidKey, OnceMQError, RequestKeyInvalid
+from oncemq.ledger.requests import State
+from oncemq.requests.abandoned import Abandoned, Recovery
+from oncemq.requests.answer import Answer
+from oncemq.requests.http import Request, digest_of, identity_of, key_of
+from oncemq.requests.ledger import RequestLedger
+from oncemq.requests.problems import MISSING, REFUSALS, TOO_LARGE, problem, refusal
+from oncemq.requests.rules import Rules
+from oncemq.requests.tries import DatabaseTry, ExternalTry, Try
+
+REPLAYED = ("Idempotency-Replayed", "true")
+"""Tells a stored answer from a fresh one."""
+
+
+class Desk:
+    """Decides about requests, without any knowledge of how their bytes travel."""
+
+    def __init__(self, ledger: RequestLedger, rules: Rules) -> None:
+        self.ledger, self.rules = ledger, rules
+
+    def look(self, head: Request) -> Answer | str | None:
+        """Return the key of a request that must be carried out once, a refusal, or None: let it through."""
+        if not self.rules.covers(head):
+            return None
+        try:
+            key = key_of(head)
+        except RequestKeyInvalid as error:
+            return refusal(error, self.rules)
+        if key is not None or not self.rules.requires_key(head):
+            return key
+        detail = "send an Idempotency-Key header: a text in quotes, new for each new request, the same when you repeat one"
+        return problem(MISSING, detail, self.rules)
+
+    def too_large(self) -> Answer:
+        """Return the refusal of a body that is longer than the rules allow."""
+        most = self.rules.max_request
+        return problem(TOO_LARGE, f"a protected request has at most {most} bytes", self.rules)
+
+    def admit(self, request: Request, key: str) -> Answer | Try:
+        """Return a try that is to be opened, the stored answer, or a refusal; may wait for the database."""
+        try:
+            identity = self._identity(request, key)
+            found = self.ledger.admit(
+                identity, self._fingerprint(request), self._state(), self._recovery(request)
+            )
+        except OnceMQError as error:
+            if type(error) not in REFUSALS:
+                raise
+            return refusal(error, self.rules)
+        if isinstance(found, Answer):
+            return self._again(found)
+        return ExternalTry(self.ledger, found) if self.rules.exposed else DatabaseTry(self.ledger, found)
+
+    def opened(self, one: Try) -> Answer | None:
+        """Open a try; returns the refusal if that fails."""
+        try:
+            one.open()
+        except OnceMQError as error:
+            if type(error) not in REFUSALS:
+                raise
+            return refusal(error, self.rules)
+        return None
+
+    def answered(self, one: Try, answer: Answer) -> Answer | None:
+        """End a try; returns what goes out instead of the handler's answer, if anything.
+
+        Raises:
+            Exception: the handler's work could not be committed, through its own fault.
+        """
+        try:
+            one.answered(answer)
+        except OnceMQError as error:
+            if type(error) not in REFUSALS:
+                raise
+            return refusal(error, self.rules)
+        return None
+
+    def _identity(self, request: Request, key: str) -> str:
+        tenant = "" if self.rules.tenant is None else self.rules.tenant(request)
+        if self.rules.tenant is not None and not (isinstance(tenant, str) and tenant):
+            raise RequestKeyInvalid(
+                "on whose behalf this request comes is not known, so its key means nothing"
+            )
+        try:
+            return identity_of([f"tenant {tenant}", f"{request.method} {request.path}", key])
+        except InvalidKey as error:
+            raise RequestKeyInvalid(str(error)) from None
+
+    def _fingerprint(self, request: Request) -> str:
+        content = self.rules.fingerprint(request)
+        return digest_of(content if isinstance(content, bytes) else content.encode(errors="surrogateescape"))
+
+    def _state(self) -> State:
+        return State.EXPOSED if self.rules.exposed else State.RUNNING
+
+    def _recovery(self, request: Request) -> Recovery:
+        abandoned = self.rules.abandoned
+        if isinstance(abandoned, Abandoned):
+            return abandoned
+        return lambda: abandoned(request)
+
+    def _again(self, answer: Answer) -> Answer:
+        if answer.body is None:
+            text = "its answer was too large to keep: ask for the state of what it changed"
+            return refusal(AnswerNotKept(text, answer.status), self.rules)
+        return Answer(answer.status, (*answer.headers, REPLAYED), answer.body)

@@ -1,0 +1,69 @@
+"""What a web process does besides requests: purging in the background, and connections of its own after a fork."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from sqlalchemy import Engine
+
+from oncemq.clock import Clock
+from oncemq.ledger.purge import BATCH
+from oncemq.strategy import UpkeepTask
+from oncemq.upkeep.purging import EVERY
+from oncemq.upkeep.runner import Upkeep
+
+LOG = logging.getLogger("oncemq.requests")
+
+
+class Housekeeping:
+    """Begins with the first request of a process: servers import the app first and fork afterwards.
+
+    Args:
+        engine: the ledger's database.
+        name: of the background task, which one process at a time does.
+        purge: deletes one batch and returns how many rows it had.
+        clock: where time comes from.
+    """
+
+    def __init__(self, engine: Engine, name: str, purge: Callable[[], int], clock: Clock) -> None:
+        self._engine = engine
+        self._task = UpkeepTask(name, EVERY, lambda _engine: purge() >= BATCH)
+        self._clock = clock
+        self._lock = Lock()
+        self._made_in = os.getpid()
+        self._upkeep: Upkeep | None = None
+
+    def awake(self) -> None:
+        """Make sure that it runs in this process; costs next to nothing when it does."""
+        if self._upkeep is not None and self._made_in == os.getpid():
+            return
+        with self._lock:
+            if self._made_in != os.getpid():
+                # The parent's connections are the parent's: two processes on one socket mix up their answers.
+                self._engine.dispose(close=False)
+                self._made_in, self._upkeep = os.getpid(), None
+            if self._upkeep is None:
+                self._upkeep = Upkeep(self._engine, [self._task], self._clock, _warn)
+                self._upkeep.start()
+
+    def stop(self) -> None:
+        """End the background work; a later request begins it again."""
+        with self._lock:
+            if self._upkeep is not None and self._made_in == os.getpid():
+                self._upkeep.stop()
+            self._upkeep = None
+
+
+@contextmanager
+def best_effort(doing: str) -> Iterator[None]:
+    """Log what goes wrong and go on: for what mends itself when a lease ends."""
+    try:
+        yield
+    except Exception as error:
+        _warn(doing, error)
+
+
+def _warn(doing: str, error: BaseException) -> None:
+    LOG.warning("%s failed: %s", doing, type(error).__name__, exc_info=error)

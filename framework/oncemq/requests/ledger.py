@@ -1,0 +1,214 @@
+"""Who may carry out a request: the first, nobody beside him, and after him whoever finds his lease over."""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import Connection, Engine, exc
+
+from oncemq.clock import Clock, SystemClock
+from oncemq.errors import InfrastructureError, OutcomeUnknown, RequestConflict, RequestInProgress
+from oncemq.ledger import requests, schema
+from oncemq.ledger.connect import READ_ONLY
+from oncemq.ledger.engine import make_engine
+from oncemq.ledger.probe import explain
+from oncemq.ledger.purge import REQUESTS, purge
+from oncemq.ledger.requests import Record, State
+from oncemq.requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, Recovery, Verify
+from oncemq.requests.answer import Answer, from_record, stored_headers
+from oncemq.requests.housekeeping import Housekeeping, best_effort
+from oncemq.requests.safety import check_ledger
+from oncemq.run.session import install
+
+_LOOKS = 5
+"""How often a request that changes under our eyes is looked at before we call it in progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to carry out a request until a lease ends.
+
+    Args:
+        identity: of the request.
+        owner: our token, which nobody else has.
+    """
+
+    identity: str
+    owner: bytes
+
+
+class RequestLedger:
+    """Remembers requests and their answers in a database, for middleware and decorators.
+
+    One for each app and process is enough; it is safe to use from many threads.
+
+    Args:
+        database: a URL, or the app's own engine on PostgreSQL, MariaDB, MySQL or an SQLite file.
+        name: whose requests these are; two apps on one database need two names.
+        keep: how long an answer is kept. A copy of the request that comes later is carried out again – also
+            one whose outcome nobody has cleared up by then.
+        lease: how long a request may take. After a crash its key is refused as "in progress" for so long.
+        clock: where time comes from.
+
+    Raises:
+        ConfigError: these values cannot be safe.
+    """
+
+    def __init__(
+        self,
+        database: str | Engine,
+        name: str,
+        *,
+        keep: timedelta = timedelta(days=1),
+        lease: timedelta = timedelta(seconds=60),
+        clock: Clock | None = None,
+    ) -> None:
+        self.engine = make_engine(database) if isinstance(database, str) else database
+        self.name = name
+        self.keep, self.lease = keep, lease
+        self.clock = clock or SystemClock()
+        check_ledger(self.engine, name, keep, lease)
+        install(self.engine)
+        self._housekeeping = Housekeeping(self.engine, f"purge requests {name}", self.purge, self.clock)
+
+    def __repr__(self) -> str:
+        return f"RequestLedger({self.name!r})"
+
+    def create_tables(self) -> list[str]:
+        """Create the ledger's tables where they are missing; returns the names of those created."""
+        return schema.create(self.engine)
+
+    def purge(self) -> int:
+        """Delete one batch of what is older than `keep`; returns how many. Happens by itself in the background."""
+        return purge(self.engine, REQUESTS, self.clock.now() - self.keep, scope=self.name)
+
+    def close(self) -> None:
+        """End the background work and close idle connections; the ledger may be used again."""
+        self._housekeeping.stop()
+        self.engine.dispose()
+
+    def admit(
+        self, identity: str, fingerprint: str, state: State, recovery: Recovery = REFUSE
+    ) -> Claim | Answer:
+        """Return the right to carry out a request, or the answer that it was given before.
+
+        Raises:
+            RequestConflict: the identity came before, with another fingerprint.
+            RequestInProgress: somebody is carrying it out.
+            OutcomeUnknown: somebody was, with effects outside the database, and `recovery` is no help.
+            InfrastructureError: the database does not answer; nothing has been done.
+            LedgerError: the tables are missing.
+        """
+        self._housekeeping.awake()
+        try:
+            return self._admit(identity, fingerprint, state, recovery)
+        except exc.TimeoutError as error:
+            raise InfrastructureError("every connection to the database is in use") from error
+        except exc.DBAPIError as error:
+            raise explain(error, self.engine) from error
+
+    def finish(self, connection: Connection, claim: Claim, answer: Answer) -> bool:
+        """Store the answer in a transaction; returns False if somebody else has taken the request over."""
+        return requests.finish(
+            connection,
+            self.name,
+            claim.identity,
+            owner=claim.owner,
+            now=self.clock.now(),
+            status=answer.status,
+            headers=stored_headers(answer),
+            body=answer.body,
+        )
+
+    def release(self, claim: Claim) -> None:
+        """Forget a request that left nothing behind. If even that fails, its lease ends by itself."""
+        with best_effort("releasing a request"), self.engine.begin() as connection:
+            requests.release(connection, self.name, claim.identity, claim.owner)
+
+    def give_up(self, claim: Claim) -> None:
+        """Say that nobody carries this request out any more, and that its effect may have happened."""
+        with best_effort("giving up a request"), self.engine.begin() as connection:
+            requests.end_lease(connection, self.name, claim.identity, claim.owner, self.clock.now())
+
+    def _admit(self, identity: str, fingerprint: str, state: State, recovery: Recovery) -> Claim | Answer:
+        for _ in range(_LOOKS):
+            record = self._find(identity)
+            if record is None:
+                claim = self._begin(identity, fingerprint, state)
+                if claim is not None:
+                    return claim
+                continue
+            if record.fingerprint != fingerprint:
+                raise RequestConflict(
+                    "this key came before with another content: a new request needs a new key"
+                )
+            if record.state is State.DONE:
+                return from_record(record)
+            self._require_ended(record, state, recovery)
+            claim = self._take_over(identity, record, state)
+            if claim is not None and record.state is State.EXPOSED and callable(recovery):
+                return self._verified(claim, recovery)
+            if claim is not None:
+                return claim
+        raise RequestInProgress("this request is being carried out")
+
+    def _require_ended(self, record: Record, state: State, recovery: Recovery) -> None:
+        if record.until > self.clock.now():
+            raise RequestInProgress("this request is being carried out")
+        # One that was exposed when its process died stays so, whatever the app says today.
+        helpless = recovery is REFUSE or (state is State.RUNNING and recovery is not RUN_AGAIN)
+        if record.state is State.EXPOSED and helpless:
+            raise OutcomeUnknown(
+                "an earlier try of this request ended without an answer: whether it took effect is not known"
+            )
+
+    def _verified(self, claim: Claim, verify: Verify) -> Claim | Answer:
+        try:
+            found = verify()
+        except BaseException:
+            self.give_up(claim)
+            raise
+        if found is NOT_DONE:
+            return claim
+        if not isinstance(found, Answer):
+            self.give_up(claim)
+            raise OutcomeUnknown("whether an earlier try of this request took effect cannot be told yet")
+        with self.engine.begin() as connection:
+            self.finish(connection, claim, found)
+        return found
+
+    def _find(self, identity: str) -> Record | None:
+        with self.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+            return requests.find(connection, self.name, identity)
+
+    def _begin(self, identity: str, fingerprint: str, state: State) -> Claim | None:
+        owner, now = os.urandom(16), self.clock.now()
+        with self.engine.begin() as connection:
+            first = requests.begin(
+                connection,
+                self.name,
+                identity,
+                fingerprint=fingerprint,
+                state=state,
+                owner=owner,
+                now=now,
+                until=now + self.lease,
+            )
+        return Claim(identity, owner) if first else None
+
+    def _take_over(self, identity: str, seen: Record, state: State) -> Claim | None:
+        owner, now = os.urandom(16), self.clock.now()
+        # While it is being verified, an exposed one is still exposed.
+        state = State.EXPOSED if seen.state is State.EXPOSED else state
+        with self.engine.begin() as connection:
+            ours = requests.take_over(
+                connection,
+                self.name,
+                identity,
+                seen=seen,
+                state=state,
+                owner=owner,
+                now=now,
+                until=now + self.lease,
+            )
+        return Claim(identity, owner) if ours else None

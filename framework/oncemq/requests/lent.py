@@ -1,0 +1,111 @@
+"""How a handler gets at the session that it is lent, wherever in its framework it runs."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
+from functools import partial
+from typing import Protocol, TypeVar
+
+from sqlalchemy.orm import Session
+
+from oncemq.errors import HandlerFault
+
+Result = TypeVar("Result")
+
+
+class Lender(Protocol):
+    """Whoever has a session to lend, while he has it."""
+
+    session: Session | None
+
+
+_LENT: ContextVar[Lender | None] = ContextVar("oncemq_lender", default=None)
+
+
+def session() -> Session:
+    """Return the session of the request that is being carried out: what it writes commits with the answer.
+
+    Works in threads that the framework starts for the request, so it can be a FastAPI dependency:
+    `Depends(oncemq.requests.session)`.
+
+    Raises:
+        HandlerFault: no protected request is being carried out here, or this is the event loop's thread.
+    """
+    if _on_event_loop():
+        raise HandlerFault(
+            "database work would stop the event loop: write `await oncemq.requests.in_session(function)`, "
+            "or make the handler a plain function, which frameworks run in a thread"
+        )
+    return _lent()
+
+
+async def in_session(function: Callable[[Session], Result]) -> Result:
+    """Return what `function` makes of the request's session, in a thread of its own.
+
+    Raises:
+        HandlerFault: no protected request is being carried out here.
+    """
+    lent = _lent()
+    return await off_loop(lambda: function(lent))
+
+
+@contextmanager
+def lending(lender: Lender) -> Iterator[None]:
+    """Let `session()` find what `lender` has, in here and in whatever starts here."""
+    token = _LENT.set(lender)
+    try:
+        yield
+    finally:
+        _LENT.reset(token)
+
+
+async def off_loop(
+    function: Callable[[], Result],
+    executor: Executor | None = None,
+    undo: Callable[[Result], None] | None = None,
+) -> Result:
+    """Run `function` in a thread, and stay until it has ended, also when we are cancelled: it may hold the session.
+
+    Args:
+        function: runs in the caller's context.
+        executor: whose thread; the loop's own unless given.
+        undo: what to do with a result that a cancelled caller does not get.
+    """
+    loop, context = asyncio.get_running_loop(), copy_context()
+    work = loop.run_in_executor(executor, lambda: context.run(function))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            await _one_wait(work)
+        if not work.cancelled() and work.exception() is None and undo is not None:
+            with suppress(asyncio.CancelledError):
+                await off_loop(partial(undo, work.result()), executor)
+        raise
+
+
+async def _one_wait(work: "asyncio.Future[Result]") -> None:
+    try:
+        await asyncio.wait([work])
+    except asyncio.CancelledError:
+        return
+
+
+def _lent() -> Session:
+    lender = _LENT.get()
+    lent = lender.session if lender is not None else None
+    if lent is None:
+        raise HandlerFault(
+            "no session is lent here: the request is not protected, its answer is complete, or its effects are external"
+        )
+    return lent
+
+
+def _on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

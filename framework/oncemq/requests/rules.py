@@ -1,0 +1,94 @@
+"""Which requests are protected, and how: one value for the middleware of WSGI and ASGI."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from oncemq.errors import ConfigError
+from oncemq.facts import Effects, Problem
+from oncemq.requests.abandoned import REFUSE, Abandoned, Finding
+from oncemq.requests.answer import Answer
+from oncemq.requests.http import Request, fingerprint_of
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+MEGABYTE = 2**20
+
+VerifyRequest = Callable[[Request], Answer | Finding]
+
+
+def every(_request: Request) -> bool:
+    """Return True: each request."""
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What the middleware does with a request.
+
+    Args:
+        tenant: says on whose behalf a request comes, such as the account's id – never a secret that changes, such
+            as a token. Two tenants with the same key do not meet. None = all callers are one; say so only
+            where nobody may mind to get another caller's answer. Put the middleware inside what authenticates.
+        effects: `database`, the default: the handler writes through `oncemq.requests.session()`, in the
+            transaction that stores the answer. `external`: it does anything else.
+        methods: the protected ones. Others pass.
+        applies: which requests of those methods are protected. Others pass.
+        required: whether a protected request without a key is refused (400), or passes unprotected.
+        fingerprint: bytes that tell what a request asks for; the same key with others is refused (422).
+            By default method, path, query and every byte of the body.
+        abandoned: for external effects: what to do when an earlier try ended without an answer – `REFUSE`,
+            `RUN_AGAIN`, or a function of the request that returns the Answer to give, `NOT_DONE` or `UNKNOWN`.
+        retry_after: what a concurrent copy is told to wait (409).
+        max_request: bytes of a request's body; longer ones are refused (413).
+        max_answer: bytes of an answer's body. A longer one is sent, but not kept: a copy of its request is told
+            that it was carried out (409), and is not carried out again.
+        documentation: URL of a page for callers, for the `Link` header of refusals.
+    """
+
+    tenant: Callable[[Request], str] | None
+    effects: Effects | str = Effects.DATABASE
+    methods: frozenset[str] = frozenset({"POST", "PATCH"})
+    applies: Callable[[Request], bool] = every
+    required: bool | Callable[[Request], bool] = True
+    fingerprint: Callable[[Request], bytes | str] = fingerprint_of
+    abandoned: Abandoned | VerifyRequest = REFUSE
+    retry_after: timedelta = field(default=timedelta(seconds=1))
+    max_request: int = MEGABYTE
+    max_answer: int = MEGABYTE
+    documentation: str | None = None
+
+    def __post_init__(self) -> None:
+        problems = list(_problems(self))
+        if problems:
+            raise ConfigError(problems)
+
+    @property
+    def exposed(self) -> bool:
+        """Whether effects are outside the ledger's database."""
+        return self.effects == Effects.EXTERNAL
+
+    def covers(self, request: Request) -> bool:
+        """Return whether this request is a protected one, by its head."""
+        return request.method in self.methods and self.applies(request)
+
+    def requires_key(self, request: Request) -> bool:
+        """Return whether a protected request without a key is refused."""
+        return self.required(request) if callable(self.required) else self.required
+
+
+def _problems(rules: Rules) -> Iterator[Problem]:
+    if rules.effects not in set(Effects):
+        yield Problem(f"effects {rules.effects!r} are not known", "write 'database' or 'external'", "effects")
+    elif rules.abandoned is not REFUSE and not rules.exposed:
+        text = "with effects in the database nothing is ever left half done"
+        yield Problem(text, "leave out `abandoned`", "abandoned")
+    if isinstance(rules.abandoned, Finding):
+        yield Problem("NOT_DONE and UNKNOWN are what a function returns", "give the function", "abandoned")
+    wrong = {name for name in rules.methods if name != name.upper()} | (rules.methods & SAFE)
+    if wrong:
+        text = f"methods {', '.join(sorted(wrong))} cannot be protected"
+        yield Problem(text, "name methods in capitals that change something, such as POST", "methods")
+    if rules.retry_after < timedelta(seconds=1):
+        yield Problem("the shortest Retry-After is a second", "write timedelta(seconds=1)", "retry_after")
+    if min(rules.max_request, rules.max_answer) < 0:
+        yield Problem("a size below zero never fits", "write bytes, such as 2**20", "max_answer")

@@ -1,0 +1,44 @@
+"""What a ledger of requests and its rules must be to be safe; anything else is refused in words when they are made."""
+
+from datetime import timedelta
+
+from sqlalchemy import Engine
+
+from oncemq.durations import format_duration
+from oncemq.errors import ConfigError
+from oncemq.facts import Problem
+from oncemq.ledger.tables import CONSUMER_SIZE
+
+_NONE = timedelta(0)
+
+
+def check_ledger(engine: Engine, name: str, keep: timedelta, lease: timedelta) -> None:
+    """Refuse what would protect nothing.
+
+    Raises:
+        ConfigError: carries every problem.
+    """
+    problems = []
+    if not name or len(name.encode()) > CONSUMER_SIZE:
+        problems.append(Problem("a ledger of requests needs a name of at most 255 bytes", "name the app"))
+    if lease <= _NONE or keep <= _NONE:
+        problems.append(Problem("`keep` and `lease` must be longer than zero"))
+    elif keep <= lease:
+        text = f"keep {format_duration(keep)} is not longer than the lease {format_duration(lease)}"
+        problems.append(Problem(text, "a request could be forgotten while it runs: raise `keep`"))
+    problems += _engine_problems(engine)
+    if problems:
+        raise ConfigError(problems)
+
+
+def _engine_problems(engine: Engine) -> list[Problem]:
+    if engine.dialect.name == "sqlite" and engine.url.database in {None, "", ":memory:"}:
+        return [Problem("a database in memory forgets every request when the process ends", "name a file")]
+    options = engine.get_execution_options()
+    isolation = options.get("isolation_level") or getattr(engine.dialect, "_on_connect_isolation_level", None)
+    if str(isolation).upper() == "AUTOCOMMIT":
+        text = "the engine commits every statement by itself, so that an effect and its record can part"
+        return [
+            Problem(text, 'leave out isolation_level="AUTOCOMMIT", or give this ledger an engine of its own')
+        ]
+    return []

@@ -1,0 +1,195 @@
+"""Decorated functions take effect once for each key; copies of a call get the first one's result."""
+
+import asyncio
+import threading
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import insert
+from sqlalchemy.orm import Session
+
+from oncemq import Reject
+from oncemq.errors import (
+    AnswerNotKept,
+    ConfigError,
+    OutcomeUnknown,
+    RequestConflict,
+    RequestInProgress,
+    RequestKeyInvalid,
+)
+from oncemq.requests import NOT_DONE, RequestLedger, idempotent
+from support.payments import PAYMENTS, payments
+
+
+@dataclass
+class Receipt:
+    """What a payment returns."""
+
+    number: int
+    account: str
+
+
+def paying(ledger: RequestLedger, **options):
+    """Return a protected function that takes a payment."""
+
+    @idempotent(ledger, key=lambda job, account, fail=False: job, **options)
+    def pay(job: str, account: str, session: Session, fail: bool = False) -> Receipt:
+        taken = session.execute(insert(PAYMENTS).values(account=account, amount=1))
+        if fail:
+            raise ZeroDivisionError
+        return Receipt(taken.inserted_primary_key[0], account)
+
+    return pay
+
+
+def test_a_copy_gets_the_first_result(ledger: RequestLedger) -> None:
+    """As what the annotation says; the effect happens once."""
+    pay = paying(ledger)
+    first = pay("job-1", "ann")
+    assert isinstance(first, Receipt)
+    assert pay("job-1", "ann") == first
+    assert pay("job-2", "ann") != first
+    assert payments(ledger.engine, "ann") == 2
+
+
+def test_other_arguments_are_a_conflict(file_ledger: RequestLedger) -> None:
+    """Unless the fingerprint leaves them out."""
+    paying(file_ledger)("job-1", "ann")
+    with pytest.raises(RequestConflict):
+        paying(file_ledger)("job-1", "bob")
+    lenient = paying(file_ledger, name="lenient", fingerprint=lambda job, account: None)
+    assert lenient("job-1", "ann") == lenient("job-1", account="bob")
+
+
+def test_an_exception_undoes_the_call(file_ledger: RequestLedger) -> None:
+    """It may come again."""
+    pay = paying(file_ledger, fingerprint=lambda job, account, fail=False: account)
+    with pytest.raises(ZeroDivisionError):
+        pay("job-1", "ann", fail=True)
+    assert payments(file_ledger.engine, "ann") == 0
+    assert pay("job-1", "ann").account == "ann"
+
+
+def test_a_call_meanwhile_is_refused(file_ledger: RequestLedger) -> None:
+    """The error says when to come again."""
+    running, may_end = threading.Event(), threading.Event()
+
+    @idempotent(file_ledger, key=lambda job: job, effects="external")
+    def slow(job: str) -> str:
+        running.set()
+        assert may_end.wait(30)
+        return job
+
+    first = threading.Thread(target=slow, args=["job-1"])
+    first.start()
+    assert running.wait(30)
+    try:
+        with pytest.raises(RequestInProgress) as caught:
+            slow("job-1")
+    finally:
+        may_end.set()
+        first.join(30)
+    assert caught.value.retry_after.total_seconds() == 1
+    assert slow("job-1") == "job-1"
+
+
+@pytest.mark.parametrize("key", [None, "", 1.5, (), ("a", None), "x\0"])
+def test_an_unusable_key_is_refused(file_ledger: RequestLedger, key: object) -> None:
+    """A key is never invented."""
+    wrong = idempotent(file_ledger, key=lambda: key, effects="external", name="wrong")(lambda: None)
+    with pytest.raises(RequestKeyInvalid):
+        wrong()
+
+
+def test_an_external_call_that_failed_may_have_taken_effect(file_ledger: RequestLedger) -> None:
+    """It is not run again; a Reject says that nothing happened, and verify can find out."""
+    failures = [Reject("not now"), ZeroDivisionError(), None]
+
+    def mail(job: str) -> str:
+        failure = failures.pop(0)
+        if failure is not None:
+            raise failure
+        return "sent"
+
+    once = idempotent(file_ledger, key=lambda job: job, effects="external")(mail)
+    with pytest.raises(Reject):
+        once("job-1")
+    with pytest.raises(ZeroDivisionError):
+        once("job-1")
+    with pytest.raises(OutcomeUnknown):
+        once("job-1")
+    checked = idempotent(
+        file_ledger, key=lambda job: job, effects="external", abandoned=lambda job: NOT_DONE
+    )(mail)
+    assert checked("job-1") == "sent"
+
+
+def test_async_functions_are_protected_off_the_loop(ledger: RequestLedger) -> None:
+    """Ten copies at once: one runs, the others are refused or get its result."""
+    calls = []
+
+    @idempotent(ledger, key=lambda job: job, effects="external")
+    async def work(job: str) -> str:
+        calls.append(job)
+        return "done"
+
+    async def storm() -> list[object]:
+        return await asyncio.gather(*(work("job-1") for _ in range(10)), return_exceptions=True)
+
+    results = asyncio.run(storm())
+    assert calls == ["job-1"]
+    assert {type(result) for result in results} <= {str, RequestInProgress}
+    assert asyncio.run(work("job-1")) == "done"
+
+
+def test_a_result_that_json_cannot_hold(file_ledger: RequestLedger) -> None:
+    """With external effects copies are told that it happened; else the call fails and undoes itself."""
+    opaque = idempotent(file_ledger, key=lambda: 1, effects="external")(object)
+    opaque()
+    with pytest.raises(AnswerNotKept):
+        opaque()
+
+    @idempotent(file_ledger, key=lambda: 2)
+    def pay(session: Session) -> object:
+        session.execute(insert(PAYMENTS).values(account="ann", amount=1))
+        return object()
+
+    with pytest.raises(ValueError, match="serialize"):
+        pay()
+    assert payments(file_ledger.engine, "ann") == 0
+
+
+def test_unsafe_functions_are_refused(file_ledger: RequestLedger) -> None:
+    """Each in words that say what to write."""
+
+    def without() -> None:
+        """Take no session."""
+
+    def with_session(session: Session) -> None:
+        """Take one."""
+
+    async def with_both(session: Session) -> None:
+        """Take one on the event loop."""
+
+    for function, options, words in (
+        (without, {}, 'effects="external"'),
+        (with_session, {"effects": "external"}, "leave out"),
+        (with_both, {}, "write def instead"),
+        (with_session, {"abandoned": lambda: NOT_DONE}, "abandoned"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            idempotent(file_ledger, key=lambda: 1, **options)(function)
+
+
+def test_arguments_that_cannot_be_compared_need_a_fingerprint(file_ledger: RequestLedger) -> None:
+    """Nothing runs before that is said."""
+    once = idempotent(file_ledger, key=lambda thing: 1, effects="external")(lambda thing: 1)
+    with pytest.raises(ConfigError, match="fingerprint="):
+        once(object())
+
+
+def test_callers_do_not_see_the_session(file_ledger: RequestLedger) -> None:
+    """Frameworks that read signatures ask their callers for the other arguments only."""
+    import inspect  # noqa: PLC0415
+
+    assert list(inspect.signature(paying(file_ledger)).parameters) == ["job", "account", "fail"]
