@@ -71,6 +71,11 @@ bench: setup services ## speed against other frameworks, side by side, in 20 min
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
+.PHONY: bench-guarantees
+bench-guarantees: setup services ## what each strategy costs on PostgreSQL: throughput and p99 as a table; BENCH="--messages 2000"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
+	@$(BIN)/python -m benchmarks.guarantees $(BENCH)
+
 HOSTILE := tests/scenarios/test_hostile_input.py tests/scenarios/test_hostile_names.py tests/scenarios/test_model.py
 
 .PHONY: hostile

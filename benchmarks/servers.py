@@ -33,7 +33,7 @@ class Servers:
     def empty(self) -> None:
         """Leave the tables as new: no measurement pays for the one before."""
         with self.engine.begin() as connection:
-            names = "bench_points, bench_processed, oncemq_processed, oncemq_history"
+            names = "bench_points, bench_processed, oncemq_processed, oncemq_claims, oncemq_history"
             connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY"))
             connection.execute(text("TRUNCATE bench_users"))
             tables.refill(connection)

@@ -1,0 +1,175 @@
+"""What each guarantee costs: `python -m benchmarks.guarantees` prints throughput and p99 of each strategy as a table.
+
+The engine on PostgreSQL, with one process and messages made in memory, so that a broker's cost hides nothing. The
+p99 is from the hand-over of a message to its acknowledgement at full load, with at most `WINDOW` in flight.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from benchmarks.servers import Servers, servers
+from benchmarks.tables import Points
+from oncemq import App, Done, Envelope, NotDone
+from oncemq.adapter import SettleFailed
+from oncemq.config.catalog import Catalog
+from oncemq.ledger import schema
+from oncemq.message.envelope import Delivery
+from oncemq.run.application import Application, tables_of
+from oncemq.testing.scripted import ScriptedAdapter
+
+WINDOW = 1000
+KEYS = 1000
+ZIPF = 1.1
+SHARES = (0.0, 0.1, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """One way of making the same handler idempotent.
+
+    Args:
+        strategy: as the configuration writes it.
+        external: its effect is outside the database; the handler is empty then, and 32 run at once.
+        options: more for the consumer.
+    """
+
+    strategy: str | Mapping[str, Any]
+    external: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def look(_envelope: Envelope) -> Done | NotDone:
+    """Stand for the user's `verify`; nobody asks in a measurement without failures."""
+    return NotDone()
+
+
+GUARANTEES: dict[str, Guarantee] = {
+    "none": Guarantee("none"),
+    "unique_key": Guarantee("unique_key"),
+    "unique_key, fingerprint": Guarantee({"unique_key": {"fingerprint": ["body.amount"]}}),
+    "none, effects outside": Guarantee("none", external=True),
+    "two_phase": Guarantee({"two_phase": {"verify": look}}, external=True),
+}
+"""A new strategy is one line here."""
+
+
+class Clocked(ScriptedAdapter):
+    """Notes how long each message took, and lets at most a window of them be under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began: dict[int, float] = {}
+        self.took: list[float] = []
+        self.room = threading.Semaphore(WINDOW)
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Note the time."""
+        now = time.monotonic()
+        for one in deliveries:
+            one.settled = True
+            self.took.append(now - self.began[int(one.message.headers["number"])])
+            self.room.release()
+        return ()
+
+
+def give_points(order: dict, session: Session) -> None:  # type: ignore[type-arg]
+    """Write one row, as the ORM does."""
+    session.add(Points(order_id=order["order_id"], user_id=order["key"], points=30))
+
+
+def do_nothing(order: dict) -> None:  # type: ignore[type-arg]
+    """Stand for an effect outside that costs nothing."""
+
+
+def bodies(messages: int, duplicates: float, *, zipf: bool) -> list[bytes]:
+    """Return messages, the same each time: a share of the orders twice, shuffled."""
+    draw = random.Random(42)
+    weights = [1 / place**ZIPF for place in range(1, KEYS + 1)] if zipf else None
+    unique = round(messages / (1 + duplicates))
+    keys = draw.choices(range(KEYS), weights, k=unique)
+    numbers = [*range(unique), *draw.sample(range(unique), messages - unique)]
+    draw.shuffle(numbers)
+    orders = [{"order_id": f"o{number}", "key": f"k{keys[number]}", "amount": 12.5} for number in numbers]
+    return [json.dumps(order).encode() for order in orders]
+
+
+def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> tuple[float, float]:
+    """Return messages per second and the p99 in milliseconds."""
+    where.empty()
+    with tempfile.TemporaryDirectory(prefix="oncemq-bench-") as folder:
+        app = App(
+            "bench",
+            brokers={"memory": "scripted://"},
+            database=where.postgresql,
+            catalog=Catalog(adapters={"scripted": Clocked}),
+            state=str(Path(folder) / "state"),
+        )
+        app.topic("orders", key="body.key", identity="body.order_id")
+        effects = {"effects": "external"} if guarantee.external else {}
+        declare = app.consumer(
+            topic="orders", name="work", strategies=[guarantee.strategy], **effects, **guarantee.options
+        )
+        declare(do_nothing if guarantee.external else give_points)
+        plan = app.plan()
+        if plan.engine is not None:
+            schema.create(plan.engine, tables_of(plan))
+        adapter = plan.adapters["memory"]
+        if not isinstance(adapter, Clocked):
+            raise TypeError(adapter)
+        running = Application(plan)
+        thread = threading.Thread(target=running.run)
+        thread.start()
+        while not adapter.subscriptions:
+            time.sleep(0.01)
+        started = time.monotonic()
+        for number, body in enumerate(sent):
+            adapter.room.acquire()
+            adapter.began[number] = time.monotonic()
+            adapter.deliver(body, headers={"number": str(number)})
+        while len(adapter.took) < len(sent):
+            time.sleep(0.001)
+        seconds = time.monotonic() - started
+        running.stop()
+        thread.join()
+    return len(sent) / seconds, sorted(adapter.took)[int(0.99 * len(sent))] * 1000
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.guarantees", description=__doc__)
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--only", nargs="+", choices=list(GUARANTEES))
+    chosen = parser.parse_args()
+    heads = [f"{keys}, {share:.0%} twice" for keys in ("uniform", "Zipf") for share in SHARES]
+    print(f"| strategy | {' | '.join(heads)} |")
+    print("|---|" + "---:|" * len(heads))
+    with servers() as where:
+        for name in chosen.only or GUARANTEES:
+            cells = [
+                _cell(GUARANTEES[name], bodies(chosen.messages, share, zipf=zipf), where)
+                for zipf in (False, True)
+                for share in SHARES
+            ]
+            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+def _cell(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> str:
+    with redirect_stdout(sys.stderr):  # the app's log
+        rate, p99 = measure(guarantee, sent, where)
+    return f"{rate:,.0f}/s, {p99:,.0f} ms"
+
+
+if __name__ == "__main__":
+    main()
