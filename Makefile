@@ -42,6 +42,18 @@ test: setup services ## all tests, against the real servers
 	@: # What failed beside others must pass alone: real servers on busy cores miss deadlines that no defect made them miss.
 	@$(PYTEST) --numprocesses $(AT_ONCE) --dist loadscope || $(PYTEST) --last-failed --last-failed-no-failures none
 
+# The original client and redis-py 5 cannot be installed side by side.
+ORIGINAL := .venv-redis-py-cluster
+
+.PHONY: test-redis-py-cluster
+test-redis-py-cluster: services $(ORIGINAL)/.installed ## the Redis tests with the original redis-py-cluster 2.1.3 on redis 3.5
+	@$(ORIGINAL)/bin/python -m pytest -q tests/unit/redis tests/unit/strategies/redis
+
+$(ORIGINAL)/.installed: pyproject.toml
+	@test -x $(ORIGINAL)/bin/python || $(PYTHON) -m venv $(ORIGINAL)
+	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster]" pytest pytest-timeout
+	@touch $@
+
 .PHONY: test-embedded
 test-embedded: setup ## the tests that need no server
 	@$(PYTEST) --embedded-only

@@ -33,6 +33,14 @@ def ensure_installed(kinds: Sequence[type[Server]]) -> None:
         )
 
 
+def install_packages(*packages: str) -> bool:
+    """Install Debian packages where that is permitted; returns whether it was."""
+    become_root = _apt_prefix()
+    if become_root is not None:
+        _install([*become_root, str(SCRIPT), *packages])
+    return become_root is not None
+
+
 def _apt_prefix() -> list[str] | None:
     """Return the command in front of an installation, or None where we may not install."""
     if shutil.which("apt-get") is None:
