@@ -101,12 +101,7 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class Burial:
-    """A message that shall become a dead letter although this broker does not hold it now (it was kept elsewhere).
-
-    Args:
-        message: as it was read when it was delivered; its topic is the subscription's.
-        headers: what is added (reason, error, attempts …).
-    """
+    """A message that was kept elsewhere and shall become a dead letter, with `headers` added as for `Dead`."""
 
     message: Message
     headers: Mapping[str, str]
@@ -184,11 +179,33 @@ class AdapterScope:
     clock: Clock
 
 
-class Adapter(Protocol):
+class Settling(Protocol):
+    """Whoever is told what became of deliveries: from any thread, in any order, of several subscriptions."""
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Tell the broker that these are done; return those that could not be settled."""
+        ...
+
+    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+        """Have these come again to this group alone: published with confirmation, then acknowledged.
+
+        Returns those for which it failed; such a delivery is still unsettled unless its error is a SettleError.
+        """
+        ...
+
+    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        """Put these into the group's dead letters: published with confirmation, then acknowledged."""
+        ...
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Return deliveries that were never started, so that any member may have them at once."""
+        ...
+
+
+class Adapter(Settling, Protocol):
     """One connection to one broker.
 
     Life: `build`, then either `open` (consume) or `prepare` (publish and administrate only), then `close`.
-    All settling calls may come from any thread, in any order, with deliveries of several subscriptions.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -228,32 +245,12 @@ class Adapter(Protocol):
         """
         ...
 
-    def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Tell the broker that these are done; return those that could not be settled."""
-        ...
-
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
-        """Have these come again to this group alone: published with confirmation, then acknowledged.
-
-        Returns those for which it failed; such a delivery is still unsettled unless its error is a SettleError.
-        """
-        ...
-
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
-        """Put these into the group's dead letters: published with confirmation, then acknowledged."""
-        ...
-
     def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
         """Put messages that are no deliveries of ours into the group's dead letters; nothing is acknowledged.
 
-        Returns one answer for each, in order, when the broker has them. They lie there as if `dead_letter`
-        had brought them: original body, headers, keys and id, listed, replayed and purged with the others.
-        Needs `open` or `prepare` for the subscription.
+        Returns one answer for each, in order. They lie there with the others, as if `dead_letter` had brought them;
+        the subscription has been opened or prepared.
         """
-        ...
-
-    def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Return deliveries that were never started, so that any member may have them at once."""
         ...
 
     def publish(

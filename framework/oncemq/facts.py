@@ -72,6 +72,7 @@ class ConsumerFacts:
         unit_time: how long a unit should last.
         soft_limit: after which a unit is given up; None = never.
         hard_limit: after which the process is; None = never.
+        hold_key: after a Retry the key's later messages wait in the ledger until it is done.
         options: the topic's broker options as declared.
     """
 
@@ -94,4 +95,5 @@ class ConsumerFacts:
     unit_time: timedelta
     soft_limit: timedelta | None
     hard_limit: timedelta | None
+    hold_key: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -145,6 +145,8 @@ class Strategy:
     """
 
     traits: ClassVar[Traits]
+    name: str = ""
+    """As it stands in the configuration; set when it is built from there."""
     second_look: bool = False
     """An item that violated a unique constraint runs once more in its unit, since `decide` may now see the rival."""
     parks: bool = False

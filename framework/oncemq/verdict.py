@@ -34,11 +34,13 @@ class Place:
         number: its place in its key's order; None = any change of its key may be its turn.
         again: it is looked at again after so long, if nothing has woken it before; None = never.
         limit: how many messages of one key may wait; one more is a Retry.
+        held: it waits for whatever earlier messages of its key are parked.
     """
 
     number: int | None = None
     again: timedelta | None = None
     limit: int = 1000
+    held: bool = False
 
 
 class Verdict:

@@ -1,21 +1,25 @@
 """`optimistic_lock`: a message carries a version, and runs only against the row that it was made for."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from datetime import timedelta
+from typing import Any, ClassVar, Final, Self
 
 from sqlalchemy import MetaData, Table
 
 from oncemq.facts import ConsumerFacts, Effects, Problem
-from oncemq.ledger import locked_rows
+from oncemq.ledger import locked_rows, parking
 from oncemq.ledger.tables import attach
 from oncemq.ledger.user_tables import whole_number
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
+from oncemq.verdict import DUPLICATE, PROCEED, Place, Verdict, parked, reject, retry, stale
 from oncemq_strategies.entity_rows import entity_of
 from oncemq_strategies.options import Options
 from oncemq_strategies.versions import Versions
+
+_LOOK_AGAIN: Final = timedelta(minutes=1)
+"""Others may change the row, too, and wake nobody."""
 
 
 class OptimisticLock(Strategy):
@@ -30,8 +34,9 @@ class OptimisticLock(Strategy):
     - `message_version: next` (default): that is the version which the row has afterwards, so 5 runs on a row at 4;
       5 on a row at 5 is a Duplicate. `message_version: current`: that is the version which the row has now, so 4
       runs on a row at 4 and leaves 5.
-    - `early: retry` (default) or `reject`, for a message that is ahead of its row; with `message_version: next`
-      also `run`: only what is older than the row is left out.
+    - `early: retry` (default), `park` (it waits in the ledger, and is looked at again when its row has come to the
+      version before, each minute at the latest; `park_limit: 1000` of one key at most) or `reject`, for a message
+      that is ahead of its row; with `message_version: next` also `run`: only what is older than the row is left out.
     - `first: 1` (default): the first version that a row has; one without a row or a version is just before it.
 
     A row that is newer than the message means Stale. When a rival changed the row while the handler ran, the
@@ -48,20 +53,23 @@ class OptimisticLock(Strategy):
         names_current: bool,
         early: str,
         first: int,
+        limit: int = 1000,
     ) -> None:
         self._versions = versions
         self._expression = expression
         self._names_current = names_current
         self._early = early
         self._first = first
+        self._limit = limit
+        self.parks = early == "park"
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
         """Make one from its options."""
         given = Options("optimistic_lock", options, scope)
-        given.known("entity", "version", "message_version", "early", "first")
+        given.known("entity", "version", "message_version", "early", "park_limit", "first")
         names_current = given.choice("message_version", ["next", "current"], "next") == "current"
-        early = given.early(["run", "retry", "reject"], "retry")
+        early = given.choice("early", ["run", "retry", "park", "reject"], "retry")
         if early == "run" and names_current:
             given.refuse(
                 "a message made for a later version of its row cannot run on this one",
@@ -72,7 +80,14 @@ class OptimisticLock(Strategy):
         first = given.whole("first", 1)
         entity, (column,) = entity_of(given, "optimistic_lock", scope, "version")
         versions = Versions(scope, entity, column, first - 1)
-        return cls(versions, expression, names_current=names_current, early=early, first=first)
+        return cls(
+            versions,
+            expression,
+            names_current=names_current,
+            early=early,
+            first=first,
+            limit=given.park_limit(early),
+        )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe."""
@@ -93,8 +108,8 @@ class OptimisticLock(Strategy):
         yield from self._versions.check()
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
-        """Return the table of mutexes."""
-        return (attach(locked_rows.TABLE, metadata),)
+        """Return the tables of mutexes and of parked messages."""
+        return (attach(locked_rows.TABLE, metadata), attach(parking.TABLE, metadata))
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Read the version of every key."""
@@ -117,8 +132,8 @@ class OptimisticLock(Strategy):
             same = leaves == here and not self._names_current
             return DUPLICATE if same else stale(f"version {leaves} came late: the row is at {here}")
         if leaves > here + 1 and self._early != "run":
-            why = f"version {leaves} came early: the row is at {here if current is not None else 'none yet'}"
-            return retry(why) if self._early == "retry" else reject(why)
+            row = here if current is not None else "none yet"
+            return self._too_early(run, item, leaves, f"version {leaves} came early: the row is at {row}")
         run.notes[self][item] = leaves  # the handler may change the payload
         return PROCEED
 
@@ -126,10 +141,18 @@ class OptimisticLock(Strategy):
         """Let the key's next item see the version that this one leaves."""
         if item.verdict is PROCEED:
             self._versions.change(run, item, run.notes[self][item])
+            if self.parks:
+                run.wake[item.key] = run.notes[self][item]
 
     def save(self, run: Run) -> None:
         """Compare and set the versions."""
         self._versions.save(run)
+
+    def _too_early(self, run: Run, item: Item, leaves: int, why: str) -> Verdict:
+        if self._early == "park":
+            self._versions.wait(run, item)
+            return parked(why, Place(leaves, _LOOK_AGAIN, self._limit))
+        return retry(why) if self._early == "retry" else reject(why)
 
     def _leaves(self, item: Item) -> int:
         """Return the version that the row has after the message.

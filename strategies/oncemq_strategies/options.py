@@ -55,17 +55,19 @@ class Options:
             self.refuse(f"{value!r} is not possible here{did_you_mean(str(value), list(choices))}", name=name)
         return str(value)
 
-    def early(self, choices: Sequence[str], default: str) -> str:
-        """Return what happens to a message that is ahead of its turn: one of `choices`."""
-        if self._given.get("early") == "park":
-            others = {"retry": "tries again after a pause", "run": "skips ahead", "reject": "dead-letters it"}
+    def park_limit(self, early: str, *others: str) -> int:
+        """Return how many messages of one key may be parked; options `others` are for parked messages, too."""
+        limit = self.whole("park_limit", 1000)
+        if limit < 1:
             self.refuse(
-                "`early: park` is not available yet",
-                "write "
-                + " or ".join(f"`early: {name}`, which {others[name]}" for name in choices if name in others),
-                name="early",
+                f"with room for {limit} messages an early one has no place to wait",
+                "write a number above 0, or another `early`",
+                name="park_limit",
             )
-        return self.choice("early", choices, default)
+        for name in ("park_limit", *others):
+            if early != "park" and self.has(name):
+                self.refuse(f"nothing waits with `early: {early}`", "leave it out", name=name)
+        return limit
 
     def whole(self, name: str, default: int) -> int:
         """Return a whole number."""

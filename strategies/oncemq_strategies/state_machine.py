@@ -1,22 +1,26 @@
 """`state_machine`: a message asks to move an entity to a state; whether it may depends on the state it is in."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from datetime import timedelta
+from typing import Any, ClassVar, Final, Protocol, Self
 
 from sqlalchemy import MetaData, Table
 
 from oncemq.facts import ConsumerFacts, Effects, Problem
-from oncemq.ledger import locked_rows, states
+from oncemq.ledger import locked_rows, parking, states
 from oncemq.ledger.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
+from oncemq.verdict import DUPLICATE, PROCEED, Place, Verdict, parked, reject, retry, stale
 from oncemq_strategies.entity_rows import entity_of
 from oncemq_strategies.options import Options
 from oncemq_strategies.state_entity import EntityStates
 from oncemq_strategies.state_ledger import LedgerStates
 from oncemq_strategies.state_rules import OrderedStates, Rules, Step, Transitions
+
+_LOOK_AGAIN: Final = timedelta(minutes=1)
+"""Others may change the entity's row, too, and wake nobody."""
 
 
 class _Store(Protocol):
@@ -39,7 +43,8 @@ class StateMachine(Strategy):
     - `transitions: {created: [paid, cancelled], paid: [shipped]}`: what may follow each state. An entity begins with
       the states in `initial: [created]`; without it, with those that follow no other.
     - `early:` for a state that is further ahead than the next one: `run` (default of `states`: skip ahead),
-      `retry` (default of `transitions`) or `reject`.
+      `retry` (default of `transitions`), `park` (it waits in the ledger, and is looked at again when the entity's state
+      has changed, each minute at the latest; `park_limit: 1000` of one key at most) or `reject`.
     - `entity: {table: rides, key: ride_id, state: status}`: the state stands in the user's table. `missing: run`
       (default), `retry` or `reject` says what a message for a missing row does; with `run` its handler
       creates the row. The strategy writes the column after the handler.
@@ -47,22 +52,26 @@ class StateMachine(Strategy):
 
     traits: ClassVar[Traits] = Traits(decides=True)
 
-    def __init__(self, wanted: Expression, rules: Rules, store: _Store, early: str) -> None:
+    def __init__(
+        self, wanted: Expression, rules: Rules, store: _Store, early: str, limit: int = 1000
+    ) -> None:
         self._wanted = wanted
         self._rules = rules
         self._store = store
         self._early = early
+        self._place = Place(again=_LOOK_AGAIN, limit=limit)
+        self.parks = early == "park"
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
         """Make one from its options."""
         given = Options("state_machine", options, scope)
-        given.known("to", "states", "transitions", "initial", "early", "entity")
+        given.known("to", "states", "transitions", "initial", "early", "park_limit", "entity")
         wanted = given.expression("to", given.text("to"))
         rules = _rules(given)
         default = "run" if isinstance(rules, OrderedStates) else "retry"
-        early = given.early(["run", "retry", "reject"], default)
-        return cls(wanted, rules, _store(given, scope), early)
+        early = given.choice("early", ["run", "retry", "park", "reject"], default)
+        return cls(wanted, rules, _store(given, scope), early, given.park_limit(early))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe."""
@@ -77,8 +86,8 @@ class StateMachine(Strategy):
         yield from self._store.check(self._rules.states)
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
-        """Return the tables of states and of mutexes."""
-        return (attach(states.TABLE, metadata), attach(locked_rows.TABLE, metadata))
+        """Return the tables of states, of mutexes and of parked messages."""
+        return tuple(attach(table, metadata) for table in (states.TABLE, locked_rows.TABLE, parking.TABLE))
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Lock and read the state of every key."""
@@ -106,6 +115,8 @@ class StateMachine(Strategy):
         """Let the key's next item see the state that this one reached."""
         if item.verdict is PROCEED:
             self._store.change(run, item, run.notes[self][item])
+            if self.parks:
+                run.wake[item.key] = None
 
     def save(self, run: Run) -> None:
         """Write the states."""
@@ -117,6 +128,8 @@ class StateMachine(Strategy):
         if step is Step.IMPOSSIBLE:
             return reject(f"no way leads from {current or 'the beginning'} to {wanted}")
         why = f"{wanted} came early: the state is {current or 'none yet'}"
+        if self._early == "park":
+            return parked(why, self._place)
         return retry(why) if self._early == "retry" else reject(why)
 
 

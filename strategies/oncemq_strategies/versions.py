@@ -30,9 +30,10 @@ class _Notes:
         before: the version by value, of rows that exist, as they were read; None = the column is NULL.
         now: the same, changes of this run included.
         last: the item that changed it last.
+        waiting: items that shall wait for a version to change.
     """
 
-    __slots__ = ("before", "found", "last", "now")
+    __slots__ = ("before", "found", "last", "now", "waiting")
 
     def __init__(self, found: Found) -> None:
         self.found = found
@@ -41,6 +42,7 @@ class _Notes:
         }
         self.now = dict(self.before)
         self.last: dict[Any, Item] = {}
+        self.waiting: dict[Any, list[Item]] = {}
 
 
 class Versions:
@@ -88,21 +90,30 @@ class Versions:
         notes.now[value] = version
         notes.last[value] = item
 
+    def wait(self, run: Run, item: Item) -> None:
+        """Have `save` make sure that the version which the item waits for is still to come."""
+        notes: _Notes = run.notes[self]
+        notes.waiting.setdefault(notes.found.values[item], []).append(item)
+
     def save(self, run: Run) -> None:
         """Compare every version with what was read, all of them locked in key order, and set the new ones.
+
+        Rows that items wait for are locked, too: a rival who brings the version and does not see who waits for it
+        has come before, and is seen here.
 
         Raises:
             Culprits: for items whose row a rival changed meanwhile, or whose handler left none.
         """
         notes: _Notes = run.notes[self]
-        if not notes.last:
+        if not notes.last and not notes.waiting:
             return
         target = self._target.get(run.connection)
-        rows = target.read(run.connection, notes.last, RowLock())
+        rows = target.read(run.connection, {**notes.last, **notes.waiting}, RowLock())
         unlike = {
             value: rows.get(value)
-            for value in notes.last
-            if value not in rows or rows[value][1] != notes.before.get(value, _ABSENT)
+            for value in rows.keys() | notes.last.keys() | notes.waiting.keys()
+            if (rows[value][1] if value in rows else _ABSENT) != notes.before.get(value, _ABSENT)
+            or (value in notes.last and value not in rows)
         }
         if unlike:
             self._judge(run, target, notes, unlike)
@@ -120,8 +131,11 @@ class Versions:
             before = notes.before.get(value, _ABSENT)
             if outside.get(value, _ABSENT) != before:
                 pause = timedelta(seconds=uniform(0.5, 1.5) * _PAUSE)  # noqa: S311 - jitter
-                lost[notes.last[value]] = defer(pause, f"a rival changed {target.columns[0]} meanwhile")
-            elif row is None:
+                concerned = [notes.last[value]] if value in notes.last else notes.waiting[value]
+                lost |= {
+                    item: defer(pause, f"a rival changed {target.columns[0]} meanwhile") for item in concerned
+                }
+            elif row is None and value in notes.last:
                 lost[notes.last[value]] = (
                     self._entity.not_created(value)
                     if before is _ABSENT

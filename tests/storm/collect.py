@@ -90,6 +90,9 @@ def from_database(url: str) -> tuple[list[Effect], list[Note], list[str]]:
 
 
 def _left(connection: Connection, dialect: str) -> Iterator[str]:
+    if parked := connection.execute(text("SELECT count(*) FROM oncemq_parked")).scalar_one():
+        yield f"{parked} parked messages"
+    connection.rollback()
     if dialect == "sqlite":
         # A writer that died with the file's lock would hold this up.
         connection.exec_driver_sql("PRAGMA busy_timeout = 1000")

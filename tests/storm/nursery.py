@@ -195,6 +195,7 @@ def import_everything() -> None:
     for name in (
         "oncemq_adapters.embedded.adapter",
         "oncemq_adapters.rabbitmq.adapter",
+        "oncemq_strategies.sequence",
         "oncemq_strategies.state_machine",
         "oncemq_strategies.unique_key",
         "psycopg",

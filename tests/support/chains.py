@@ -17,12 +17,16 @@ BRANCHING = (
     },
 )
 
+SEQUENCE = ("sequence", {})
+MACHINE_PARKING = ("state_machine", {"to": "body.to", "states": STATES, "early": "park"})
+
 ROWS = {"table": "$TABLE", "key": "entity"}
 MACHINE_ON_ROWS = (
     "state_machine",
     {"to": "body.to", "states": STATES, "entity": {**ROWS, "state": "state"}},
 )
 OPTIMISTIC = ("optimistic_lock", {"entity": {**ROWS, "version": "version"}, "early": "run"})
+OPTIMISTIC_PARKING = ("optimistic_lock", {"entity": {**ROWS, "version": "version"}, "early": "park"})
 PESSIMISTIC = ("pessimistic_lock", ROWS)
 PRECONDITION = ("precondition", {"entity": ROWS, "where": {"blocked": None}, "required": False})
 
@@ -33,10 +37,14 @@ CHAINS = {
     "state_machine-transitions": ChainSpec([BRANCHING], late_is_stale=True),
     "unique_key+state_machine": ChainSpec([UNIQUE_FULL, MACHINE], late_is_stale=True, compares_content=True),
     "state_machine+unique_key": ChainSpec([MACHINE, UNIQUE], late_is_stale=True),
+    "sequence": ChainSpec([SEQUENCE], parks=True),
+    "state_machine-parking": ChainSpec([MACHINE_PARKING], parks=True),
+    "unique_key+sequence": ChainSpec([UNIQUE_FULL, SEQUENCE], parks=True, compares_content=True),
 }
 
 ON_ROWS = {
     "optimistic_lock": ChainSpec([OPTIMISTIC], late_is_stale=True, entity=True, waits=False),
+    "optimistic_lock-parking": ChainSpec([OPTIMISTIC_PARKING], entity=True, parks=True, waits=False),
     "pessimistic_lock+unique_key": ChainSpec([PESSIMISTIC, UNIQUE], entity=True),
     "unique_key+precondition": ChainSpec([UNIQUE, PRECONDITION], entity=True),
 }

@@ -14,7 +14,7 @@ from oncemq.cli.opened import by_broker, chosen_consumers
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
-from oncemq.ledger import claims, history, probe, processed, schema, states, suspects
+from oncemq.ledger import claims, history, parking, probe, processed, schema, states, suspects
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -35,6 +35,19 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "states": ("states", {"consumer": "consumer", "state": "state", "changed_at": "since"}),
+    "strategies": ("strategies", {"consumer": "consumer", "strategy": "strategy", "what": "", "value": ""}),
+    "parked": (
+        "parked",
+        {
+            "consumer": "consumer",
+            "number": "number",
+            "identity": "identity",
+            "attempt": "attempt",
+            "parked_at": "since",
+            "due_at": "due at",
+            "reason": "reason",
+        },
+    ),
     "history": (
         "history",
         {
@@ -70,7 +83,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 @json_option
 @app_option
 def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: bool) -> None:
-    """Show what is known about KEY: what was applied, its state, what happened to its messages, its dead letters."""
+    """Show what is known about KEY: what was applied, its state, what waits, what happened to its messages, its dead letters."""
     plan = load(files).plan
     consumers = chosen_consumers(plan, consumer)
     output = Output(as_json=as_json)
@@ -101,6 +114,8 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[
             "processed": processed.of_key(connection, key),
             "claims": claims.of_key(connection, key),
             "states": states.of_key(connection, key),
+            "strategies": _strategies(connection, key, consumers),
+            "parked": parking.of_key(connection, key),
             "history": [asdict(row) for row in history.of_key(connection, key)],
             "suspects": _suspects(connection, key),
         }
@@ -108,6 +123,16 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[
         name: [_safe(row, mine[str(row["consumer"])]) for row in rows if row["consumer"] in mine]
         for name, rows in found.items()
     }
+
+
+def _strategies(connection: Connection, key: str, consumers: Sequence[ConsumerPlan]) -> list[dict[str, Any]]:
+    """Return what each strategy says about the key, one row for each thing."""
+    return [
+        {"consumer": consumer.scope, "strategy": strategy.name, "what": what, "value": value}
+        for consumer in consumers
+        for strategy in consumer.strategies
+        for what, value in strategy.inspect(connection, key).items()
+    ]
 
 
 def _safe(row: dict[str, Any], consumer: ConsumerPlan) -> dict[str, Any]:

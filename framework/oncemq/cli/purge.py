@@ -14,7 +14,7 @@ from oncemq.cli.output import Output, json_option
 from oncemq.config import load
 from oncemq.durations import format_duration, parse_duration
 from oncemq.errors import ConfigError
-from oncemq.ledger import probe, schema
+from oncemq.ledger import parking, probe, schema
 from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, PROCESSED, SUSPECTS, Aged
 from oncemq.ledger.purge import purge as purge_batch
 from oncemq.run.plan import AppPlan, ConsumerPlan
@@ -27,6 +27,7 @@ COLUMNS = {
     "claims": "claims",
     "history": "history",
     "suspects": "suspects",
+    "parked": "parked (kept)",
 }
 
 
@@ -54,6 +55,8 @@ def purge(
 
     A running app does this by itself; the command is for one that is not running, or to remove more. Rows go in
     small batches, around those that somebody holds, so running consumers are not disturbed.
+
+    Parked messages have not taken effect yet: they are counted, and stay.
 
     What has been purged is applied again if it is delivered again, so an age below the longest time that a
     message's retries can take is refused.
@@ -83,7 +86,9 @@ def _age(plan: AppPlan, consumer: ConsumerPlan, older_than: timedelta | None) ->
 
 def _purged(plan: AppPlan, engine: Engine, consumer: ConsumerPlan, age: timedelta) -> dict[str, Any]:
     counts = {name: _emptied(plan, engine, aged, consumer, age) for name, aged in TABLES.items()}
-    return {"consumer": consumer.name, "older_than": format_duration(age), **counts}
+    with engine.connect() as connection:
+        waiting = parking.count(connection, consumer.scope)
+    return {"consumer": consumer.name, "older_than": format_duration(age), **counts, "parked": waiting}
 
 
 def _emptied(plan: AppPlan, engine: Engine, aged: Aged, consumer: ConsumerPlan, age: timedelta) -> int:

@@ -14,7 +14,7 @@ from oncemq.config.build_reader import build_reader
 from oncemq.config.catalog import Catalog
 from oncemq.config.fields import WrongValue, reference
 from oncemq.config.importing import import_object
-from oncemq.config.rules import check_chain, check_effects, check_times
+from oncemq.config.rules import check_chain, check_effects, check_hold, check_times
 from oncemq.config.settled import Settled
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.facts import ConsumerFacts, Problem
@@ -97,6 +97,7 @@ def build_consumer(
         batch_limit=min([settled.batch_limit, *limits]),
         soft_limit=settled.soft_limit,
         hard_limit=settled.hard_limit,
+        hold_key=settled.hold_key,
         redact=Redactor(around.report.problems.secrets),
     )
 
@@ -130,7 +131,9 @@ def _strategies(settled: Settled, around: Surroundings) -> list[Strategy] | None
             if around.dialect and around.engine is None:
                 complete = False
                 continue
-            chain.append(strategy.build(written(choice.options), scope))
+            built = strategy.build(written(choice.options), scope)
+            built.name = choice.name
+            chain.append(built)
         except ConfigError as error:
             around.report.error((*path, choice.name), error)
             complete = False
@@ -207,7 +210,7 @@ def _check(
     settled: Settled, around: Surroundings, chain: list[Strategy] | None, handler: BoundHandler | None
 ) -> None:
     facts = _facts(settled, around, handler)
-    found: list[Problem] = [*check_effects(facts), *check_times(facts)]
+    found: list[Problem] = [*check_effects(facts), *check_hold(facts), *check_times(facts)]
     adapter = around.adapters.get(settled.broker)
     if adapter is not None:
         found += adapter.check(facts)
@@ -250,5 +253,6 @@ def _facts(settled: Settled, around: Surroundings, handler: BoundHandler | None)
         unit_time=settled.unit_time,
         soft_limit=settled.soft_limit,
         hard_limit=settled.hard_limit,
+        hold_key=settled.hold_key,
         options=written(settled.options),
     )

@@ -24,21 +24,20 @@ from oncemq.config.fields import (
 )
 from oncemq.config.strategy_list import StrategyList
 
-EffectsName = Annotated[
-    str,
-    PlainValidator(one_of("database", "external")),
-    WithJsonSchema({"anyOf": [{"enum": ["database", "external"]}, VARIABLE]}),
-]
+
+def _words(*words: str) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"enum": list(words)}, VARIABLE]})
+
+
+EffectsName = Annotated[str, PlainValidator(one_of("database", "external")), _words("database", "external")]
+OnRetry = Annotated[str, PlainValidator(one_of("go_on", "hold_key")), _words("go_on", "hold_key")]
 LogFormat = Annotated[
     Literal["auto", "console", "json"],
     PlainValidator(one_of("auto", "console", "json")),
-    WithJsonSchema({"anyOf": [{"enum": ["auto", "console", "json"]}, VARIABLE]}),
+    _words("auto", "console", "json"),
 ]
-LogLevel = Annotated[
-    str,
-    PlainValidator(one_of("debug", "info", "warning", "error")),
-    WithJsonSchema({"anyOf": [{"enum": ["debug", "info", "warning", "error"]}, VARIABLE]}),
-]
+_LEVELS = ("debug", "info", "warning", "error")
+LogLevel = Annotated[str, PlainValidator(one_of(*_LEVELS)), _words(*_LEVELS)]
 
 
 class Section(BaseModel):
@@ -135,6 +134,11 @@ class ConsumerOptions(Section):
     )
     batch: Batch | None = Field(None, description="How many messages may share a transaction.")
     retry: Retry | None = Field(None, description="Attempts and pauses.")
+    on_retry: OnRetry | None = Field(
+        None,
+        description="While a message is tried again, later ones of its key `go_on` (default), or wait: `hold_key`.",
+        examples=["hold_key"],
+    )
     keep: Duration | None = Field(
         None,
         description="How long it is remembered that a message was applied; longer than it can come again. Default 7d.",

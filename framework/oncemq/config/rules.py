@@ -69,6 +69,16 @@ def check_effects(facts: ConsumerFacts) -> Iterable[Problem]:
         )
 
 
+def check_hold(facts: ConsumerFacts) -> Iterable[Problem]:
+    """Yield why keys cannot be held."""
+    if facts.hold_key and (facts.effects is Effects.EXTERNAL or not facts.dialect):
+        yield Problem(
+            "on_retry: hold_key parks messages in the handler's database transaction, and this consumer has none",
+            "write effects: database, or leave on_retry out",
+            "on_retry",
+        )
+
+
 def check_times(facts: ConsumerFacts) -> Iterable[Problem]:
     """Yield durations that contradict each other."""
     if facts.keep < facts.retry_horizon:

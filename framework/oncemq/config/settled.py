@@ -40,6 +40,7 @@ class Settled:
         schema: a type that bodies must be valid for, as declared.
         strategies: the chain as declared.
         retry: attempts and pauses.
+        hold_key: after a Retry the key's later messages wait in the ledger until it is done.
         keep: how long dedup records are kept.
         workers: threads or tasks.
         in_flight: how many deliveries may be unsettled at once.
@@ -66,6 +67,7 @@ class Settled:
     schema: Any
     strategies: tuple[StrategyChoice, ...]
     retry: RetryPolicy
+    hold_key: bool
     keep: timedelta
     workers: int
     in_flight: int
@@ -154,6 +156,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         schema=sources.first("schema_"),
         strategies=sources.first("strategies", default=()),
         retry=_retry(sources),
+        hold_key=sources.first("on_retry") == "hold_key",
         keep=sources.first("keep", default=DEFAULT_KEEP),
         workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),
         in_flight=sources.first("in_flight", default=DEFAULT_IN_FLIGHT),

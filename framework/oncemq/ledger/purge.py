@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from oncemq.ledger import claims, history, locked_rows, processed, requests, states, suspects
+from oncemq.ledger.row_locks import can_skip_locked
 from oncemq.ledger.text import MYSQL_NAMES
 
 BATCH = 1000
@@ -92,7 +93,7 @@ def _by_key(connection: Connection, aged: Aged, old: ColumnElement[bool], limit:
     """Lock the oldest rows, then delete them by primary key: MySQL cannot do both in one statement."""
     *leading, last = aged.table.primary_key.columns
     oldest = select(*leading, last).where(old).order_by(aged.table.c[aged.moment]).limit(limit)
-    if _can_skip(connection):
+    if can_skip_locked(connection):
         oldest = oldest.with_for_update(skip_locked=True)
     rows = sorted(map(tuple, connection.execute(oldest)))
     deleted = 0
@@ -105,8 +106,3 @@ def _by_key(connection: Connection, aged: Aged, old: ColumnElement[bool], limit:
 
 def _equals(columns: Sequence[Column[Any]], values: Sequence[Any]) -> list[ColumnElement[bool]]:
     return [column == value for column, value in zip(columns, values, strict=True)]
-
-
-def _can_skip(connection: Connection) -> bool:
-    since = (10, 6) if getattr(connection.dialect, "is_mariadb", False) else (8, 0, 1)
-    return tuple(connection.dialect.server_version_info or ())[:3] >= since

@@ -77,6 +77,14 @@ class RowLock:
             yield
 
 
+def can_skip_locked(connection: Connection) -> bool:
+    """Return whether the database can leave out the rows that somebody holds."""
+    if connection.dialect.name not in MYSQL_NAMES:
+        return True
+    since = (10, 6) if getattr(connection.dialect, "is_mariadb", False) else (8, 0, 1)
+    return tuple(connection.dialect.server_version_info or ())[:3] >= since
+
+
 @contextmanager
 def _mysql_timeout(connection: Connection, seconds: int) -> Iterator[None]:
     before = connection.execute(text("SELECT @@SESSION.innodb_lock_wait_timeout")).scalar_one()

@@ -138,6 +138,7 @@ class Delivery:
         suspect: a process died while this message was running, or may have been; it runs alone.
         crashes: how often a process surely died because of it; each counts as an attempt.
         source: what delivered it, where that was not the broker: it settles it, too; never lost with a connection.
+        parked_at: since when it has waited in the ledger, aware; None for what comes from the broker.
     """
 
     __slots__ = (
@@ -150,6 +151,7 @@ class Delivery:
         "generation",
         "key",
         "message",
+        "parked_at",
         "payload",
         "refusal",
         "settled",
@@ -180,6 +182,7 @@ class Delivery:
         self.suspect = False
         self.crashes = 0
         self.source = source
+        self.parked_at: datetime | None = None
         self.settled = False
 
     def __repr__(self) -> str:

@@ -37,6 +37,7 @@ class ConsumerState:
         in_flight: deliveries that are not settled yet.
         last_progress: monotonic seconds when it last settled something, or when it had nothing to do.
         depth: messages that wait at the broker; None where nobody knows.
+        parked: messages that wait in the ledger for their turn; None where none can.
         detail: what is wrong, for people.
         exclusive: it runs one unit at a time because units deadlocked with each other.
     """
@@ -48,6 +49,7 @@ class ConsumerState:
     in_flight: int = 0
     last_progress: float = 0.0
     depth: int | None = None
+    parked: int | None = None
     detail: str = ""
     exclusive: bool = False
 

@@ -13,7 +13,7 @@ from oncemq.message.envelope import Delivery
 from oncemq.run.settle import ACKNOWLEDGED
 from oncemq.verdict import Outcome, Verdict
 
-_UNSETTLED = frozenset({Outcome.RETURNED, Outcome.DEFER})
+_UNSETTLED = frozenset({Outcome.RETURNED, Outcome.DEFER, Outcome.VOID})
 
 Pairs = Sequence[tuple[Delivery, Verdict]]
 

@@ -14,9 +14,10 @@ from oncemq.ledger import probe, schema
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.monitor import Monitor
 from oncemq.observe.state import AppState, Phase
-from oncemq.run.assembly import Crew, Crews
+from oncemq.run.assembly import Crew
 from oncemq.run.background import start_upkeep
 from oncemq.run.crashes import SuspectBook, collect, tell
+from oncemq.run.crews import Crews
 from oncemq.run.leases import extend_leases
 from oncemq.run.limits import Watchdog
 from oncemq.run.plan import AppPlan
@@ -118,7 +119,8 @@ class Application:
             crew.start()
         self._open_adapters()
         self._publishing.open()
-        self._upkeep = start_upkeep(plan, self._observer, self._relay)
+        sweeps = [task for crew in self._crews.values() for task in crew.upkeep()]
+        self._upkeep = start_upkeep(plan, self._observer, self._relay, sweeps)
 
     def _man(self, book: SuspectBook | None) -> None:
         plan = self._plan

@@ -1,6 +1,6 @@
 """From a plan to working threads: each consumer with its workers, their recorders, chains and settlers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from oncemq.adapter import Adapter
@@ -15,21 +15,25 @@ from oncemq.run.batches import BatchLoop
 from oncemq.run.chain import Chain
 from oncemq.run.consumer import Consumer
 from oncemq.run.crashes import collect, open_recorder, tell
+from oncemq.run.desk import settling
 from oncemq.run.direct import DirectRunner
 from oncemq.run.finishing import Finisher
 from oncemq.run.gate import Gate
 from oncemq.run.items import ItemLoop
 from oncemq.run.limits import Slot, TimeLimits
 from oncemq.run.outcomes import dead_row
+from oncemq.run.parking_chain import parking_of, with_parking
 from oncemq.run.plan import ConsumerPlan
 from oncemq.run.recorder import AnyRecorder, NoRecorder
 from oncemq.run.rescue import Rescue
 from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import Settler
+from oncemq.run.sweep import sweeps
 from oncemq.run.threads import Threads
 from oncemq.run.transactional import UnitRunner
 from oncemq.run.worker import Execute, Worker
 from oncemq.run.workshop import Workshop
+from oncemq.strategy import UpkeepTask
 
 _LONGEST_DIRECT_UNIT = 0.01
 """Seconds; effects outside the database repeat when a process dies before it settles them, so it settles soon."""
@@ -43,7 +47,8 @@ class Crew:
         self._recorders: list[AnyRecorder] = []
         self._workers = Threads(plan.name, shop.observers.failed, shop.clock)
         self._settling = Threads(f"{plan.name}-failures", shop.observers.failed, shop.clock)
-        self.chain = Chain(plan.strategies)
+        self.parked = parking_of(plan, shop.engine, shop.clock, adapter, self._understand)
+        self.chain = Chain(with_parking(plan.strategies, self.parked, hold_key=plan.hold_key))
         self.consumer = Consumer(
             plan,
             adapter,
@@ -57,6 +62,9 @@ class Crew:
         self.consumer.learn_of_deaths = self.learn_of_deaths
         self._aftermath = Aftermath(self._settler(), self.consumer)
         self.refresh_suspects()
+
+    def _understand(self, delivery: Delivery) -> None:
+        self.consumer.intake.understand(delivery)
 
     def start(self) -> None:
         """Start the workers; they wait for deliveries."""
@@ -101,6 +109,10 @@ class Crew:
         self._settler().hand_back(left)
         return len(left)
 
+    def upkeep(self) -> list[UpkeepTask]:
+        """Return what is done in the background for this consumer, in every process."""
+        return sweeps(self.parked, self.consumer.gate, self.consumer.scheduler)
+
     def refresh_suspects(self) -> None:
         """Learn which messages processes died on, also other processes."""
         if self._shop.book is not None:
@@ -124,7 +136,9 @@ class Crew:
             execute = self._direct(slot, recorder)
             unit_time = min(unit_time, _LONGEST_DIRECT_UNIT)
         limit = min(plan.batch_limit, self.chain.max_batch or plan.batch_limit)
-        return Worker(self.consumer, execute, self._aftermath, self._shop.alone, unit_time, limit)
+        # A key that is held must not be given up before what failed is parked at its head.
+        settles = self._settler() if plan.hold_key else self._aftermath
+        return Worker(self.consumer, execute, settles, self._shop.alone, unit_time, limit)
 
     def _transactional(self, slot: Slot, recorder: AnyRecorder) -> Execute:
         plan, shop = self.consumer.plan, self._shop
@@ -209,7 +223,7 @@ class Crew:
         plan, shop = self.consumer.plan, self._shop
         return Settler(
             plan.name,
-            self.consumer.adapter,
+            settling(self.consumer.adapter, self.parked, hold_key=plan.hold_key),
             plan.retry,
             shop.clock,
             shop.observers,
@@ -246,18 +260,3 @@ class Crew:
     def _forget(self, identity: str) -> None:
         if self._shop.book is not None:
             self._shop.book.clear(self.consumer.plan.scope, [identity])
-
-
-class Crews:
-    """Every consumer of a process; the sink of all adapters."""
-
-    def __init__(self, crews: Mapping[str, Crew]) -> None:
-        self._crews = crews
-
-    def deliver(self, delivery: Delivery, consumer: str) -> None:
-        """Hand a delivery to its consumer."""
-        self._crews[consumer].consumer.receive(delivery)
-
-    def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
-        """Tell a consumer that what it has of this generation is void."""
-        self._crews[consumer].consumer.lost(generation, alone=alone)

@@ -5,7 +5,7 @@ from datetime import datetime
 from oncemq.ledger.history import HistoryRow
 from oncemq.message.envelope import Delivery
 from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, Outcome
+from oncemq.verdict import PROCEED, Outcome, Verdict
 
 _NOTED = frozenset({Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
 
@@ -15,8 +15,14 @@ def history_rows(run: Run, now: datetime) -> list[HistoryRow]:
     return [
         history_row(run.consumer, item, item.verdict.outcome.value, item.verdict.reason, now)
         for item in run.items
-        if item.verdict is not None and item.verdict is not PROCEED and item.verdict.outcome in _NOTED
+        if item.verdict is not None and item.verdict is not PROCEED and _is_news(item, item.verdict)
     ]
+
+
+def _is_news(item: Item, verdict: Verdict) -> bool:
+    """A message that was parked before and still waits has its row."""
+    again = verdict.outcome is Outcome.PARKED and item.delivery.source is not None
+    return verdict.outcome in _NOTED and not again
 
 
 def history_row(consumer: str, item: Item, outcome: str, reason: str, now: datetime) -> HistoryRow:

@@ -39,6 +39,7 @@ class ConsumerPlan:
         batch_limit: the most messages in one unit.
         soft_limit: after which a unit is given up; None = never.
         hard_limit: after which the process is; None = never.
+        hold_key: after a Retry the key's later messages wait in the ledger until it is done.
         redact: masks the app's secrets in every text that leaves the process.
     """
 
@@ -56,6 +57,7 @@ class ConsumerPlan:
     batch_limit: int = 500
     soft_limit: timedelta | None = None
     hard_limit: timedelta | None = None
+    hold_key: bool = False
     redact: Redactor = field(default_factory=Redactor)
 
 

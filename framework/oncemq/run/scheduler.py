@@ -110,14 +110,17 @@ class Scheduler:
 
         Args:
             taken: what `take` returned.
-            back: those that go back to the head of their key's queue, in order.
+            back: those that go back to the head of their key's queue, in order; of other keys, to its end.
             sleep: keys that must not run again for so many seconds.
         """
         with self._lock:
             now = self._clock.monotonic()
+            keys = {delivery.key for delivery in taken}
             for delivery in reversed(back):
-                self._waiting[delivery.key].appendleft(delivery)
-            for key in {delivery.key for delivery in taken}:
+                if delivery.key in keys:
+                    self._waiting[delivery.key].appendleft(delivery)
+            self._ready.extend(delivery for delivery in back if delivery.key not in keys)
+            for key in keys:
                 if sleep and key in sleep and key not in self._woken:
                     self._until[key] = now + sleep[key]
                     heapq.heappush(self._asleep, (self._until[key], key))

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from oncemq.adapter import Adapter, Dead, Later, SettleFailed
+from oncemq.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.clock import Clock
 from oncemq.errors import BrokerError, DeliveryVoid, SettleError
 from oncemq.message import headers
@@ -35,7 +35,7 @@ class Settler:
 
     Args:
         consumer: the consumer's name.
-        adapter: the broker.
+        adapter: the broker, or what stands before it.
         policy: attempts and pauses.
         clock: where time comes from.
         observers: told of every retry, dead letter and failed settlement.
@@ -49,7 +49,7 @@ class Settler:
     def __init__(
         self,
         consumer: str,
-        adapter: Adapter,
+        adapter: Settling,
         policy: RetryPolicy,
         clock: Clock,
         observers: Observers,
@@ -100,7 +100,7 @@ class Settler:
         later: list[tuple[Later, Verdict]] = []
         dead: list[tuple[Dead, Verdict, str]] = []
         for delivery, verdict in failed:
-            if verdict.outcome in {Outcome.RETURNED, Outcome.DEFER}:
+            if verdict.outcome in {Outcome.RETURNED, Outcome.DEFER, Outcome.VOID}:
                 continue
             if verdict.outcome is Outcome.RETRY and not self.exhausted(delivery):
                 later.append((self._later(delivery, verdict), verdict))

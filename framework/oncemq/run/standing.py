@@ -32,6 +32,7 @@ class Standing:
         self._observers = observers
         self._lost_at: dict[str, float] = {}
         self._depths: dict[str, int | None] = {}
+        self._parked: dict[str, int | None] = {}
         self._next_depth = 0.0
         self.outbox: OutboxState | None = None
 
@@ -47,7 +48,7 @@ class Standing:
                 subscribed=row is not None and row.subscribed and alive,
                 detail=detail if alive else "a worker thread has ended",
             )
-            rows.append(replace(state, depth=self._depths.get(name)))
+            rows.append(replace(state, depth=self._depths.get(name), parked=self._parked.get(name)))
         return tuple(rows)
 
     def look(self) -> None:
@@ -65,6 +66,7 @@ class Standing:
             self._next_depth = now + _DEPTH_EVERY
             self._ask_depths()
             self._ask_outbox()
+            self._count_parked()
 
     def _ask_outbox(self) -> None:
         plan = self._plan
@@ -90,3 +92,13 @@ class Standing:
                 self._observers.failed(f"asking how much waits for {consumer.name}", error)
                 depth = None
             self._depths[consumer.name] = depth
+
+    def _count_parked(self) -> None:
+        for name, crew in self._crews.items():
+            if crew.parked is None:
+                continue
+            try:
+                self._parked[name] = crew.parked.count()
+            except Exception as error:
+                self._observers.failed(f"asking how much is parked for {name}", error)
+                self._parked[name] = None

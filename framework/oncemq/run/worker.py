@@ -31,15 +31,17 @@ class Hands:
         sleep: seconds for which a key must not run.
         held: keys of which nothing more may run in this take.
         put_off: deferred for so long that the broker gets them back, with the delays.
+        follow: parked messages whose turn has come; the next of their keys.
     """
 
-    __slots__ = ("back", "held", "put_off", "sleep")
+    __slots__ = ("back", "follow", "held", "put_off", "sleep")
 
     def __init__(self) -> None:
         self.back: list[Delivery] = []
         self.sleep: dict[str, float] = {}
         self.held: set[str] = set()
         self.put_off: list[tuple[Delivery, timedelta]] = []
+        self.follow: list[Delivery] = []
 
     def keep(self, delivery: Delivery, verdict: Verdict, too_long: Callable[[Delivery], bool]) -> None:
         """Take back what was not started or is deferred; nothing later of a held key may overtake it."""
@@ -119,7 +121,7 @@ class Worker:
                 elif ready:
                     trouble = self._segment(ready, hands)
         finally:
-            self._consumer.scheduler.done(taken, hands.back, hands.sleep)
+            self._consumer.scheduler.done(taken, [*hands.follow, *hands.back], hands.sleep)
         if trouble is not None:
             self._consumer.pause(trouble)
         else:
@@ -149,8 +151,7 @@ class Worker:
         hands.put_off.clear()
         if ready[0].suspect and pairs[0][1].outcome in ACKNOWLEDGED:
             self._consumer.ended(ready[0])
-        for delivery in result.follow:
-            self._consumer.scheduler.put(delivery)
+        hands.follow += result.follow
         self._learn(pairs, result, seconds)
         return result.trouble
 

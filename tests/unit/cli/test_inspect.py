@@ -73,6 +73,8 @@ def test_json_is_one_object(line):
         "processed",
         "claims",
         "states",
+        "strategies",
+        "parked",
         "history",
         "suspects",
         "dead_letters",

@@ -44,9 +44,9 @@ def test_records_older_than_keep_go(line):
     result = line.run("purge")
     assert result.exit_code == 0, result.output
     assert result.stdout == (
-        "CONSUMER  OLDER THAN  APPLIED  CLAIMS  HISTORY  SUSPECTS\n"
-        "award     7d          2        0       2        2\n"
-        "mail      7d          2        0       2        2\n"
+        "CONSUMER  OLDER THAN  APPLIED  CLAIMS  HISTORY  SUSPECTS  PARKED (KEPT)\n"
+        "award     7d          2        0       2        2         0\n"
+        "mail      7d          2        0       2        2         0\n"
     )
     assert left(line) == ["1d"]
 
@@ -61,6 +61,7 @@ def test_an_age_can_be_given(line):
         "claims": 0,
         "history": 1,
         "suspects": 1,
+        "parked": 0,
     }
     assert (left(line), left(line, "loyalty.mail")) == (["1d", "8d"], ["1d", "40d", "8d"])
 

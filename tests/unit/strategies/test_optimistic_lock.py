@@ -242,7 +242,7 @@ def test_a_topic_without_version_is_refused(make_bench: MakeBench, table: None, 
     )
 
 
-def test_parking_is_refused_with_words(make_bench: MakeBench, table: None) -> None:
-    """It names what there is instead."""
-    with pytest.raises(ConfigError, match=r"not available yet.*`early: retry`"):
-        make_bench("optimistic_lock", {**OPTIONS, "early": "park"})
+def test_room_for_parked_messages_needs_parking(make_bench: MakeBench, table: None) -> None:
+    """`park_limit` without `early: park` would limit nothing."""
+    with pytest.raises(ConfigError, match=r"nothing waits with `early: retry`"):
+        make_bench("optimistic_lock", {**OPTIONS, "park_limit": 10})

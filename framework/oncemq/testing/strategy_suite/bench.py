@@ -4,21 +4,19 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Engine, MetaData
 from sqlalchemy.orm import Session
 
-from oncemq.clock import SystemClock
+from oncemq.adapter import Subscription
+from oncemq.clock import Clock, SystemClock
 from oncemq.handler import BoundHandler
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
 from oncemq.message.decoding import make_decoder
 from oncemq.message.envelope import Delivery, Envelope, Message
-from oncemq.message.expressions import compile_expression
 from oncemq.message.reader import Reader
-from oncemq.registry import STRATEGIES, Registry
 from oncemq.run.attempt import Attempt
 from oncemq.run.chain import Chain
 from oncemq.run.direct import DirectRunner
@@ -26,12 +24,15 @@ from oncemq.run.finishing import Finisher
 from oncemq.run.items import ItemLoop
 from oncemq.run.lane import Lane
 from oncemq.run.limits import Slot
+from oncemq.run.parked import ParkedMessages
+from oncemq.run.parking_chain import with_parking
 from oncemq.run.recorder import NoRecorder
 from oncemq.run.rescue import Rescue
 from oncemq.run.session import install
 from oncemq.run.transactional import UnitRunner
-from oncemq.strategy import Scope, Strategy
+from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.testing.strategy_suite import effects
+from oncemq.testing.strategy_suite.building import build_chain
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import RETURNED, Outcome, Verdict
 from oncemq.verification import Answer, Done, NotDone
@@ -52,6 +53,7 @@ class ChainSpec:
         early_waits: a message that comes before its predecessor does not run yet.
         compares_content: the same identity with another `amount` is a conflict.
         entity: the chain works on a table of the user's, which `$TABLE` in its options stands for.
+        parks: a message that comes early is parked, and follows when its turn has come.
         waits: a copy does not run while the first one's transaction is open; else it may, and loses then.
         direct: effects are outside, so units are direct; each handler commits its effect by itself. `$VERIFY` in the
             options stands for a function that looks whether a message's effect is there.
@@ -63,6 +65,7 @@ class ChainSpec:
     early_waits: bool = False
     compares_content: bool = False
     entity: bool = False
+    parks: bool = False
     waits: bool = True
     direct: bool = False
     doubts: bool = False
@@ -98,6 +101,11 @@ class Bench:
         scope: the consumer's ledger scope; its own, so that tests can share a database.
         handler: called with the decoded body and the session.
         point: told how far a run has come.
+        clock: where time comes from.
+
+    Attributes:
+        followed: what became of parked messages whose turn had come, in order.
+        hold_back: do not run those messages, but keep them in `kept`.
     """
 
     def __init__(
@@ -107,6 +115,7 @@ class Bench:
         scope: str,
         handler: Handler | None = None,
         point: Callable[[str], None] = no_point,
+        clock: Clock | None = None,
     ) -> None:
         self.engine: Engine = make_engine(url)
         install(self.engine)
@@ -114,16 +123,21 @@ class Bench:
         self.entities = effects.entities(scope) if chain.entity else None
         if self.entities is not None:
             self.entities.create(self.engine, checkfirst=True)
-        self.strategies = _build(self.engine, chain, scope, self.verify)
+        self.clock = clock or SystemClock()
+        self.strategies = build_chain(self.engine, chain.strategies, scope, self.verify, self.clock)
         self.largest_unit = Chain(self.strategies).max_batch or 500
         self.tables = [table for strategy in self.strategies for table in strategy.tables(MetaData())]
         schema.create(self.engine, self.tables)
         effects.create(self.engine)
         self.handler: Handler = handler or self.apply
         self.errors = Errors()
+        self.followed: list[Outcome] = []
+        self.hold_back = False
+        self.kept: list[Delivery] = []
         self._reader = Reader(
             "broker", "suite", "group", key="body.id", version="body.n", identity=(), decoder=make_decoder()
         )
+        self.parked = self._make_parking()
         self._runner = self._make_direct(point) if chain.direct else self._make_runner(point)
 
     def apply(self, body: Any, session: Session) -> None:
@@ -156,7 +170,31 @@ class Bench:
         result = self._runner.execute(unit)
         if result.trouble is not None:
             raise result.trouble
+        self.follow(result.follow)
         return [result.verdicts.get(delivery, RETURNED) for delivery in deliveries]
+
+    def follow(self, deliveries: Sequence[Delivery]) -> None:
+        """Run what was parked and has its turn; each outcome is added to `followed`."""
+        if self.hold_back:
+            self.kept += deliveries
+            return
+        todo = list(deliveries)
+        while todo:
+            part, todo = todo[: self.largest_unit], todo[self.largest_unit :]
+            outcomes = [verdict.outcome for verdict in self._run_unit(part, set())]
+            self.followed += outcomes
+            # As in a process, what could not run goes back to the head of its queue.
+            back = {Outcome.DEFER, Outcome.RETURNED} - (
+                {Outcome.RETURNED} if Outcome.RETRY in outcomes else set()
+            )
+            todo = [one for one, outcome in zip(part, outcomes, strict=True) if outcome in back] + todo
+
+    def sweep(self) -> None:
+        """Run what is due, as every process does each second."""
+        if self.parked is not None:
+            with self.engine.begin() as connection:
+                found = self.parked.sweep(connection)
+            self.follow(found)
 
     def deliver_all(self, *messages: Message) -> None:
         """Deliver until nothing asks to come again, as a broker would."""
@@ -193,18 +231,30 @@ class Bench:
 
     def _delivery(self, message: Message) -> Delivery:
         delivery = Delivery(message)
-        delivery.envelope, delivery.payload = self._reader.read(message)
-        delivery.key = delivery.envelope.key
+        self._understand(delivery)
         return delivery
 
     def _call(self, run: Run, item: Item) -> Any:
         return self.handler(item.payload, run.session)
 
+    def _understand(self, delivery: Delivery) -> None:
+        delivery.envelope, delivery.payload = self._reader.read(delivery.message)
+        delivery.key = delivery.envelope.key
+
+    def _make_parking(self) -> ParkedMessages | None:
+        if not any(strategy.parks for strategy in self.strategies):
+            return None
+        subscription = Subscription("suite", "suite", "group")
+        return ParkedMessages(
+            self.scope, self.engine, self.clock, ScriptedAdapter(), subscription, self._understand
+        )
+
     def _make_runner(self, point: Callable[[str], None]) -> UnitRunner:
-        chain, slot, recorder = Chain(self.strategies), Slot(), NoRecorder()
+        chain = Chain(with_parking(self.strategies, self.parked))
+        slot, recorder = Slot(), NoRecorder()
         loop = ItemLoop(chain, BoundHandler("suite:handler", self._call), time.monotonic, recorder, slot)
         attempt = Attempt(
-            self.engine, chain, self._reader, loop, recorder, slot, SystemClock(), self.errors, point
+            self.engine, chain, self._reader, loop, recorder, slot, self.clock, self.errors, point
         )
         rescue = Rescue(
             attempt,
@@ -240,34 +290,7 @@ class Bench:
             self._reader,
             NoRecorder(),
             Slot(),
-            SystemClock(),
+            self.clock,
             self.errors,
             finisher,
         )
-
-
-def _build(
-    engine: Engine, chain: ChainSpec, consumer: str, verify: Callable[[Envelope], Answer]
-) -> tuple[Strategy, ...]:
-    registry: Registry[Strategy] = Registry(STRATEGIES, "strategy")
-    scope = Scope(
-        app="suite",
-        consumer=consumer,
-        dialect=engine.dialect.name,
-        engine=engine,
-        metadata=MetaData(),
-        clock=SystemClock(),
-        keep=timedelta(days=7),
-        expression=compile_expression,
-        import_object=lambda name: name,
-    )
-    places = {"$TABLE": effects.entities_name(consumer), "$VERIFY": verify}
-    return tuple(
-        registry.get(name).build(_filled(options, places), scope) for name, options in chain.strategies
-    )
-
-
-def _filled(options: Any, places: Mapping[str, Any]) -> Any:
-    if isinstance(options, Mapping):
-        return {name: _filled(value, places) for name, value in options.items()}
-    return places.get(options, options) if isinstance(options, str) else options

@@ -1,0 +1,285 @@
+"""Messages that wait in the ledger for their turn: whole, and stored in the transaction that decided so.
+
+A row that waits for its turn has no `due_at`. Whoever gives it its turn sets one, a few seconds ahead, takes the
+message at once, and deletes the row in the transaction that applies it; if he dies instead, the row is due and
+anybody takes it. So `due_at` is a lease, and its value the token that whoever settles outside compares.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT
+
+from oncemq.ledger.row_locks import can_skip_locked
+from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
+from oncemq.ledger.text import ExactText, LongText, Moment
+from oncemq.message.envelope import Message
+
+TABLE = ledger_table(
+    "parked",
+    # SQLite counts by itself only in a column that is called INTEGER.
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
+    Column("key", ExactText(KEY_SIZE), nullable=False),
+    Column("identity", ExactText(KEY_SIZE), nullable=False),
+    Column("number", BigInteger),  # its place in its key's order, where it has one
+    Column("held", Boolean, nullable=False),  # waits for earlier messages of its key, or is the first of them
+    Column("topic", ExactText(CONSUMER_SIZE), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("envelope", LongText, nullable=False),  # message id, headers and the broker's keys as JSON
+    Column("body", LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"), nullable=False),
+    Column("published_at", Moment),
+    Column("first_failed_at", Moment),
+    Column("parked_at", Moment, nullable=False),
+    Column("due_at", Moment),
+    Column("reason", LongText, nullable=False),
+    Index("oncemq_parked_key", "consumer", "key", "number"),
+    Index("oncemq_parked_due", "consumer", "due_at"),
+)
+_T = TABLE.c
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """One message that waits.
+
+    Args:
+        id: the row's; 0 before it is stored.
+        key: the business key.
+        identity: the canonical identity.
+        number: its place in its key's order, where it has one.
+        held: it waits for the key's earlier messages, or is the first of them and is tried again.
+        message: as the broker delivered it.
+        reason: why it waits, in words.
+        parked_at: since when.
+        due_at: when it may be taken by anybody; None = when somebody says so.
+    """
+
+    id: int
+    key: str
+    identity: str
+    number: int | None
+    held: bool
+    message: Message
+    reason: str
+    parked_at: datetime
+    due_at: datetime | None
+
+
+def add(connection: Connection, consumer: str, rows: Sequence[Parked]) -> None:
+    """Store messages, in this order."""
+    if rows:
+        connection.execute(insert(TABLE), [_values(consumer, row) for row in rows])
+
+
+def identities(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, set[str]]:
+    """Return what waits by key: the identities."""
+    found: dict[str, set[str]] = {}
+    for key, identity in connection.execute(
+        select(_T.key, _T.identity).where(*_of(connection, consumer, keys))
+    ):
+        found.setdefault(key, set()).add(identity)
+    return found
+
+
+def turns(connection: Connection, consumer: str, reached: Mapping[str, int | None], most: int) -> list[int]:
+    """Return the rows whose turn has come, in order: those numbered from `reached` on without a gap.
+
+    Args:
+        connection: the transaction, which holds a lock on each of the keys.
+        consumer: the ledger scope.
+        reached: the last number applied by key; None = everything without a number.
+        most: rows of one key at most; what is left has its turn when the last of them is done.
+    """
+    waiting = select(_T.id, _T.key, _T.number).where(*_of(connection, consumer, reached), ~_T.held)
+    expected = dict(reached)
+    found: list[int] = []
+    taken: dict[str, int] = {}
+    for id_, key, number in connection.execute(waiting.order_by(_T.key, _T.number, _T.id)):
+        last = expected[key]
+        # What lies behind is let go, too: it is stale, or a copy.
+        fits = number is None if last is None else number is not None and number <= last + 1
+        if fits and taken.get(key, 0) < most:
+            found.append(id_)
+            taken[key] = taken.get(key, 0) + 1
+            expected[key] = number if last is None else max(last, number)
+    return found
+
+
+def lowest(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, int]:
+    """Return the lowest number that waits for each key, of those where one does."""
+    rows = select(_T.key, func.min(_T.number)).where(*_of(connection, consumer, keys), _T.number.is_not(None))
+    return {key: int(number) for key, number in connection.execute(rows.group_by(_T.key))}
+
+
+def held(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, list[int]]:
+    """Return the rows that are held, by key, in the order in which they came."""
+    found: dict[str, list[int]] = {}
+    rows = select(_T.key, _T.id).where(*_of(connection, consumer, keys), _T.held).order_by(_T.id)
+    for key, id_ in connection.execute(rows):
+        found.setdefault(key, []).append(id_)
+    return found
+
+
+def lock(connection: Connection, ids: Collection[int]) -> set[int]:
+    """Lock these rows until the transaction ends, in order; returns those that are still there."""
+    if not ids:
+        return set()
+    rows = select(_T.id).where(_T.id.in_(sorted(ids))).order_by(_T.id).with_for_update()
+    return set(connection.execute(rows).scalars())
+
+
+def remove(connection: Connection, ids: Collection[int]) -> None:
+    """Delete rows whose messages have reached their end."""
+    if ids:
+        connection.execute(delete(TABLE).where(_T.id.in_(sorted(ids))))
+
+
+def due(connection: Connection, consumer: str, now: datetime, limit: int) -> list[int]:
+    """Lock rows that anybody may take now, leaving out those that somebody holds."""
+    rows = select(_T.id).where(_T.consumer == consumer, _T.due_at <= now).order_by(_T.due_at, _T.id)
+    rows = rows.limit(limit).with_for_update(skip_locked=can_skip_locked(connection))
+    return list(connection.execute(rows).scalars())
+
+
+def take(connection: Connection, ids: Sequence[int], until: datetime) -> list[Parked]:
+    """Lease rows until then and return them, each key's in order; those that are gone are left out."""
+    if not ids:
+        return []
+    connection.execute(update(TABLE).where(_T.id.in_(sorted(ids))).values(due_at=until))
+    rows = select(TABLE).where(_T.id.in_(sorted(ids))).order_by(_T.key, _T.held, _T.number, _T.id)
+    return [_parked(row) for row in connection.execute(rows)]
+
+
+def postpone(connection: Connection, ids: Collection[int], due_at: datetime | None) -> None:
+    """Let rows wait again: until somebody gives them their turn, or until then."""
+    if ids:
+        connection.execute(update(TABLE).where(_T.id.in_(sorted(ids))).values(due_at=due_at))
+
+
+def place(connection: Connection, id_: int, number: int | None, due_at: datetime | None) -> None:
+    """Let a row that was held wait for its own turn."""
+    connection.execute(update(TABLE).where(_T.id == id_).values(held=False, number=number, due_at=due_at))
+
+
+def renew(
+    connection: Connection,
+    id_: int,
+    token: datetime | None,
+    due_at: datetime | None,
+    message: Message | None = None,
+) -> bool:
+    """Set `due_at`, and what the message has become, if the row is still ours.
+
+    Args:
+        connection: the transaction.
+        id_: the row.
+        token: `due_at` as it was when we were given the message.
+        due_at: the new one.
+        message: with its new attempt, headers and first failure; None = as it was.
+    """
+    values: dict[str, Any] = {"due_at": due_at}
+    if message is not None:
+        values |= {
+            "attempt": message.attempt,
+            "envelope": _packed(message),
+            "first_failed_at": message.first_failed_at,
+        }
+    same = _T.due_at.is_(None) if token is None else _T.due_at == token
+    changed = connection.execute(update(TABLE).where(_T.id == id_, same).values(**values))
+    return changed.rowcount == 1
+
+
+def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
+    """Return what waits for a key, of every consumer, in order; without bodies."""
+    shown = [_T.consumer, _T.key, _T.number, _T.identity, _T.attempt, _T.parked_at, _T.due_at, _T.reason]
+    rows = select(*shown).where(_T.key == key).order_by(_T.consumer, _T.number, _T.id)
+    return [dict(row) for row in connection.execute(rows).mappings()]
+
+
+def numbers(connection: Connection, consumer: str, key: str) -> list[tuple[int, int]]:
+    """Return the numbers that wait for a key as spans, both ends included, in order."""
+    mine = (_T.consumer == consumer) & (_T.key == key) & _T.number.is_not(None)
+    spans: list[tuple[int, int]] = []
+    for number in connection.execute(select(_T.number).where(mine).order_by(_T.number)).scalars():
+        if spans and number <= spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    return spans
+
+
+def count(connection: Connection, consumer: str) -> int:
+    """Return how many messages of a consumer wait."""
+    rows = select(func.count()).select_from(TABLE).where(_T.consumer == consumer)
+    return int(connection.execute(rows).scalar_one())
+
+
+def _of(connection: Connection, consumer: str, keys: Collection[str]) -> tuple[ColumnElement[bool], ...]:
+    if connection.dialect.name == "postgresql":
+        # One parameter for any number of keys, so that there is one statement to prepare.
+        some = select(func.unnest(bindparam("keys", sorted(keys), type_=ARRAY(TEXT))))
+        return _T.consumer == consumer, _T.key.in_(some)
+    return _T.consumer == consumer, _T.key.in_(sorted(keys))
+
+
+def _values(consumer: str, row: Parked) -> dict[str, Any]:
+    message = row.message
+    return {
+        "consumer": consumer,
+        "key": row.key,
+        "identity": row.identity,
+        "number": row.number,
+        "held": row.held,
+        "topic": message.topic,
+        "attempt": message.attempt,
+        "envelope": _packed(message),
+        "body": message.body,
+        "published_at": message.published_at,
+        "first_failed_at": message.first_failed_at,
+        "parked_at": row.parked_at,
+        "due_at": row.due_at,
+        "reason": row.reason,
+    }
+
+
+def _packed(message: Message) -> str:
+    # ASCII only, so lone surrogates and NUL are harmless.
+    return json.dumps([message.message_id, dict(message.headers), message.keys])
+
+
+def _parked(row: Any) -> Parked:
+    message_id, headers, keys = json.loads(row.envelope)
+    message = Message(
+        topic=row.topic,
+        body=bytes(row.body),
+        message_id=message_id,
+        headers=headers,
+        keys=tuple(keys),
+        attempt=row.attempt,
+        published_at=row.published_at,
+        first_failed_at=row.first_failed_at,
+    )
+    return Parked(
+        row.id, row.key, row.identity, row.number, row.held, message, row.reason, row.parked_at, row.due_at
+    )

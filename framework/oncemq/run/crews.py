@@ -1,0 +1,21 @@
+"""Every consumer of a process, as the adapters see them."""
+
+from collections.abc import Mapping
+
+from oncemq.message.envelope import Delivery
+from oncemq.run.assembly import Crew
+
+
+class Crews:
+    """Every consumer of a process; the sink of all adapters."""
+
+    def __init__(self, crews: Mapping[str, Crew]) -> None:
+        self._crews = crews
+
+    def deliver(self, delivery: Delivery, consumer: str) -> None:
+        """Hand a delivery to its consumer."""
+        self._crews[consumer].consumer.receive(delivery)
+
+    def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
+        """Tell a consumer that what it has of this generation is void."""
+        self._crews[consumer].consumer.lost(generation, alone=alone)

@@ -1,0 +1,45 @@
+"""Builds the suite's chains from names and options."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Engine, MetaData
+
+from oncemq.clock import Clock
+from oncemq.message.envelope import Envelope
+from oncemq.message.expressions import compile_expression
+from oncemq.registry import STRATEGIES, Registry
+from oncemq.strategy import Scope, Strategy
+from oncemq.testing.strategy_suite import effects
+from oncemq.verification import Answer
+
+
+def build_chain(
+    engine: Engine,
+    strategies: Sequence[tuple[str, Mapping[str, Any]]],
+    consumer: str,
+    verify: Callable[[Envelope], Answer],
+    clock: Clock,
+) -> tuple[Strategy, ...]:
+    """Return strategies as an app would build them, from registry names and options."""
+    registry: Registry[Strategy] = Registry(STRATEGIES, "strategy")
+    scope = Scope(
+        app="suite",
+        consumer=consumer,
+        dialect=engine.dialect.name,
+        engine=engine,
+        metadata=MetaData(),
+        clock=clock,
+        keep=timedelta(days=7),
+        expression=compile_expression,
+        import_object=lambda name: name,
+    )
+    places = {"$TABLE": effects.entities_name(consumer), "$VERIFY": verify}
+    return tuple(registry.get(name).build(_filled(options, places), scope) for name, options in strategies)
+
+
+def _filled(options: Any, places: Mapping[str, Any]) -> Any:
+    if isinstance(options, Mapping):
+        return {name: _filled(value, places) for name, value in options.items()}
+    return places.get(options, options) if isinstance(options, str) else options

@@ -1,0 +1,85 @@
+"""How far each key has come, in the ledger's own table: rows are inserted first, then locked."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from oncemq.clock import Clock
+from oncemq.errors import InfrastructureError
+from oncemq.ledger import sequences
+from oncemq.ledger.bulk import Bulk, Shape
+from oncemq.ledger.dialects import bulk_for
+from oncemq.unit import Item, Run
+
+_NONE_YET = ""
+
+
+class Numbers:
+    """What one run knows.
+
+    Attributes:
+        new: keys whose row this run inserted.
+        last: the last number of each key, those of this run included; None = none yet.
+        moved: what must be written.
+    """
+
+    __slots__ = ("last", "moved", "new")
+
+    def __init__(self, new: set[str]) -> None:
+        self.new = new
+        self.last: dict[str, int | None] = dict.fromkeys(new)
+        self.moved: dict[str, int] = {}
+
+    def move(self, key: str, number: int) -> None:
+        """Note that a key has come to `number`."""
+        self.last[key] = self.moved[key] = number
+
+
+class SequenceNumbers:
+    """The ledger's table `oncemq_sequences`; whoever has loaded a key holds it until the transaction ends.
+
+    The row is inserted before it is locked, so that there is something to lock for a key that is new, too: two
+    processes that see the same key decide one after the other, and the second sees what the first has parked.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._bulk: Bulk | None = None
+
+    def load(self, run: Run, items: Sequence[Item]) -> Numbers:
+        """Lock the row of every key and read its number."""
+        keys = sorted({item.key for item in items})
+        bulk = self._statements(run.connection)
+        rows = [(key, _NONE_YET) for key in keys]
+        numbers = Numbers(bulk.insert_new(run.connection, run.consumer, rows, self._clock.now()))
+        old = [key for key in keys if key not in numbers.new]
+        if old:
+            for key, (last,) in bulk.read(run.connection, run.consumer, old, lock=True).items():
+                numbers.last[key] = int(last) if last else None
+            if len(numbers.last) < len(keys):
+                raise InfrastructureError(f"{run.consumer}: a rival gave up a new key meanwhile; run again")
+        return numbers
+
+    def save(self, run: Run, numbers: Numbers) -> None:
+        """Write what moved; delete the rows that were inserted for nothing."""
+        bulk = self._statements(run.connection)
+        if numbers.moved:
+            moved = [(key, str(number)) for key, number in sorted(numbers.moved.items())]
+            bulk.update(run.connection, run.consumer, moved, self._clock.now())
+        unused = sorted(numbers.new.difference(numbers.moved))
+        if unused:
+            bulk.delete(run.connection, run.consumer, unused)
+
+    def _statements(self, connection: Connection) -> Bulk:
+        if self._bulk is None:
+            shape = Shape(
+                sequences.TABLE,
+                "key",
+                "moved_at",
+                inserted=("last",),
+                updated=("last",),
+                read=("last",),
+                touches=True,
+            )
+            self._bulk = bulk_for(connection.dialect, shape)
+        return self._bulk

@@ -1,0 +1,233 @@
+"""Parked messages in a running app: retried from the ledger, dead-lettered through the broker, held behind one another."""
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, func, select
+
+from oncemq.errors import Reject, Retry
+from oncemq.ledger import parking
+from oncemq.message import headers as names
+from oncemq.retry.backoff import RetryPolicy
+from oncemq.run.plan import ConsumerPlan
+from oncemq.testing.scripted import ScriptedAdapter
+from oncemq_strategies.sequence import SequenceStrategy
+from oncemq_strategies.unique_key import UniqueKey
+from support.databases import database, engine
+from support.engine import make_app, make_consumer, running
+from support.units import build
+
+__all__ = ["database", "engine"]
+
+SOON = RetryPolicy(attempts=3, first=timedelta(milliseconds=10), factor=1)
+Handle = Callable[[dict[str, Any]], None]
+
+
+class Seen:
+    """What a handler was given, in order, and what it shall do.
+
+    Attributes:
+        ids: of the messages whose handler began.
+        done: of those that it ended well for.
+    """
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.done: list[str] = []
+        self.fails: dict[str, list[Exception]] = {}
+        self.changed = threading.Condition()
+
+    def handle(self, order: dict) -> None:  # type: ignore[type-arg]
+        """Fail as often as ordered."""
+        with self.changed:
+            self.ids.append(order["id"])
+            self.changed.notify_all()
+            errors = self.fails.get(order["id"], [])
+            if errors:
+                raise errors.pop(0)
+            self.done.append(order["id"])
+
+    def wait_for(self, *done: str) -> None:
+        """Wait until exactly these have ended well, in this order."""
+        with self.changed:
+            self.changed.wait_for(lambda: len(self.done) >= len(done), 20)
+        assert self.done == list(done)
+
+
+def order(number: int, key: str = "a") -> bytes:
+    """Return message `number` of a key."""
+    return json.dumps({"id": f"{key}{number}", "key": key, "n": number}).encode()
+
+
+@pytest.fixture
+def seen() -> Seen:
+    """Return a fresh record."""
+    return Seen()
+
+
+@pytest.fixture
+def adapter() -> ScriptedAdapter:
+    """Return a broker that does what the test says."""
+    return ScriptedAdapter()
+
+
+@pytest.fixture
+def name(fresh: str) -> str:
+    """Return a consumer's name of the test's own."""
+    return fresh
+
+
+@pytest.fixture
+def sequence(engine: Engine, seen: Seen, name: str) -> ConsumerPlan:
+    """Return a consumer whose messages are numbered."""
+    chain = [build(SequenceStrategy, engine, name, {"order": "body.n"})]
+    return make_consumer(seen.handle, chain, name=name, retry=SOON)
+
+
+@pytest.fixture
+def holding(engine: Engine, seen: Seen, name: str) -> ConsumerPlan:
+    """Return a consumer that holds keys after a retry."""
+    return make_consumer(seen.handle, [build(UniqueKey, engine, name)], name=name, retry=SOON, hold_key=True)
+
+
+@pytest.fixture
+def parked(engine: Engine, name: str) -> Callable[[], int]:
+    """Return how many messages of the test's consumer are parked."""
+
+    def count() -> int:
+        with engine.connect() as connection:
+            ours = parking.TABLE.c.consumer == f"shop.{name}"
+            return int(
+                connection.execute(select(func.count()).select_from(parking.TABLE).where(ours)).scalar_one()
+            )
+
+    return count
+
+
+def test_parked_messages_follow_and_are_acknowledged_once(
+    engine: Engine, adapter: ScriptedAdapter, sequence: ConsumerPlan, seen: Seen, parked: Callable[[], int]
+) -> None:
+    """The broker is told once about each delivery, when it is safe; the follow-ups run in order."""
+    with running(make_app(adapter, engine, sequence)):
+        for number in (3, 2, 1):
+            adapter.deliver(order(number))
+        seen.wait_for("a1", "a2", "a3")
+        adapter.wait_until(lambda broker: len(broker.acknowledged) == 3)
+    assert (adapter.retried, adapter.dead, adapter.refused, parked()) == ([], [], [], 0)
+
+
+def test_a_follow_up_outlives_the_connection_it_came_by(
+    engine: Engine, adapter: ScriptedAdapter, sequence: ConsumerPlan, seen: Seen
+) -> None:
+    """A lost connection voids the broker's deliveries; what is parked is no longer the broker's."""
+    with running(make_app(adapter, engine, sequence)):
+        adapter.deliver(order(2))
+        adapter.wait_until(lambda broker: len(broker.acknowledged) == 1)
+        adapter.lose_connection()
+        adapter.deliver(order(1))
+        seen.wait_for("a1", "a2")
+
+
+def test_a_follow_up_that_fails_is_tried_again_from_the_ledger(
+    engine: Engine, adapter: ScriptedAdapter, sequence: ConsumerPlan, seen: Seen, parked: Callable[[], int]
+) -> None:
+    """Its attempts go on counting; the broker hears nothing of it."""
+    seen.fails["a2"] = [ValueError("no"), Retry("not yet")]
+    with running(make_app(adapter, engine, sequence)):
+        adapter.deliver(order(2))
+        adapter.deliver(order(1))
+        seen.wait_for("a1", "a2")
+    assert seen.ids.count("a2") == 3
+    assert (adapter.retried, adapter.dead, parked()) == ([], [], 0)
+
+
+@pytest.mark.parametrize("errors", [[Reject("never")], [ValueError("no")] * 3], ids=["reject", "exhausted"])
+def test_a_follow_up_that_is_given_up_becomes_a_dead_letter(
+    engine: Engine,
+    adapter: ScriptedAdapter,
+    sequence: ConsumerPlan,
+    seen: Seen,
+    parked: Callable[[], int],
+    errors: list[Exception],
+) -> None:
+    """Buried through the broker with body, headers and reason, then removed from the ledger."""
+    seen.fails["a2"] = list(errors)
+    with running(make_app(adapter, engine, sequence)):
+        adapter.deliver(order(2), headers={"tenant": "x"}, message_id="m-2", keys=("a",))
+        adapter.deliver(order(1))
+        adapter.wait_until(lambda broker: bool(broker.buried), 20)
+    (burial,) = adapter.buried
+    assert (burial.message.body, burial.message.message_id, burial.message.keys) == (order(2), "m-2", ("a",))
+    assert burial.message.headers["tenant"] == "x"
+    assert burial.headers[names.REASON] in {"rejected", "attempts-exhausted"}
+    assert burial.headers[names.ATTEMPT] == str(len(errors))
+    assert (seen.done, parked()) == (["a1"], 0)
+
+
+def test_a_burial_that_the_broker_refuses_is_tried_again(
+    engine: Engine, adapter: ScriptedAdapter, sequence: ConsumerPlan, seen: Seen, parked: Callable[[], int]
+) -> None:
+    """The row stays until the broker has confirmed the dead letter."""
+    seen.fails["a2"] = [Reject("never")]
+    adapter.fail_next("bury", times=2)
+    with running(make_app(adapter, engine, sequence)):
+        adapter.deliver(order(2))
+        adapter.deliver(order(1))
+        adapter.wait_until(lambda broker: bool(broker.buried), 20)
+    assert (len(adapter.buried), parked()) == (1, 0)
+
+
+def test_a_held_key_keeps_its_order_through_a_retry(
+    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
+) -> None:
+    """While a1 is tried again a2 and a3 wait behind it, b1 does not; the broker is acknowledged for all."""
+    seen.fails["a1"] = [ValueError("no"), ValueError("no")]
+    with running(make_app(adapter, engine, holding)):
+        for body in (order(1), order(2), order(1, "b"), order(3)):
+            adapter.deliver(body)
+        seen.wait_for("b1", "a1", "a2", "a3")
+        adapter.wait_until(lambda broker: len(broker.acknowledged) == 4)
+    assert (adapter.retried, parked()) == ([], 0)
+
+
+def test_without_holding_later_messages_overtake_a_retry(
+    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, name: str
+) -> None:
+    """The default: a message that is tried again loses its place."""
+    seen.fails["a1"] = [ValueError("no")]
+    plain = make_consumer(seen.handle, holding.strategies, name=name, retry=SOON)
+    with running(make_app(adapter, engine, plain)):
+        adapter.deliver(order(1))
+        adapter.deliver(order(2))
+        seen.wait_for("a2")
+        adapter.wait_until(lambda broker: len(broker.retried) == 1)
+
+
+def test_a_held_message_that_is_given_up_lets_the_others_go(
+    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
+) -> None:
+    """After the dead letter of a1, a2 runs."""
+    seen.fails["a1"] = [ValueError("no")] * 3
+    with running(make_app(adapter, engine, holding)):
+        adapter.deliver(order(1))
+        adapter.deliver(order(2))
+        seen.wait_for("a2")
+        adapter.wait_until(lambda broker: bool(broker.buried))
+    assert (seen.ids, parked()) == (["a1", "a1", "a1", "a2"], 0)
+
+
+def test_a_copy_of_a_held_message_is_held_once(
+    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
+) -> None:
+    """A redelivery of what is parked takes effect once."""
+    seen.fails["a1"] = [ValueError("no")]
+    with running(make_app(adapter, engine, holding)):
+        for body in (order(1), order(2), order(1), order(2)):
+            adapter.deliver(body)
+        seen.wait_for("a1", "a2")
+        adapter.wait_until(lambda broker: len(broker.acknowledged) == 4)
+    assert (seen.done, parked()) == (["a1", "a2"], 0)
