@@ -22,7 +22,7 @@ class OptionReader:
     """
 
     def __init__(self, options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
-        self._options = options
+        self.options = options
         self._what = what
         self.problems: list[Problem] = [
             Problem(f"unknown {what} {name!r}{did_you_mean(str(name), list(known))}", where=str(name))
@@ -65,7 +65,7 @@ class OptionReader:
             raise ConfigError(self.problems)
 
     def _read(self, name: str, default: T | None, convert: Callable[[Any], T]) -> T | None:
-        value = self._options.get(name)
+        value = self.options.get(name)
         if value is None:
             return default
         try:

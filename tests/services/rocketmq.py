@@ -158,7 +158,7 @@ class RocketMQ(Server):
             "maxHashSlotNum": 50_000,
             "maxIndexNum": 200_000,
             "diskMaxUsedSpaceRatio": 95,
-            "autoCreateTopicEnable": "false",
+            "autoCreateTopicEnable": "true",
             "autoCreateSubscriptionGroup": "true",
             "enablePropertyFilter": "true",
             "enableMixedMessageType": "true",

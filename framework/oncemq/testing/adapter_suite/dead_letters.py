@@ -14,9 +14,13 @@ class DeadLetters(SuitePart):
     """Dead-letter, list, replay, purge; where browsing is denied, only that the message is out of the way."""
 
     def _bury(self, bench: Bench, subscription: Subscription, *sent: bytes | OutgoingMessage) -> Member:
-        """Return a member that has dead-lettered these; it receives nothing else."""
+        """Return a member that has dead-lettered these, in this order; it receives nothing else.
+
+        Plain bodies have one key, so that they arrive in order where the order is each key's.
+        """
         member = bench.open(subscription)
-        bench.publish(Topic(subscription.topic, subscription.options), *sent)
+        keyed = [OutgoingMessage(one, key="one") if isinstance(one, bytes) else one for one in sent]
+        bench.publish(Topic(subscription.topic, subscription.options), *keyed)
         cause = {names.REASON: "rejected", names.ERROR_TEXT: "no such ordér"}
         dead = [Dead(one, cause) for one in bench.receive(member, len(sent))]
         bench.settled(member.adapter.dead_letter(dead))

@@ -1,0 +1,38 @@
+"""What cannot be safe or cannot work about a consumer on RocketMQ, in words that say what to change."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from oncemq.adapter import Subscription
+from oncemq.durations import format_duration
+from oncemq.errors import ConfigError
+from oncemq.facts import ConsumerFacts, Problem, Severity
+from oncemq_adapters.rocketmq.names import group_of, read_topic
+
+KEPT = timedelta(hours=72)
+"""RocketMQ's default; whatever is older is deleted, consumed or not."""
+
+
+def check_consumer(facts: ConsumerFacts, namespace: str) -> Iterator[Problem]:
+    """Yield every problem that can be seen without a connection."""
+    topic, problems = read_topic(facts.topic, facts.options, namespace)
+    yield from problems
+    try:
+        group_of(Subscription(facts.name, facts.topic, facts.group), namespace)
+    except ConfigError as error:
+        yield Problem(str(error), where="group")
+    if facts.retry_horizon > KEPT:
+        yield Problem(
+            f"retries reach over {format_duration(facts.retry_horizon)}, but RocketMQ deletes messages after "
+            f"{format_duration(KEPT)} unless fileReservedTime says more",
+            "shorten the backoff or raise fileReservedTime in broker.conf",
+            "retry",
+            Severity.WARNING,
+        )
+    if topic.fifo and facts.attempts > 1:
+        yield Problem(
+            "a fifo topic's retries are counted in memory: after a restart a message has its attempts again",
+            "nothing, if that is acceptable; else leave out fifo and let a strategy keep the order of each key",
+            "retry",
+            Severity.WARNING,
+        )

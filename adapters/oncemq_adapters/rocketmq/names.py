@@ -1,0 +1,139 @@
+"""What a topic means on RocketMQ: its real name, what is wanted of it, and the names that belong to a group."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from oncemq.adapter import Subscription
+from oncemq.errors import ConfigError
+from oncemq.facts import Problem
+from oncemq_adapters.options import OptionReader
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_PREFIX = "%DLQ%"
+KNOWN = ("topic_name", "tags", "start", "fifo", "create", "queues")
+FIRST, LAST = "first", "last"
+LONGEST_TOPIC = 127
+LONGEST_GROUP = 255
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_TAG = re.compile(r"[^|\s\x01\x02]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOptions:
+    """A topic's broker options, understood.
+
+    Args:
+        topic: the topic's name in the app.
+        name: its name on the broker, namespace included.
+        tags: only messages with one of these tags; empty = all.
+        start: where a new group begins: `first`, `last` or a moment.
+        fifo: queues are locked for their one member, which takes one message of a queue after the other.
+        create: make the topic if it is missing; None = where the brokers themselves make topics on demand.
+        queues: how many queues a topic gets that is made here.
+    """
+
+    topic: str
+    name: str
+    tags: frozenset[str]
+    start: str | datetime
+    fifo: bool
+    create: bool | None
+    queues: int
+
+    @property
+    def expression(self) -> str:
+        """The subscription expression that brokers understand."""
+        return " || ".join(sorted(self.tags)) or "*"
+
+
+def in_namespace(namespace: str, name: str) -> str:
+    """Return the name as it is on the broker."""
+    return f"{namespace}%{name}" if namespace else name
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic through which a group's retries come, by the group's real name."""
+    return RETRY_PREFIX + group
+
+
+def dead_topic(group: str) -> str:
+    """Return the topic in which a group's dead letters lie, by the group's real name."""
+    return DEAD_PREFIX + group
+
+
+def parse_topic(topic: str, options: Mapping[str, Any], namespace: str) -> TopicOptions:
+    """Return the topic's options.
+
+    Raises:
+        ConfigError: they cannot work.
+    """
+    parsed, problems = read_topic(topic, options, namespace)
+    if problems:
+        raise ConfigError(problems)
+    return parsed
+
+
+def read_topic(topic: str, options: Mapping[str, Any], namespace: str) -> tuple[TopicOptions, list[Problem]]:
+    """Return the topic's options as far as they can be understood, and what is wrong with them."""
+    reader = OptionReader(options, KNOWN, "RocketMQ topic option")
+    name = reader.text("topic_name", topic) or topic
+    tags = frozenset(reader.texts("tags"))
+    create = options.get("create")
+    parsed = TopicOptions(
+        topic=topic,
+        name=in_namespace(namespace, name),
+        tags=tags - {"*"},
+        start=_start(reader, options.get("start", FIRST)),
+        fifo=reader.flag("fifo", default=False),
+        create=None if create is None else reader.flag("create", default=False),
+        queues=reader.number("queues", 8, 1, 1024) or 8,
+    )
+    if not _NAME.fullmatch(name):
+        reader.complain(
+            "topic_name",
+            f"RocketMQ has no topic called {name!r}: letters, digits, _ and - only",
+            f"write topic_name: {re.sub(r'[^a-zA-Z0-9_-]', '-', name) or 'its-name'} at the topic",
+        )
+    elif len(parsed.name) > LONGEST_TOPIC:
+        reader.complain("topic_name", f"{parsed.name!r} is longer than RocketMQ's {LONGEST_TOPIC} characters")
+    for tag in sorted(tags):
+        if not _TAG.fullmatch(tag):
+            reader.complain(
+                "tags", f"{tag!r} cannot be a tag", "write one tag for each entry, without blanks or |"
+            )
+    return parsed, reader.problems
+
+
+def group_of(subscription: Subscription, namespace: str) -> str:
+    """Return a subscription's group by its real name.
+
+    Raises:
+        ConfigError: RocketMQ has no such group.
+    """
+    if not _NAME.fullmatch(subscription.group):
+        text = f"RocketMQ has no group called {subscription.group!r}: letters, digits, _ and - only"
+        raise ConfigError([f"{text} – write another group: at consumer {subscription.consumer!r}"])
+    group = in_namespace(namespace, subscription.group)
+    if len(group) > LONGEST_GROUP - len(RETRY_PREFIX):
+        raise ConfigError([f"the group {group!r} is too long for RocketMQ – shorten it"])
+    return group
+
+
+def _start(reader: OptionReader, declared: Any) -> str | datetime:
+    if declared in (FIRST, LAST):
+        return str(declared)
+    try:
+        moment = declared if isinstance(declared, datetime) else datetime.fromisoformat(declared)
+    except (TypeError, ValueError):
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        reader.complain(
+            "start",
+            f"{declared!r} is no place to start at",
+            "write first, last, or a time with its zone, like 2026-01-31T00:00:00Z",
+        )
+        return FIRST
+    return moment

@@ -1,0 +1,252 @@
+"""Between RocketMQ's properties and our messages: what handlers see, and what travels on with a retry or dead letter.
+
+Properties are text without the two separators. What cannot stand there – an empty value, a name that means
+something to RocketMQ – travels as JSON in one property of ours, and handlers see no difference.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from oncemq.errors import BrokerRefused
+from oncemq.message import headers as names
+from oncemq.message.envelope import Message, OutgoingMessage
+
+NAME_END, VALUE_END = "\x01", "\x02"
+LONGEST = 32767
+"""Bytes of all properties of a message."""
+
+KEYS, TAGS, UNIQUE_ID = "KEYS", "TAGS", "UNIQ_KEY"
+ORIGIN_TOPIC, ORIGIN_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
+ATTEMPTS, MOST_ATTEMPTS = "RECONSUME_TIME", "MAX_RECONSUME_TIMES"
+DEAD_ORIGIN_TOPIC, DEAD_ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+TAGS_HEADER = "tags"
+ESCAPED = f"{names.PREFIX}escaped"
+EXACT_KEYS = f"{names.PREFIX}keys"
+
+_OURS = frozenset({KEYS, TAGS, UNIQUE_ID, ESCAPED, EXACT_KEYS})
+_HISTORY = frozenset(
+    {
+        *(ORIGIN_TOPIC, ORIGIN_ID, ATTEMPTS, MOST_ATTEMPTS, DEAD_ORIGIN_TOPIC, DEAD_ORIGIN_ID),
+        *(
+            "DELAY",
+            "WAIT",
+            "TRAN_MSG",
+            "PGROUP",
+            "MIN_OFFSET",
+            "MAX_OFFSET",
+            "REAL_TOPIC",
+            "REAL_QID",
+            "CLUSTER",
+        ),
+        *(
+            "CONSUME_START_TIME",
+            "TRACE_ON",
+            "MSG_REGION",
+            "TRACE_CONTEXT",
+            "POP_CK",
+            "1ST_POP_TIME",
+            "INNER_NUM",
+        ),
+        *("BORN_TIMESTAMP", "BORN_HOST", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "__SHARDINGKEY"),
+        *("CHECK_IMMUNITY_TIME_IN_SECONDS", "TRANSACTION_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),
+        *("INSTANCE_ID", "EXTEND_UNIQ_INFO", "DUP_INFO", "REDIRECT", "__CRC32#", "UNIQ_PRODUCER_GROUP_NAME"),
+    }
+)
+_HISTORY_PREFIXES = ("TIMER_", "__")
+_RESERVED = _OURS | _HISTORY
+
+
+def to_text(properties: Mapping[str, str]) -> str:
+    """Return properties as they stand in a request."""
+    return "".join([f"{name}{NAME_END}{value}{VALUE_END}" for name, value in properties.items()])
+
+
+def from_text(text: str) -> dict[str, str]:
+    """Return properties as they stand in a message; parts that are none are left out."""
+    parts = text.split(VALUE_END)
+    try:
+        return dict([part.split(NAME_END) for part in parts if part])
+    except ValueError:
+        return dict([part.split(NAME_END, 1) for part in parts if NAME_END in part])
+
+
+def is_history(name: str) -> bool:
+    """Return whether a property is RocketMQ's own record of a message's way."""
+    return name in _HISTORY or name.startswith(_HISTORY_PREFIXES)
+
+
+def read_message(topic: str, body: bytes, properties: Mapping[str, str], born: int, attempt: int) -> Message:
+    """Return the message as handlers and the framework see it.
+
+    Args:
+        topic: the topic's name in the app.
+        body: unpacked.
+        properties: as stored.
+        born: when it was first sent, milliseconds since 1970.
+        attempt: 1 for the first try, as far as RocketMQ itself counts.
+    """
+    headers = readable_headers(properties)
+    return Message(
+        topic=topic,
+        body=body,
+        message_id=headers.get(names.MESSAGE_ID) or properties.get(ORIGIN_ID) or properties.get(UNIQUE_ID),
+        headers=headers,
+        keys=read_keys(properties),
+        attempt=names.attempt_of(headers) if names.ATTEMPT in headers else attempt,
+        published_at=names.time_of(headers, names.PUBLISHED_AT) or moment_of(born),
+        first_failed_at=names.time_of(headers, names.FIRST_FAILED_AT),
+    )
+
+
+def readable_headers(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the application's properties, escaped ones included, and the tag under `tags`."""
+    found = {
+        name: value
+        for name, value in properties.items()
+        if name not in _RESERVED and not name.startswith(_HISTORY_PREFIXES)
+    }
+    if TAGS in properties:
+        found[TAGS_HEADER] = properties[TAGS]
+    if ESCAPED in properties:
+        found.update(_escaped(properties))
+    return found
+
+
+def read_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the business keys: RocketMQ separates several by blanks."""
+    if EXACT_KEYS in properties:
+        try:
+            exact = json.loads(properties[EXACT_KEYS])
+        except (ValueError, RecursionError):
+            exact = None
+        if isinstance(exact, list) and all(isinstance(key, str) for key in exact):
+            return tuple(exact)
+    return tuple([key for key in properties.get(KEYS, "").split(" ") if key])
+
+
+def moment_of(milliseconds: int) -> datetime | None:
+    """Return the aware time of a time stamp; None for nonsense."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds > 0 else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def for_publishing(message: OutgoingMessage, now: datetime, unique_id: str) -> dict[str, str]:
+    """Return the properties of a new message."""
+    headers = {names.PUBLISHED_AT: now.isoformat(), **message.headers}
+    if message.message_id is not None:
+        headers[names.MESSAGE_ID] = message.message_id
+    tags = headers.pop(TAGS_HEADER, None)
+    properties = with_headers({UNIQUE_ID: unique_id}, headers)
+    if tags:
+        properties[TAGS] = _plain(tags, "tag")
+    if message.key is not None:
+        _write_keys(properties, [message.key])
+    return properties
+
+
+def for_burial(message: Message, added: Mapping[str, str], unique_id: str) -> dict[str, str]:
+    """Return the properties of a dead letter that is made of a message which no queue holds."""
+    headers = {**message.headers, **added}
+    if message.message_id is not None:
+        headers.setdefault(names.MESSAGE_ID, message.message_id)
+    if message.published_at is not None:
+        headers.setdefault(names.PUBLISHED_AT, message.published_at.isoformat())
+    tags = headers.pop(TAGS_HEADER, None)
+    properties = with_headers({UNIQUE_ID: unique_id}, headers)
+    if tags:
+        properties[TAGS] = _plain(tags, "tag")
+    _write_keys(properties, message.keys)
+    return properties
+
+
+def for_next_hop(properties: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a copy: everything as it was, `added` headers over it, no history of its way."""
+    kept = {name: value for name, value in properties.items() if not is_history(name)}
+    return with_headers(kept, added)
+
+
+def for_replay(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties of a dead letter that starts anew: without our attempts and causes."""
+    own = {name: properties[name] for name in _OURS - {ESCAPED} if name in properties}
+    headers = readable_headers(properties)
+    headers.pop(TAGS_HEADER, None)
+    return with_headers(own, names.for_replay(headers))
+
+
+def with_headers(properties: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, str]:
+    """Return properties with headers written over them, escaped where they cannot stand as they are."""
+    result = dict(properties)
+    escaped = _escaped(properties) if ESCAPED in properties else {}
+    for name, value in headers.items():
+        escaped.pop(name, None)
+        if name not in _RESERVED:
+            result.pop(name, None)
+        if _stands(name, value):
+            result[name] = value
+        else:
+            escaped[name] = value
+    result.pop(ESCAPED, None)
+    if escaped:
+        result[ESCAPED] = json.dumps(escaped)
+    return result
+
+
+def check_size(properties: Mapping[str, str]) -> None:
+    """Refuse properties that RocketMQ would not take.
+
+    Raises:
+        BrokerRefused: they are too long together, or cannot be encoded.
+    """
+    try:
+        size = len(to_text(properties).encode())
+    except UnicodeEncodeError as error:
+        raise BrokerRefused(f"a key or tag is no text that can be sent: {error}") from error
+    if size > LONGEST:
+        raise BrokerRefused(f"headers and keys take {size} bytes; RocketMQ takes {LONGEST} at most")
+
+
+def _stands(name: str, value: str) -> bool:
+    if (
+        not value
+        or not name
+        or name in _RESERVED
+        or name == TAGS_HEADER
+        or name.startswith(_HISTORY_PREFIXES)
+    ):
+        return False
+    text = name + value
+    return NAME_END not in text and VALUE_END not in text and text.isprintable()
+
+
+def _escaped(properties: Mapping[str, str]) -> dict[str, str]:
+    try:
+        found = json.loads(properties[ESCAPED])
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, str)}
+
+
+def _write_keys(properties: dict[str, str], keys: Sequence[str]) -> None:
+    # Others index and read the parts of a key with blanks; what it was stands beside them.
+    indexed = " ".join(" ".join(_clean(key).split()) for key in keys)
+    if indexed:
+        properties[KEYS] = indexed
+    if tuple([key for key in indexed.split(" ") if key]) != tuple(keys):
+        properties[EXACT_KEYS] = json.dumps(list(keys))
+
+
+def _clean(text: str) -> str:
+    return "".join([one for one in text if one.isprintable()])
+
+
+def _plain(text: str, what: str) -> str:
+    if NAME_END in text or VALUE_END in text:
+        raise BrokerRefused(
+            f"the {what} {text!r} holds a character that RocketMQ uses to separate properties"
+        )
+    return text

@@ -1,0 +1,235 @@
+"""The RocketMQ adapter over the remoting protocol: which part answers which call of the contract."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from threading import Lock
+from typing import Any, ClassVar, Self
+
+from oncemq.adapter import (
+    AdapterScope,
+    Burial,
+    Capabilities,
+    Confirmed,
+    ConsumerHealth,
+    Dead,
+    DeadLetter,
+    Later,
+    Order,
+    Refused,
+    SettleFailed,
+    Sink,
+    Subscription,
+)
+from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq.facts import ConsumerFacts, Problem
+from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq_adapters.rocketmq.address import Address, parse_address
+from oncemq_adapters.rocketmq.checks import check_consumer
+from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic
+from oncemq_adapters.rocketmq.remoting import administration, settlement
+from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
+from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
+from oncemq_adapters.rocketmq.remoting.desk import Desk
+from oncemq_adapters.rocketmq.remoting.holding import hold_back
+from oncemq_adapters.rocketmq.remoting.member import Member
+from oncemq_adapters.rocketmq.remoting.membership import members_of
+from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
+from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+from oncemq_adapters.rocketmq.remoting.window import Token
+
+
+class RocketMQAdapter:
+    """Consumes as a member of each group; publishes and administrates by connections apart."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        delay=True,
+        precise_delay=True,
+        redelivered_flag=False,
+        order=Order.KEY,
+        competing=True,
+        lease=False,
+        cumulative_ack=True,
+        browse_dead_letters=True,
+        survives_restart=True,
+        partitioned=True,
+    )
+
+    def __init__(self, address: Address, scope: AdapterScope) -> None:
+        self._address = address
+        self._scope = scope
+        self._lock = Lock()
+        self._desk: Desk | None = None
+        self._members: Sequence[Member] = ()
+        self._consumers: Sequence[str] = ()
+
+    @classmethod
+    def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
+        """Make one; connects to nothing yet."""
+        return cls(parse_address(url, options), scope)
+
+    def __repr__(self) -> str:
+        return f"<RocketMQAdapter {self._scope.broker!r} at {', '.join(self._address.name_servers)}>"
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what cannot be safe or cannot work about this consumer on RocketMQ."""
+        return check_consumer(facts, self._address.namespace)
+
+    def prepare(self, subscriptions: Sequence[Subscription]) -> None:
+        """Connect to name server and brokers, and make sure that the topics exist."""
+        parsed = [(self._topic(one.topic, one.options), self._group(one)) for one in subscriptions]
+        desk = self._opened_desk()
+        administration.connect_all(desk.routes, desk.brokers)
+        for topic, group in parsed:
+            administration.ensure_topic(desk.routes, desk.brokers, topic)
+            administration.register(desk.routes, desk.brokers, topic, group)
+
+    def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
+        """Join every group; returns when each member has its share of the queues, or others are slow to give it."""
+        self.prepare(subscriptions)
+        desk = self._opened_desk()
+        members = members_of(subscriptions, self._address, desk.routes, sink, self._scope.app, self._move)
+        with self._lock:
+            self._members = members
+            self._consumers = [one.consumer for one in subscriptions]
+        for member in members:
+            member.start()
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Finish these in their queues; the finished prefix is committed soon."""
+        return settlement.acknowledge(deliveries)
+
+    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+        """Publish each to the group's retries, then finish it; in order, where a queue is one by one."""
+        ordered: list[Later] = []
+        free: list[Later] = []
+        for one in later:
+            member = self._member_of(one.delivery)
+            (ordered if member is not None and member.fifo else free).append(one)
+        failed = hold_back(ordered, self._member_of) if ordered else []
+        moves = [(one.delivery, partial(self._retry_copy, one)) for one in free]
+        return [*failed, *settlement.move(moves, self._send)]
+
+    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        """Publish each to the group's dead letters, then finish it."""
+        return settlement.move([(one.delivery, partial(self._dead_copy, one)) for one in dead], self._send)
+
+    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+        """Publish messages of other origin to the group's dead letters."""
+        desk = self._opened_desk()
+        return desk.bury(self._topic_of(subscription), self._group(subscription), burials)
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Deliver again what was never started, or leave it to whoever gets the queue."""
+        return settlement.give_back(deliveries)
+
+    def publish(
+        self, topic: str, options: Mapping[str, Any], messages: Sequence[OutgoingMessage]
+    ) -> Sequence[Confirmed | Refused]:
+        """Publish to a topic; messages of one key go to one queue."""
+        desk = self._desk
+        if desk is None:
+            return [Refused(BrokerUnavailable("the RocketMQ adapter is not connected")) for _ in messages]
+        return desk.publish(self._topic(topic, options), messages, self._scope.clock.now())
+
+    def extend(self, deliveries: Sequence[Delivery], by: timedelta) -> Sequence[SettleFailed]:  # noqa: ARG002
+        """Do nothing: RocketMQ leases nothing here."""
+        return ()
+
+    def pause(self, consumer: str) -> None:
+        """Deliver no more; what was received can be settled."""
+        self._each(consumer, Member.pause)
+
+    def resume(self, consumer: str) -> None:
+        """Deliver again."""
+        self._each(consumer, Member.resume)
+
+    def health(self) -> Sequence[ConsumerHealth]:
+        """Return whether each consumer is a member of its group on live connections."""
+        rows = {row.consumer: row for member in self._members for row in member.health()}
+        return [
+            rows.get(consumer, ConsumerHealth(consumer, subscribed=False, detail="closed"))
+            for consumer in self._consumers
+        ]
+
+    def dead_letters(self, subscription: Subscription, limit: int) -> Iterator[DeadLetter]:
+        """Yield the group's dead letters of this topic, oldest first; nothing is consumed."""
+        yield from self._graveyard(subscription).list(self._topic_of(subscription), limit)
+
+    def replay_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
+        """Send dead letters to the group again."""
+        return self._graveyard(subscription).replay(self._topic_of(subscription), ids)
+
+    def purge_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
+        """Remove dead letters for ever."""
+        return self._graveyard(subscription).purge(self._topic_of(subscription), ids)
+
+    def depth(self, subscription: Subscription) -> int | None:
+        """Return how many messages wait for the group, its retries that are due included."""
+        desk = self._opened_desk()
+        topic = self._topic_of(subscription)
+        return administration.depth(desk.routes, desk.brokers, topic, self._group(subscription))
+
+    def close(self, *, grace: timedelta) -> None:
+        """Leave the groups, send the last commits, disconnect."""
+        with self._lock:
+            members, self._members = self._members, ()
+        deadline = time.monotonic() + grace.total_seconds()
+        for member in members:
+            member.close()
+        with self._lock:
+            desk, self._desk = self._desk, None
+        if desk is not None:
+            desk.close(max(0.1, deadline - time.monotonic()))
+
+    def _opened_desk(self) -> Desk:
+        with self._lock:
+            if self._desk is None:
+                group = re.sub(r"[^A-Za-z0-9_-]", "-", f"oncemq-{self._scope.app}")
+                self._desk = Desk(self._address, group)
+            return self._desk
+
+    def _topic(self, topic: str, options: Mapping[str, Any]) -> TopicOptions:
+        return parse_topic(topic, options, self._address.namespace)
+
+    def _topic_of(self, subscription: Subscription) -> TopicOptions:
+        return self._topic(subscription.topic, subscription.options)
+
+    def _group(self, subscription: Subscription) -> str:
+        return group_of(subscription, self._address.namespace)
+
+    def _graveyard(self, subscription: Subscription) -> Graveyard:
+        desk = self._opened_desk()
+        return Graveyard(desk.routes, desk.brokers, desk.producer, self._group(subscription))
+
+    def _send(self, copies: Sequence[Outgoing]) -> Sequence[BrokerError | None]:
+        desk = self._desk
+        if desk is None:
+            return [BrokerUnavailable("the RocketMQ adapter is closed") for _ in copies]
+        return desk.producer.send(copies)
+
+    def _retry_copy(self, later: Later, token: Token) -> Outgoing:
+        return retry_copy(token.stored, token.window.group, token.queue.broker, later.headers, later.delay)
+
+    def _dead_copy(self, dead: Dead, token: Token) -> Outgoing:
+        return dead_copy(token.stored, token.window.group, token.queue.broker, dead.headers)
+
+    def _move(
+        self, queue: OwnedQueue, group: str, messages: Sequence[StoredMessage]
+    ) -> Sequence[StoredMessage]:
+        copies = [retry_copy(one, group, queue.broker, {}, timedelta(0)) for one in messages]
+        return [one for one, error in zip(messages, self._send(copies), strict=True) if error is None]
+
+    def _member_of(self, delivery: Delivery) -> Member | None:
+        token = delivery.token
+        if not isinstance(token, Token):
+            return None
+        return next((member for member in self._members if token.window in member.windows), None)
+
+    def _each(self, consumer: str, what: Callable[[Member, str], None]) -> None:
+        for member in self._members:
+            if any(window.consumer == consumer for window in member.windows):
+                what(member, consumer)

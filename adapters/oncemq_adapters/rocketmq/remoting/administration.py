@@ -1,0 +1,137 @@
+"""Makes sure that topics exist, registers where new groups begin, and counts what waits."""
+
+import time
+from collections.abc import Iterator
+
+from oncemq.errors import BrokerRefused, BrokerUnavailable
+from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, retry_topic
+from oncemq_adapters.rocketmq.remoting import codes
+from oncemq_adapters.rocketmq.remoting.brokers import Brokers
+from oncemq_adapters.rocketmq.remoting.faults import Denied
+from oncemq_adapters.rocketmq.remoting.offsets import (
+    commit_offset,
+    committed_offset,
+    first_offset,
+    last_offset,
+)
+from oncemq_adapters.rocketmq.remoting.routes import TEMPLATE, Place, Routes
+
+_READ_AND_WRITE = 6
+
+
+def connect_all(routes: Routes, brokers: Brokers) -> None:
+    """Prove that the name server and at least one broker can be used.
+
+    Raises:
+        BrokerError: they cannot; a refusal of any broker counts.
+    """
+    names = routes.brokers()
+    if not names:
+        raise BrokerUnavailable("the RocketMQ name server knows no broker: it has not registered yet")
+    failures = []
+    for name in names:
+        try:
+            brokers.get(name)
+        except BrokerUnavailable as error:
+            failures.append(error)
+    if len(failures) == len(names):
+        raise failures[0]
+
+
+def ensure_topic(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
+    """Look at a topic, and make it where that is wanted, or where brokers make topics on demand themselves.
+
+    Raises:
+        BrokerRefused: it does not exist and is not made here.
+    """
+    try:
+        routes.ask(topic.name)
+    except Denied as denied:
+        if denied.code != codes.NO_TOPIC:
+            raise
+        if not (topic.create or (topic.create is None and _on_demand(routes))):
+            raise missing(topic) from denied
+        _create(routes, brokers, topic)
+
+
+def missing(topic: TopicOptions) -> BrokerRefused:
+    """Return the error for a topic that does not exist."""
+    return BrokerRefused(
+        f"topic {topic.name!r} does not exist on RocketMQ – make it with "
+        f"`mqadmin updateTopic -c <cluster> -t {topic.name}`, or write create: true at topic {topic.topic!r}"
+    )
+
+
+def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> None:
+    """Note where a new group begins, unless that is the beginning."""
+    if topic.start == FIRST:
+        return
+    for name, number in routes.find(topic.name).readable:
+        connection = brokers.get(name)
+        if committed_offset(connection, group, topic.name, number) is None:
+            begin = first_offset(connection, topic.name, number, topic.start)
+            commit_offset(connection, group, topic.name, number, begin)
+
+
+def depth(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> int:
+    """Return how many messages wait for a group, retries that are due included."""
+    total = 0
+    for name, place in _places(routes, topic.name, retry_topic(group)):
+        broker, number = place
+        connection = brokers.get(broker)
+        done = committed_offset(connection, group, name, number)
+        if done is None:
+            done = first_offset(connection, name, number, topic.start if name == topic.name else FIRST)
+        total += max(0, last_offset(connection, name, number) - done)
+    return total
+
+
+def _places(routes: Routes, *topics: str) -> Iterator[tuple[str, Place]]:
+    for topic in topics:
+        try:
+            readable = routes.ask(topic).readable
+        except Denied:
+            if topic == topics[0]:
+                raise
+            continue
+        for place in readable:
+            yield topic, place
+
+
+def _on_demand(routes: Routes) -> bool:
+    try:
+        return bool(routes.ask(TEMPLATE).writable)
+    except Denied:
+        return False
+
+
+def _create(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
+    fields = {
+        "topic": topic.name,
+        "defaultTopic": TEMPLATE,
+        "readQueueNums": str(topic.queues),
+        "writeQueueNums": str(topic.queues),
+        "perm": str(_READ_AND_WRITE),
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        "attributes": f"+message.type={'FIFO' if topic.fifo else 'NORMAL'}",
+        "force": "false",
+    }
+    for name in routes.brokers():
+        brokers.get(name).call(codes.UPDATE_TOPIC, fields)
+    _wait_for_route(routes, topic)
+
+
+def _wait_for_route(routes: Routes, topic: TopicOptions) -> None:
+    """Wait until the name server has heard of a new topic from its broker."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            routes.ask(topic.name)
+        except Denied as denied:
+            if denied.code != codes.NO_TOPIC or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return

@@ -1,0 +1,48 @@
+"""Looks into a queue without consuming: pulls by offset in the name of a group that every broker has."""
+
+from collections.abc import Iterator
+
+from oncemq_adapters.rocketmq.remoting import codes
+from oncemq_adapters.rocketmq.remoting.connection import Connection
+from oncemq_adapters.rocketmq.remoting.faults import Denied
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage, decode
+
+_GROUP = "TOOLS_CONSUMER"
+_SUBSCRIPTION = 4
+_END = frozenset({codes.PULL_NOT_FOUND, codes.PULL_OFFSET_MOVED})
+
+
+def browse(
+    connection: Connection, topic: str, number: int, start: int, end: int, tag: str = "*"
+) -> Iterator[StoredMessage]:
+    """Yield what lies in a queue from one offset to before another; nothing is committed."""
+    at = start
+    while at < end:
+        fields = {
+            "consumerGroup": _GROUP,
+            "topic": topic,
+            "queueId": str(number),
+            "queueOffset": str(at),
+            "maxMsgNums": "32",
+            "sysFlag": str(_SUBSCRIPTION),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": tag,
+            "subVersion": "0",
+            "expressionType": "TAG",
+        }
+        try:
+            answer, body = connection.call(codes.PULL_MESSAGE, fields)
+        except Denied as denied:
+            following = int(denied.fields.get("nextBeginOffset", at))
+            if denied.code in _END or (denied.code == codes.PULL_AT_ONCE and following <= at):
+                return
+            if denied.code != codes.PULL_AT_ONCE:
+                raise
+            at = following
+            continue
+        for message in decode(body, topic, at):
+            if message.offset >= end:
+                return
+            yield message
+        at = int(answer["nextBeginOffset"])

@@ -1,0 +1,59 @@
+"""The numbers of RocketMQ's remoting protocol that are used here: requests, answers, flags."""
+
+from typing import Final
+
+SEND_MESSAGE: Final = 310
+SEND_BATCH: Final = 320
+PULL_MESSAGE: Final = 11
+QUERY_OFFSET: Final = 14
+UPDATE_OFFSET: Final = 15
+UPDATE_TOPIC: Final = 17
+SEARCH_OFFSET: Final = 29
+MAX_OFFSET: Final = 30
+MIN_OFFSET: Final = 31
+HEARTBEAT: Final = 34
+UNREGISTER: Final = 35
+CONSUMERS: Final = 38
+CONSUMERS_CHANGED: Final = 40
+LOCK_QUEUES: Final = 41
+UNLOCK_QUEUES: Final = 42
+ROUTE: Final = 105
+CLUSTER_INFO: Final = 106
+RESET_OFFSET: Final = 220
+CONSUMER_STATUS: Final = 221
+RUNNING_INFO: Final = 307
+
+SUCCESS: Final = 0
+SYSTEM_BUSY: Final = 2
+NOT_SUPPORTED: Final = 3
+FLUSH_TIMEOUT: Final = 10
+NO_SLAVE: Final = 11
+SLAVE_TIMEOUT: Final = 12
+ILLEGAL_MESSAGE: Final = 13
+SERVICE_NOT_AVAILABLE: Final = 14
+NO_PERMISSION: Final = 16
+NO_TOPIC: Final = 17
+PULL_NOT_FOUND: Final = 19
+PULL_AT_ONCE: Final = 20
+PULL_OFFSET_MOVED: Final = 21
+QUERY_NOT_FOUND: Final = 22
+NO_GROUP: Final = 26
+FLOW_CONTROL: Final = 215
+
+STORED: Final = frozenset({SUCCESS, FLUSH_TIMEOUT, NO_SLAVE, SLAVE_TIMEOUT})
+"""The message is in the log; all but the first say that it is not yet as safe as configured."""
+
+BUSY: Final = frozenset({SYSTEM_BUSY, SERVICE_NOT_AVAILABLE, FLOW_CONTROL})
+"""The message is not stored; trying again soon helps."""
+
+ANSWER: Final = 1
+ONE_WAY: Final = 2
+
+READABLE: Final = 4
+WRITABLE: Final = 2
+
+TIMER_SINCE: Final = 413
+"""RocketMQ 5.0.0 in the protocol's own count; older brokers deliver at once what shall wait for a timer."""
+
+OUR_VERSION: Final = 401
+"""What we say we are: 4.9.4, the last whose clients need nothing that only 5.x has."""

@@ -1,0 +1,109 @@
+"""What a message becomes when it is sent on: a retry of its group, or a dead letter, as Java members expect them."""
+
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+
+from oncemq.adapter import Burial
+from oncemq.message import headers as names
+from oncemq_adapters.rocketmq.names import retry_topic
+from oncemq_adapters.rocketmq.properties import (
+    ATTEMPTS,
+    DEAD_ORIGIN_ID,
+    DEAD_ORIGIN_TOPIC,
+    MOST_ATTEMPTS,
+    ORIGIN_ID,
+    ORIGIN_TOPIC,
+    UNIQUE_ID,
+    check_size,
+    for_burial,
+    for_next_hop,
+    for_replay,
+)
+from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+
+UNLIMITED = 1_000_000
+"""Tries after which a broker would make a dead letter by itself; the retry policy is ours."""
+
+
+def origin_of(stored: StoredMessage) -> str:
+    """Return the topic that a message was first published to; empty if nobody says."""
+    known = stored.properties.get(ORIGIN_TOPIC) or stored.properties.get(DEAD_ORIGIN_TOPIC)
+    return known or ("" if stored.topic.startswith("%") else stored.topic)
+
+
+def retry_copy(
+    stored: StoredMessage, group: str, broker: str, headers: Mapping[str, str], delay: timedelta
+) -> Outgoing:
+    """Return the copy that comes back to the group after the delay.
+
+    Raises:
+        BrokerRefused: the headers are too large.
+    """
+    attempts = names.attempt_of(headers) - 1 if names.ATTEMPT in headers else stored.attempts
+    return _copy(stored, group, broker, for_next_hop(stored.properties, headers), attempts, delay)
+
+
+def dead_copy(stored: StoredMessage, group: str, broker: str, headers: Mapping[str, str]) -> Outgoing:
+    """Return the copy that becomes a dead letter: a retry beyond its limit, for which the broker makes the topic.
+
+    Raises:
+        BrokerRefused: the headers are too large.
+    """
+    added = {
+        DEAD_ORIGIN_TOPIC: origin_of(stored),
+        DEAD_ORIGIN_ID: stored.properties.get(ORIGIN_ID) or stored.properties.get(UNIQUE_ID, ""),
+    }
+    properties = for_next_hop(stored.properties, headers) | {
+        name: text for name, text in added.items() if text
+    }
+    copy = _copy(stored, group, broker, properties, stored.attempts + 1, timedelta(0))
+    copy.most_attempts = 0
+    copy.ordered = True
+    return copy
+
+
+def burial_copy(burial: Burial, topic: str, group: str, broker: str, unique_id: str) -> Outgoing:
+    """Return a dead letter made of a message that no queue holds.
+
+    Raises:
+        BrokerRefused: the headers are too large.
+    """
+    properties = for_burial(burial.message, burial.headers, unique_id)
+    stored = StoredMessage(topic, burial.message.body, properties, 0, round(time.time() * 1000), 0, 0, 0)
+    return dead_copy(stored, group, broker, {})
+
+
+def replay_copy(stored: StoredMessage, group: str, broker: str) -> Outgoing:
+    """Return the copy of a dead letter that starts anew."""
+    return _copy(stored, group, broker, for_replay(stored.properties), 0, timedelta(0))
+
+
+def _copy(
+    stored: StoredMessage,
+    group: str,
+    broker: str,
+    properties: dict[str, str],
+    attempts: int,
+    delay: timedelta,
+) -> Outgoing:
+    marks = {
+        ORIGIN_TOPIC: origin_of(stored),
+        ORIGIN_ID: stored.properties.get(ORIGIN_ID) or stored.properties.get(UNIQUE_ID, ""),
+        ATTEMPTS: str(attempts),
+        MOST_ATTEMPTS: str(UNLIMITED),
+    }
+    properties |= {name: text for name, text in marks.items() if text}
+    check_size(properties)
+    return Outgoing(
+        retry_topic(group),
+        stored.body,
+        properties,
+        (broker, 0),
+        delay,
+        stored.born or 1,
+        attempts,
+        UNLIMITED,
+        stored.flag,
+    )

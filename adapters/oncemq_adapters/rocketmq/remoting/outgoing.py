@@ -1,0 +1,45 @@
+"""A message on its way to a broker."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from oncemq_adapters.rocketmq.remoting.routes import Place
+
+COMPRESS_FROM = 4096
+"""Bytes, as Java's producer by default."""
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """One message to be stored.
+
+    Args:
+        topic: by its name on the broker.
+        body: unpacked.
+        properties: all but those of its delay.
+        place: the broker and queue; None = the next one in turn.
+        delay: not before this long from now.
+        born: when it was first sent, milliseconds since 1970.
+        attempts: RocketMQ's count of tries, for its retries.
+        most_attempts: with which the broker compares that; None = the group's own.
+        flag: the sender's own bits.
+        ordered: it is stored behind those of its queue that were given before it.
+    """
+
+    topic: str
+    body: bytes
+    properties: dict[str, str]
+    place: Place | None = None
+    delay: timedelta = timedelta(0)
+    born: int = field(default_factory=lambda: round(time.time() * 1000))
+    attempts: int = 0
+    most_attempts: int | None = None
+    flag: int = 0
+    ordered: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether it can be sent together with others."""
+        small = len(self.body) <= COMPRESS_FROM
+        return small and not self.delay and self.most_attempts is None and not self.topic.startswith("%")

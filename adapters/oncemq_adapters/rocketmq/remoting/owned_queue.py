@@ -1,0 +1,178 @@
+"""One queue while it is ours: what is in flight, what of it is settled, and how far the finished prefix reaches."""
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+
+QueueKey = tuple[str, str, int]
+"""Topic, broker and number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a queue was when it was lost, for when it comes back to the same member.
+
+    Args:
+        committed: the offset that the broker was last known to have.
+        prefix: everything before this offset is settled.
+        settled: what is settled behind it.
+    """
+
+    committed: int
+    prefix: int
+    settled: frozenset[int]
+
+
+class Commit:
+    """Whether a commit is under way: brokers may follow two of one queue in the wrong order."""
+
+    def __init__(self) -> None:
+        self._free = Lock()
+
+    def begin(self, timeout: float = 0.0) -> bool:
+        """Return whether it is our turn; `end` must follow."""
+        return self._free.acquire(timeout=timeout) if timeout else self._free.acquire(blocking=False)
+
+    def end(self) -> None:
+        """Let the next one begin."""
+        self._free.release()
+
+
+class OwnedQueue:
+    """Every offset is settled at most once; safe for any number of settling threads.
+
+    Args:
+        key: which queue.
+        generation: which assignment this is; deliveries carry it.
+
+    Attributes:
+        next: where the next pull begins; None until the queue was taken over.
+        committed: what the broker was last told and has confirmed.
+        commit: one at a time.
+        lost: nothing of it may be settled or committed any more.
+        draining: it belongs to another member; what is out may still be settled for a while.
+        out: how many deliveries are out and unsettled, by whoever hands them out.
+    """
+
+    def __init__(self, key: QueueKey, generation: int) -> None:
+        self.key = key
+        self.topic, self.broker, self.number = key
+        self.generation = generation
+        self.next: int | None = None
+        self.committed: int | None = None
+        self.lost = False
+        self.draining = False
+        self.pulling = False
+        self.pulled_at = monotonic()
+        self.failures = 0
+        self.settled_since_commit = 0
+        self.commit = Commit()
+        self.out: Counter[Any] = Counter()
+        self._lock = Lock()
+        self._skip: Collection[int] = ()
+        self._order: deque[int] = deque()
+        self._flight: dict[int, StoredMessage] = {}
+        self._claimed: set[int] = set()
+
+    def __repr__(self) -> str:
+        return f"{self.topic}@{self.broker}/{self.number}"
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it is in flight."""
+        return not self._flight
+
+    def begin(self, offset: int, committed: int | None, skip: Collection[int]) -> None:
+        """Start at an offset; what is in `skip` was settled before."""
+        with self._lock:
+            self.next, self.committed, self._skip = offset, committed, skip
+
+    def ask(self) -> int | None:
+        """Return where to pull; None if a pull is under way or nothing shall be pulled."""
+        with self._lock:
+            if self.pulling or self.lost or self.draining or self.next is None:
+                return None
+            self.pulling, self.pulled_at = True, monotonic()
+            return self.next
+
+    def answered(self) -> bool:
+        """Note that the pull has ended; returns whether its answer is still wanted."""
+        with self._lock:
+            self.pulling = False
+            return not (self.lost or self.draining)
+
+    def advance(self, offset: int, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        """Take what was pulled; returns what is to be delivered."""
+        with self._lock:
+            if self.lost or self.draining:
+                return ()
+            fresh = [one for one in messages if one.offset not in self._skip] if self._skip else messages
+            for one in fresh:
+                self._flight[one.offset] = one
+                self._order.append(one.offset)
+            self.next = offset
+            if self._skip and offset > max(self._skip):
+                self._skip = ()
+            return fresh
+
+    def claim(self, offset: int) -> bool:
+        """Reserve an offset for settling; False if somebody else has."""
+        with self._lock:
+            if offset not in self._flight or offset in self._claimed:
+                return False
+            self._claimed.add(offset)
+            return True
+
+    def unclaim(self, offset: int) -> None:
+        """Make a claimed offset unsettled again."""
+        with self._lock:
+            self._claimed.discard(offset)
+
+    def finish(self, offsets: Iterable[int]) -> bool:
+        """Settle claimed offsets; False, and nothing settled, if the queue was lost meanwhile."""
+        with self._lock:
+            if self.lost:
+                return False
+            for offset in offsets:
+                self._claimed.discard(offset)
+                self._flight.pop(offset, None)
+                self.settled_since_commit += 1
+            order, flight = self._order, self._flight
+            while order and order[0] not in flight:
+                order.popleft()
+            return True
+
+    def prefix(self) -> int | None:
+        """Return the offset up to which everything is settled; None if the queue was never taken over."""
+        with self._lock:
+            return None if self.next is None else self._prefix()
+
+    def lose(self) -> bool:
+        """Let nothing be settled or committed any more; returns whether that is new."""
+        with self._lock:
+            fresh, self.lost = not self.lost, True
+            return fresh
+
+    def progress(self) -> Progress | None:
+        """Return how far it is."""
+        with self._lock:
+            if self.next is None or self.committed is None:
+                return None
+            settled = frozenset(offset for offset in self._order if offset not in self._flight)
+            return Progress(self.committed, self._prefix(), settled | frozenset(self._skip))
+
+    def before_settled(self) -> Sequence[StoredMessage]:
+        """Return what is unsettled although something behind it is settled."""
+        with self._lock:
+            settled = [offset for offset in self._order if offset not in self._flight]
+            if not settled:
+                return ()
+            return [self._flight[one] for one in self._order if one in self._flight and one < settled[-1]]
+
+    def _prefix(self) -> int:
+        return self._order[0] if self._order else self.next or 0

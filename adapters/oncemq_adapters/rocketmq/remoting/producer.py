@@ -1,0 +1,229 @@
+"""Publishing: many confirmed sends under way at once, small messages of one queue together, busy brokers asked again."""
+
+import itertools
+import os
+import time
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import partial
+from threading import Semaphore
+
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq_adapters.rocketmq.delays import delay_properties
+from oncemq_adapters.rocketmq.properties import to_text
+from oncemq_adapters.rocketmq.remoting import codes
+from oncemq_adapters.rocketmq.remoting.batches import batch_body, parcels
+from oncemq_adapters.rocketmq.remoting.brokers import Brokers
+from oncemq_adapters.rocketmq.remoting.connection import Connection, Fields, Request
+from oncemq_adapters.rocketmq.remoting.faults import Denied, surfaced
+from oncemq_adapters.rocketmq.remoting.outgoing import COMPRESS_FROM, Outgoing
+from oncemq_adapters.rocketmq.remoting.routes import TEMPLATE, Place, Routes
+from oncemq_adapters.rocketmq.remoting.tally import Tally
+
+Parcel = tuple[Sequence[int], tuple[int, Fields, bytes]]
+
+UNDER_WAY = 256
+"""Sends; more would only grow old in the broker's queue, which throws them out after 200 ms."""
+
+TOGETHER = 64
+_ZLIB = 0x301
+_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+
+
+class Producer:
+    """Sends and waits for confirmations; safe for any number of threads.
+
+    Args:
+        brokers: connections of its own.
+        routes: where topics are.
+        group: how the brokers know the producer.
+        limit: how long a message may wait for its confirmation.
+    """
+
+    def __init__(self, brokers: Brokers, routes: Routes, group: str, limit: timedelta) -> None:
+        self._brokers = brokers
+        self._routes = routes
+        self._group = group
+        self._limit = limit.total_seconds()
+        self._window = Semaphore(UNDER_WAY)
+        self._turn = itertools.count()
+        self._count = itertools.count()
+        self._own = os.urandom(12).hex().upper()
+        self._without_timer: set[str] = set()
+
+    def unique_id(self) -> str:
+        """Return an id in RocketMQ's own form, unlike any other's."""
+        return f"{self._own}{next(self._count) & 0xFFFFFFFF:08X}"
+
+    def send(self, messages: Sequence[Outgoing]) -> list[BrokerError | None]:
+        """Publish; return what is wrong with each, None for confirmed."""
+        errors: list[BrokerError | None] = [None] * len(messages)
+        left = list(range(len(messages)))
+        deadline = time.monotonic() + self._limit
+        for pause in (*_PAUSES, None):
+            self._round(messages, errors, left, deadline)
+            left = [at for at in left if self._worth_repeating(errors[at])]
+            if not left or pause is None or time.monotonic() + pause > deadline:
+                break
+            time.sleep(pause)
+        return [None if error is None else surfaced(error) for error in errors]
+
+    def _place_of(self, topic: str) -> Place:
+        """Return the writable queue that is next in turn."""
+        places = self._routes.find(topic).writable
+        if not places:
+            raise BrokerRefused(f"topic {topic!r} of RocketMQ has no queue that can be written to")
+        return places[next(self._turn) % len(places)]
+
+    def _round(
+        self,
+        messages: Sequence[Outgoing],
+        errors: list[BrokerError | None],
+        left: Sequence[int],
+        deadline: float,
+    ) -> None:
+        tally = Tally(len(left), errors)
+        for name, group in self._by_broker(messages, left, errors, tally).items():
+            try:
+                connection = self._brokers.get(name)
+            except BrokerError as error:
+                tally.answered([at for at, _ in group], error)
+                continue
+            self._send_to(connection, name, group, messages, tally, deadline)
+        if not tally.wait(deadline):
+            for connection in self._brokers.alive().values():
+                if tally.waits_for(connection):
+                    connection.close("a message was not confirmed in time")
+            tally.wait(time.monotonic() + 1)
+
+    def _by_broker(
+        self,
+        messages: Sequence[Outgoing],
+        left: Sequence[int],
+        errors: list[BrokerError | None],
+        tally: Tally,
+    ) -> dict[str, list[tuple[int, int]]]:
+        found: dict[str, list[tuple[int, int]]] = {}
+        for at in left:
+            errors[at] = None
+            try:
+                name, queue = messages[at].place or self._place_of(messages[at].topic)
+            except BrokerError as error:
+                tally.answered([at], error)
+            else:
+                found.setdefault(name, []).append((at, queue))
+        return found
+
+    def _send_to(
+        self,
+        connection: Connection,
+        name: str,
+        group: Sequence[tuple[int, int]],
+        messages: Sequence[Outgoing],
+        tally: Tally,
+        deadline: float,
+    ) -> None:
+        chains: dict[object, deque[Parcel]] = {}
+        for number, (queue, indices) in enumerate(parcels(group, messages)):
+            try:
+                request = self._request(connection, name, queue, [messages[at] for at in indices])
+            except BrokerError as error:
+                tally.answered(indices, error)
+                continue
+            # Brokers store what is under way at once in any order.
+            ordered = any(messages[at].ordered for at in indices)
+            line = (messages[indices[0]].topic, queue) if ordered else number
+            chains.setdefault(line, deque()).append((indices, request))
+        together: list[Request] = []
+        for chain in chains.values():
+            if not self._window.acquire(blocking=False):
+                connection.submit_all(together)
+                together = []
+                if not self._window.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                    _abandon(chain, tally, BrokerUnavailable("too many messages wait for a confirmation"))
+                    continue
+            tally.begin(connection)
+            together.append(self._next(name, connection, chain, tally))
+            if len(together) >= TOGETHER:
+                connection.submit_all(together)
+                together = []
+        connection.submit_all(together)
+
+    def _next(self, name: str, connection: Connection, chain: deque[Parcel], tally: Tally) -> Request:
+        indices, (code, fields, body) = chain.popleft()
+        return code, fields, body, partial(self._told, name, connection, chain, tally, indices)
+
+    def _told(
+        self,
+        name: str,
+        connection: Connection,
+        chain: deque[Parcel],
+        tally: Tally,
+        indices: Sequence[int],
+        error: BrokerError | None,
+        _fields: Fields,
+        _body: bytes,
+    ) -> None:
+        """Take a confirmation or refusal, and send what has waited for it; on a connection's thread."""
+        if isinstance(error, Denied):
+            if error.code in codes.STORED:
+                error = None
+            elif "timerWheelEnable" in error.remark:
+                self._without_timer.add(name)
+        tally.answered(indices, error)
+        if error is not None:
+            # Later ones of the same queue must not come before one that is tried again.
+            _abandon(chain, tally, error)
+        if chain:
+            connection.submit_all([self._next(name, connection, chain, tally)])
+        else:
+            self._window.release()
+            tally.end(connection)
+
+    def _worth_repeating(self, error: BrokerError | None) -> bool:
+        if not isinstance(error, Denied):
+            return False
+        return error.code in codes.BUSY or "timerWheelEnable" in error.remark
+
+    def _request(
+        self, connection: Connection, name: str, queue: int, messages: Sequence[Outgoing]
+    ) -> tuple[int, Fields, bytes]:
+        first = messages[0]
+        if len(messages) > 1:
+            text = to_text({"WAIT": "true"})
+            fields = self._fields(first, queue, 0, text) | {"m": "true"}
+            return codes.SEND_BATCH, fields, batch_body(messages)
+        properties = first.properties
+        if first.delay:
+            timer = connection.version >= codes.TIMER_SINCE and name not in self._without_timer
+            properties = {**properties, **delay_properties(first.delay, timer=timer)}
+        body, system = first.body, 0
+        if len(body) > COMPRESS_FROM:
+            body, system = zlib.compress(body, 5), _ZLIB
+        fields = self._fields(first, queue, system, to_text(properties))
+        if first.most_attempts is not None:
+            fields["l"] = str(first.most_attempts)
+        return codes.SEND_MESSAGE, fields, body
+
+    def _fields(self, message: Outgoing, queue: int, system: int, properties: str) -> dict[str, str]:
+        return {
+            "a": self._group,
+            "b": message.topic,
+            "c": TEMPLATE,
+            "d": "4",
+            "e": str(queue),
+            "f": str(system),
+            "g": str(message.born),
+            "h": str(message.flag),
+            "i": properties,
+            "j": str(message.attempts),
+            "k": "false",
+            "m": "false",
+        }
+
+
+def _abandon(chain: deque[Parcel], tally: Tally, error: BrokerError) -> None:
+    while chain:
+        tally.answered(chain.popleft()[0], error)

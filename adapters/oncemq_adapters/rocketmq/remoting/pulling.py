@@ -1,0 +1,137 @@
+"""One long poll for each queue: the next is under way before what came is delivered, unless there is no room."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.remoting import codes
+from oncemq_adapters.rocketmq.remoting.brokers import Brokers
+from oncemq_adapters.rocketmq.remoting.connection import Fields
+from oncemq_adapters.rocketmq.remoting.faults import Denied, lost
+from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.steward import Steward
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage, decode
+
+SUSPEND = 15.0
+"""Seconds for which the broker may hold a poll that finds nothing."""
+
+MOST = 32
+"""Messages of one poll; brokers give no more, whatever is asked."""
+
+_LONGEST_PAUSE = 5.0
+_WAIT, _SUBSCRIPTION = 2, 4
+_NOTHING_NEW = frozenset({codes.PULL_NOT_FOUND, codes.PULL_AT_ONCE})
+
+
+class Puller:
+    """Pulls for one group.
+
+    Args:
+        brokers: whom to ask.
+        group: by its real name.
+        version: of the subscription; grows with each member's start.
+        expression: returns a topic's subscription expression.
+        accept: leaves out what was not asked for.
+        room: returns whether more of a queue may come.
+        deliver: takes what came.
+        steward: for another try later.
+        one_by_one: nothing is pulled while anything of the queue is in flight.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        group: str,
+        version: int,
+        expression: Callable[[str], str],
+        accept: Callable[[OwnedQueue, Sequence[StoredMessage]], Sequence[StoredMessage]],
+        room: Callable[[OwnedQueue], bool],
+        deliver: Callable[[OwnedQueue, Sequence[StoredMessage]], None],
+        steward: Steward,
+        *,
+        one_by_one: bool,
+    ) -> None:
+        self._brokers = brokers
+        self._group = group
+        self._version = version
+        self._expression = expression
+        self._accept = accept
+        self._room = room
+        self._deliver = deliver
+        self._steward = steward
+        self._one_by_one = one_by_one
+        self.trouble: dict[OwnedQueue, str] = {}
+
+    def pull(self, queue: OwnedQueue) -> None:
+        """Ask for more unless that is being done already, or must not be."""
+        if not self._room(queue) or (self._one_by_one and not queue.idle):
+            return
+        asked = queue.ask()
+        if asked is None:
+            return
+        done = partial(self._answered, queue, asked)
+        connection = self._brokers.alive().get(queue.broker)
+        if connection is None:
+            done(lost(queue.broker, "not connected"), {}, b"")
+        else:
+            connection.submit(codes.PULL_MESSAGE, self._fields(queue, asked), done=done)
+
+    def _fields(self, queue: OwnedQueue, offset: int) -> Fields:
+        # A pull could carry a commit for nothing, but brokers do not do in order what they are told by two requests.
+        return {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": str(queue.number),
+            "queueOffset": str(offset),
+            "maxMsgNums": "1" if self._one_by_one else str(MOST),
+            "sysFlag": str(_WAIT | _SUBSCRIPTION),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(round(SUSPEND * 1000)),
+            "subscription": self._expression(queue.topic),
+            "subVersion": str(self._version),
+            "expressionType": "TAG",
+        }
+
+    def _answered(
+        self,
+        queue: OwnedQueue,
+        offset: int,
+        error: BrokerError | None,
+        fields: Fields,
+        body: bytes,
+    ) -> None:
+        if not queue.answered():
+            return
+        try:
+            messages, following = self._read(queue, offset, error, fields, body)
+        except (BrokerError, KeyError, ValueError) as failure:
+            self._failed(queue, failure)
+            return
+        queue.failures = 0
+        self.trouble.pop(queue, None)
+        # Brokers compare the hash codes of tags, which "Aa" and "BB" share.
+        fresh = queue.advance(following, self._accept(queue, messages))
+        if fresh and self._one_by_one:
+            self._deliver(queue, fresh)
+            return
+        self.pull(queue)
+        if fresh:
+            self._deliver(queue, fresh)
+            # What came may have filled the window while the next pull was sent, or left room that nobody saw.
+            self.pull(queue)
+
+    def _read(
+        self, queue: OwnedQueue, offset: int, error: BrokerError | None, fields: Fields, body: bytes
+    ) -> tuple[Sequence[StoredMessage], int]:
+        if error is None:
+            return decode(body, queue.topic, offset), int(fields["nextBeginOffset"])
+        if isinstance(error, Denied) and error.code in _NOTHING_NEW | {codes.PULL_OFFSET_MOVED}:
+            return (), int(error.fields["nextBeginOffset"])
+        raise error
+
+    def _failed(self, queue: OwnedQueue, error: Exception) -> None:
+        queue.failures += 1
+        text = str(error) if isinstance(error, BrokerError) else f"an answer that makes no sense: {error!r}"
+        self.trouble[queue] = text
+        pause = min(_LONGEST_PAUSE, 0.1 * 2**queue.failures)
+        self._steward.at(pause, self.pull, queue)

@@ -1,0 +1,113 @@
+"""Settles deliveries in bulk: what is done is finished in its queue, copies are confirmed before the original goes."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from oncemq.adapter import SettleFailed
+from oncemq.errors import AlreadySettled, BrokerError, DeliveryVoid, SettleError
+from oncemq.message.envelope import Delivery, Message
+from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
+from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.window import Token, Window
+
+Send = Callable[[Sequence[Outgoing]], Sequence[BrokerError | None]]
+Move = tuple[Delivery, Callable[[Token], Outgoing]]
+
+
+def acknowledge(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
+    """Have deliveries finished."""
+    failed: list[SettleFailed] = []
+    done: dict[tuple[Window, OwnedQueue], list[Delivery]] = {}
+    for delivery in deliveries:
+        error = claim(delivery)
+        if error is None:
+            token = delivery.token
+            done.setdefault((token.window, token.queue), []).append(delivery)
+        else:
+            failed.append(SettleFailed(delivery, error))
+    return failed + _finish(done)
+
+
+def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
+    """Publish a copy of each delivery and finish those whose copy is confirmed; the others stay unsettled."""
+    failed: list[SettleFailed] = []
+    claimed: list[Delivery] = []
+    copies: list[Outgoing] = []
+    for delivery, copy in moves:
+        error: Exception | None = claim(delivery)
+        if error is None:
+            try:
+                copies.append(copy(delivery.token))
+                claimed.append(delivery)
+            except BrokerError as refusal:
+                unclaim(delivery)
+                error = refusal
+        if error is not None:
+            failed.append(SettleFailed(delivery, error))
+    done: dict[tuple[Window, OwnedQueue], list[Delivery]] = {}
+    for delivery, answer in zip(claimed, send(copies) if copies else (), strict=True):
+        if answer is None:
+            done.setdefault((delivery.token.window, delivery.token.queue), []).append(delivery)
+        else:
+            unclaim(delivery)
+            failed.append(SettleFailed(delivery, answer))
+    return failed + _finish(done)
+
+
+def give_back(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
+    """Have deliveries delivered again: at once by ourselves, or by whoever gets their queue."""
+    failed = []
+    for delivery in deliveries:
+        error = claim(delivery)
+        if error is not None:
+            failed.append(SettleFailed(delivery, error))
+            continue
+        window, queue, stored = delivery.token
+        unclaim(delivery)
+        delivery.settled = True
+        window.again(queue, stored)
+        window.on_settled(window, queue, 0)
+    return failed
+
+
+def claim(delivery: Delivery) -> SettleError | None:
+    """Reserve a delivery for one settlement; return why that is not possible."""
+    token = delivery.token
+    if not isinstance(token, Token):
+        return DeliveryVoid(f"a delivery of topic {delivery.message.topic!r} did not come from RocketMQ")
+    if delivery.settled:
+        return _settled(delivery.message, token)
+    if token.queue.lost:
+        return _void(delivery.message, token)
+    if not token.queue.claim(token.stored.offset):
+        return _settled(delivery.message, token)
+    return None
+
+
+def unclaim(delivery: Delivery) -> None:
+    """Make a claimed delivery unsettled again."""
+    delivery.token.queue.unclaim(delivery.token.stored.offset)
+
+
+def _finish(done: dict[tuple[Window, OwnedQueue], list[Delivery]]) -> list[SettleFailed]:
+    failed = []
+    for (window, queue), deliveries in done.items():
+        if not queue.finish([delivery.token.stored.offset for delivery in deliveries]):
+            failed += [SettleFailed(one, _void(one.message, one.token)) for one in deliveries]
+            continue
+        for delivery in deliveries:
+            delivery.settled = True
+        window.on_settled(window, queue, len(deliveries))
+    return failed
+
+
+def _settled(message: Message, token: Token) -> AlreadySettled:
+    return AlreadySettled(f"{_describe(message, token)} was settled before")
+
+
+def _void(message: Message, token: Token) -> DeliveryVoid:
+    return DeliveryVoid(f"{_describe(message, token)}: its queue is ours no more, RocketMQ delivers it again")
+
+
+def _describe(message: Message, token: Token) -> str:
+    named = f" {message.message_id!r}" if message.message_id else ""
+    return f"message{named} of topic {message.topic!r} for consumer {token.window.consumer!r}"

@@ -1,0 +1,143 @@
+"""What one consumer may have in flight: the rest of what was pulled waits here, and nothing more is pulled meanwhile."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from oncemq.adapter import Sink
+from oncemq.message import headers as names
+from oncemq.message.envelope import Delivery, Message
+from oncemq_adapters.rocketmq.properties import read_message
+from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+
+UNREADABLE = "rocketmq-unreadable"
+
+
+class Window:
+    """Hands over to the sink, in order, as long as there is room; safe for any number of threads.
+
+    Args:
+        consumer: the subscription's name.
+        topic: the topic's name in the app.
+        group: by its real name.
+        limit: how many deliveries may be unsettled at once.
+        sink: where they go.
+
+    Attributes:
+        on_settled: told (window, queue, count) of what was settled; the member's, once there is one.
+    """
+
+    def __init__(self, consumer: str, topic: str, group: str, limit: int, sink: Sink) -> None:
+        self.consumer = consumer
+        self.group = group
+        self.paused = False
+        self.on_settled: Callable[[Window, OwnedQueue, int], None] = Window.settled
+        self._topic = topic
+        self._limit = limit
+        self._sink = sink
+        self._lock = Lock()
+        self._waiting: deque[tuple[OwnedQueue, StoredMessage]] = deque()
+        self._out = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more should be pulled."""
+        return not self.paused and not self._waiting and self._out < self._limit
+
+    @property
+    def out(self) -> int:
+        """How many deliveries are out and unsettled."""
+        return self._out
+
+    def offer(self, queue: OwnedQueue, messages: Iterable[StoredMessage]) -> None:
+        """Deliver these now or when there is room."""
+        with self._lock:
+            self._waiting.extend((queue, message) for message in messages)
+            self._flush()
+
+    def settled(self, queue: OwnedQueue, count: int) -> None:
+        """Note that deliveries of a queue are out no more."""
+        with self._lock:
+            self._leave(queue, count)
+            self._flush()
+
+    def again(self, queue: OwnedQueue, message: StoredMessage) -> None:
+        """Deliver something once more, before all that waits."""
+        with self._lock:
+            self._leave(queue, 1)
+            if not queue.lost and not queue.draining:
+                self._waiting.appendleft((queue, message))
+            self._flush()
+
+    def drop(self, queue: OwnedQueue, *, lost: bool) -> None:
+        """Deliver nothing more of a queue; of a lost one nothing is out any more either."""
+        with self._lock:
+            self._waiting = deque(one for one in self._waiting if one[0] is not queue)
+            if lost:
+                self._leave(queue, queue.out[self])
+            self._flush()
+
+    def pause(self) -> None:
+        """Deliver nothing until `resume`."""
+        with self._lock:
+            self.paused = True
+
+    def resume(self) -> None:
+        """Deliver again."""
+        with self._lock:
+            self.paused = False
+            self._flush()
+
+    def lost(self, generation: int, *, alone: bool) -> None:
+        """Tell the sink that deliveries are void."""
+        self._sink.lost(self.consumer, generation, alone=alone)
+
+    def _leave(self, queue: OwnedQueue, count: int) -> None:
+        # After a loss nothing of the queue is counted.
+        count = min(count, queue.out[self])
+        queue.out[self] -= count
+        self._out -= count
+
+    def _flush(self) -> None:
+        waiting, deliver, consumer = self._waiting, self._sink.deliver, self.consumer
+        while waiting and self._out < self._limit and not self.paused:
+            queue, stored = waiting.popleft()
+            if queue.lost or queue.draining:
+                continue
+            self._out += 1
+            queue.out[self] += 1
+            token = Token(self, queue, stored)
+            deliver(Delivery(self._message(stored), token, queue.generation), consumer)
+
+    def _message(self, stored: StoredMessage) -> Message:
+        message = read_message(self._topic, stored.body, stored.properties, stored.born, stored.attempts + 1)
+        if stored.trouble:
+            # An encoding that nobody knows is refused, and the bytes become a dead letter as they are.
+            headers = {
+                **message.headers,
+                names.CONTENT_ENCODING: UNREADABLE,
+                "rocketmq-trouble": stored.trouble,
+            }
+            object.__setattr__(message, "headers", headers)
+        return message
+
+
+class Token(NamedTuple):
+    """What the adapter needs to settle a delivery.
+
+    Args:
+        window: by which it was handed over.
+        queue: where it lies.
+        stored: as it lies there.
+    """
+
+    window: Window
+    queue: OwnedQueue
+    stored: StoredMessage
+
+
+def rooms(windows: Sequence[Window]) -> bool:
+    """Return whether any of these should get more."""
+    return any(window.has_room for window in windows)

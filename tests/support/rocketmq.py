@@ -1,0 +1,95 @@
+"""RocketMQ under the adapter suite: real servers behind proxies that cut and refuse, or ones that are really killed."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from oncemq.adapter import Adapter, AdapterScope
+from oncemq.clock import SystemClock
+from oncemq.testing.adapter_suite import AdapterHarness, Topic
+from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
+from oncemq_adapters.rocketmq import RocketMQAdapter
+from oncemq_adapters.rocketmq.address import parse_address
+from oncemq_adapters.rocketmq.remoting.routes import Routes
+
+
+def adapter_on(url: str, **options: Any) -> RocketMQAdapter:
+    """Return an adapter for the servers behind the name server at `url`."""
+    return RocketMQAdapter.build(url, options, AdapterScope("tests", "rocket", SystemClock()))
+
+
+def through(url: str, port: int) -> str:
+    """Return `url` with another port on this machine."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.username}:{parts.password}@{LOOPBACK}:{port}"
+
+
+def broker_address(url: str) -> str:
+    """Return where the only broker listens."""
+    routes = Routes(parse_address(url, {}))
+    try:
+        return next(iter(routes.brokers().values()))
+    finally:
+        routes.close()
+
+
+class ProxiedRocketMQ(AdapterHarness):
+    """Shared servers, in a namespace of each test's own; an outage is a proxy that refuses."""
+
+    adapter_class = RocketMQAdapter
+
+    def __init__(self, url: str, **options: Any) -> None:
+        parts = urlsplit(url)
+        broker = broker_address(url)
+        self.names = TcpProxy(LOOPBACK, parts.port or 9876)
+        self.broker = TcpProxy(LOOPBACK, int(broker.rpartition(":")[2]))
+        self.url = through(url, self.names.port)
+        self.options: Mapping[str, Any] = {
+            "addresses": {broker: self.broker.address},
+            "namespace": f"t{uuid4().hex[:10]}",
+            "publish_timeout": "2s",
+            "connect_timeout": "1s",
+            **options,
+        }
+        self.secret = parts.password or ""
+        self._closed = TcpProxy(LOOPBACK, 1)
+        self._closed.close()
+        self.address = self._closed.address
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic with few queues."""
+        return Topic(f"{name}-{uuid4().hex[:8]}", {"queues": 4})
+
+    def unroutable(self) -> Topic:
+        """Return a topic that nobody has made."""
+        return self.topic("nobody")
+
+    def unreachable(self) -> Adapter:
+        """Return an adapter for a port where nobody listens."""
+        return adapter_on(through(self.url, self._closed.port))
+
+    def unwelcome(self) -> Adapter:
+        """Return an adapter with a wrong secret key."""
+        self.secret = "wrong-and-secret"
+        return adapter_on(self.url, **{**self.options, "password": self.secret})
+
+    def stop(self) -> None:
+        """Reset every connection and take no new ones."""
+        self.names.refuse()
+        self.broker.refuse()
+
+    def start(self) -> None:
+        """Take connections again."""
+        self.names.accept()
+        self.broker.accept()
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        self.names.cut()
+        self.broker.cut()
+
+    def close(self) -> None:
+        """Stop the proxies."""
+        self.names.close()
+        self.broker.close()
