@@ -1,9 +1,9 @@
 """Which queues a member has: shares them out as all members do, takes them over, and gives them up in order."""
 
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from threading import Event
 from time import monotonic
 
 import structlog
@@ -44,6 +44,13 @@ class Assignment:
         draining: told of a queue that goes to somebody else.
         tidy: sees to what is unsettled before a queue is left for good.
         insist: a queue is never begun without its lock.
+
+    Attributes:
+        queues: what is ours.
+        generation: the latest assignment's.
+        trouble: what is wrong, by topic.
+        settled_in: the member was once told its share.
+        complete: set when it has begun with all of that share.
     """
 
     def __init__(
@@ -68,6 +75,7 @@ class Assignment:
         self.generation = 0
         self.trouble: dict[str, str] = {}
         self.settled_in = False
+        self.complete = Event()
         self._brokers = brokers
         self._routes = routes
         self._group = group
@@ -87,11 +95,6 @@ class Assignment:
         self._stopped = False
         self._log = structlog.get_logger("oncemq")
 
-    @property
-    def complete(self) -> bool:
-        """Whether the member has begun with every queue that is its share."""
-        return self.settled_in and all(queue.next is not None for queue in list(self.queues.values()))
-
     def rebalance(self) -> None:
         """Find out what is our share now, and follow."""
         if self._stopped:
@@ -106,6 +109,7 @@ class Assignment:
                 complete = False
                 self._steward.at(AGAIN, self.rebalance_topic, topic)
         self.settled_in = self.settled_in or complete
+        self._look_around()
 
     def rebalance_topic(self, topic: str) -> None:
         """Try again with one topic."""
@@ -115,6 +119,7 @@ class Assignment:
             done = self._rebalance_topic(topic)
             self.trouble.pop(topic, None)
             self.settled_in = self.settled_in or (done and not self.trouble)
+            self._look_around()
         except BrokerError as error:
             self.trouble[topic] = str(error)
             self._steward.at(AGAIN, self.rebalance_topic, topic)
@@ -159,6 +164,10 @@ class Assignment:
                 by_broker.setdefault(queue.broker, []).append(queue)
         for broker, queues in by_broker.items():
             self._handover.keep(broker, queues)
+
+    def _look_around(self) -> None:
+        if self.settled_in and all(queue.next is not None for queue in list(self.queues.values())):
+            self.complete.set()
 
     def _rebalance_topic(self, topic: str) -> bool:
         readable = self._routes.find(topic).readable
@@ -214,6 +223,7 @@ class Assignment:
             return
         self.trouble.pop(queue.topic, None)
         self._taken(queue)
+        self._look_around()
 
     def _give_up(self, queue: OwnedQueue) -> None:
         queue.draining = True
@@ -252,18 +262,3 @@ class Assignment:
             self._memory[queue.key] = progress
         if self.queues.get(queue.key) is queue:
             del self.queues[queue.key]
-
-
-def running_info(topics: Sequence[str], group: str) -> bytes:
-    """Return what an administrator's tool is told about a member."""
-    text = {
-        "properties": {
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_CLIENT_VERSION": "OnceMQ",
-            "group": group,
-        },
-        "subscriptionSet": [{"topic": topic, "subString": "*"} for topic in topics],
-        "mqTable": {},
-        "statusTable": {},
-    }
-    return json.dumps(text).encode()

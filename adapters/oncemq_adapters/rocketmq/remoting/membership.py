@@ -6,7 +6,8 @@ from oncemq.adapter import Sink, Subscription
 from oncemq.errors import ConfigError
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import group_of, parse_topic
-from oncemq_adapters.rocketmq.remoting.member import Member, Move, Part
+from oncemq_adapters.rocketmq.remoting.member import Member, Move
+from oncemq_adapters.rocketmq.remoting.parts import Part
 from oncemq_adapters.rocketmq.remoting.routes import Routes
 from oncemq_adapters.rocketmq.remoting.window import Window
 

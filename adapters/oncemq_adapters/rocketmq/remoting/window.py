@@ -1,7 +1,7 @@
 """What one consumer may have in flight: the rest of what was pulled waits here, and nothing more is pulled meanwhile."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import NamedTuple
 
@@ -136,8 +136,3 @@ class Token(NamedTuple):
     window: Window
     queue: OwnedQueue
     stored: StoredMessage
-
-
-def rooms(windows: Sequence[Window]) -> bool:
-    """Return whether any of these should get more."""
-    return any(window.has_room for window in windows)
