@@ -1,0 +1,102 @@
+"""What happens for each order: the article's row is read, and written with one less."""
+
+import os
+import sys
+import time
+
+from pydantic import BaseModel
+from sqlalchemy import Float, String, create_engine, func, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from oncemq import Reject
+
+
+class Base(DeclarativeBase):
+    """The tables of this app."""
+
+
+class Article(Base):
+    """What is left of an article. Whoever writes a version that is not the one he read is run again."""
+
+    __tablename__ = "articles"
+
+    article: Mapped[str] = mapped_column(String(64), primary_key=True)
+    left: Mapped[int]
+    version: Mapped[int] = mapped_column()
+
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012 - SQLAlchemy's way to say it
+
+
+class LockedArticle(Base):
+    """What is left of an article, whose row is locked before the handler runs."""
+
+    __tablename__ = "locked_articles"
+
+    article: Mapped[str] = mapped_column(String(64), primary_key=True)
+    left: Mapped[int]
+
+
+class Sale(Base):
+    """One order that got its article."""
+
+    __tablename__ = "sales"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    way: Mapped[str] = mapped_column(String(20))
+    order_id: Mapped[int]
+    at: Mapped[float] = mapped_column(Float(53))
+
+
+class Order(BaseModel):
+    """What a message says."""
+
+    order_id: int
+    article: str
+
+
+def take_optimistic(order: Order, session: Session) -> None:
+    """Read, then write: a rival's write in between is noticed at the end, and this handler runs again."""
+    article = session.get_one(Article, order.article)
+    take("optimistic", order, article, session)
+
+
+def take_pessimistic(order: Order, article: LockedArticle, session: Session) -> None:
+    """Write what was locked: rivals have waited."""
+    take("pessimistic", order, article, session)
+
+
+def take(way: str, order: Order, article: Article | LockedArticle, session: Session) -> None:
+    """Take one, if there is one."""
+    if article.left == 0:
+        raise Reject("sold out")
+    article.left -= 1
+    session.add(Sale(way=way, order_id=order.order_id, at=time.time()))
+
+
+def report(session: Session) -> None:
+    """Print what was sold in each way, and how fast."""
+    for way, table in (("optimistic", Article), ("pessimistic", LockedArticle)):
+        sold, orders, first, last = session.execute(
+            select(
+                func.count(), func.count(Sale.order_id.distinct()), func.min(Sale.at), func.max(Sale.at)
+            ).where(Sale.way == way)
+        ).one()
+        left = session.scalar(select(func.sum(table.left)))
+        speed = f", {sold / max(last - first, 0.001):,.0f} a second" if sold else ""
+        print(f"{way}: {sold} sold to {orders} orders, {left} left{speed}")
+
+
+if __name__ == "__main__":
+    engine = create_engine(os.environ.get("DATABASE", "sqlite:///stock.db"))
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        if session.get(Article, "a-0") is None:
+            session.add_all(Article(article=f"a-{number}", left=100, version=1) for number in range(4))
+            session.add_all(LockedArticle(article=f"a-{number}", left=100) for number in range(4))
+            session.commit()
+        if sys.argv[1:] == ["orders"]:
+            for number in range(450):  # every tenth comes twice
+                copies = 2 if number % 10 == 0 else 1
+                print(f'{{"order_id": {number}, "article": "a-{number % 3}"}}\n' * copies, end="")
+        else:
+            report(session)
