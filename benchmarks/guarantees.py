@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
@@ -43,11 +44,13 @@ class Guarantee:
         strategy: as the configuration writes it.
         external: its effect is outside the database; the handler is empty then, and 32 run at once.
         options: more for the consumer.
+        ordered: each key's messages come in their order, instead of shuffled.
     """
 
     strategy: str | Mapping[str, Any]
     external: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    ordered: bool = False
 
 
 def look(_envelope: Envelope) -> Done | NotDone:
@@ -59,6 +62,8 @@ GUARANTEES: dict[str, Guarantee] = {
     "none": Guarantee("none"),
     "unique_key": Guarantee("unique_key"),
     "unique_key, fingerprint": Guarantee({"unique_key": {"fingerprint": ["body.amount"]}}),
+    "unique_key, in order": Guarantee("unique_key", ordered=True),
+    "sequence, in order": Guarantee({"sequence": {"order": "body.n"}}, ordered=True),
     "none, effects outside": Guarantee("none", external=True),
     "two_phase": Guarantee({"two_phase": {"verify": look}}, external=True),
 }
@@ -93,15 +98,25 @@ def do_nothing(order: dict) -> None:  # type: ignore[type-arg]
     """Stand for an effect outside that costs nothing."""
 
 
-def bodies(messages: int, duplicates: float, *, zipf: bool) -> list[bytes]:
-    """Return messages, the same each time: a share of the orders twice, shuffled."""
+def bodies(messages: int, duplicates: float, *, zipf: bool, ordered: bool) -> list[bytes]:
+    """Return messages, the same each time: a share of the orders twice, shuffled or in order."""
     draw = random.Random(42)
     weights = [1 / place**ZIPF for place in range(1, KEYS + 1)] if zipf else None
     unique = round(messages / (1 + duplicates))
     keys = draw.choices(range(KEYS), weights, k=unique)
     numbers = [*range(unique), *draw.sample(range(unique), messages - unique)]
-    draw.shuffle(numbers)
-    orders = [{"order_id": f"o{number}", "key": f"k{keys[number]}", "amount": 12.5} for number in numbers]
+    if ordered:
+        numbers.sort()
+    else:
+        draw.shuffle(numbers)
+    counts, places = Counter[int](), list[int]()
+    for key in keys:
+        counts[key] += 1
+        places.append(counts[key])
+    orders = [
+        {"order_id": f"o{number}", "key": f"k{keys[number]}", "n": places[number], "amount": 12.5}
+        for number in numbers
+    ]
     return [json.dumps(order).encode() for order in orders]
 
 
@@ -158,14 +173,15 @@ def main() -> None:
     with servers() as where:
         for name in chosen.only or GUARANTEES:
             cells = [
-                _cell(GUARANTEES[name], bodies(chosen.messages, share, zipf=zipf), where)
+                _cell(GUARANTEES[name], chosen.messages, share, where, zipf=zipf)
                 for zipf in (False, True)
                 for share in SHARES
             ]
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
-def _cell(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> str:
+def _cell(guarantee: Guarantee, messages: int, share: float, where: Servers, *, zipf: bool) -> str:
+    sent = bodies(messages, share, zipf=zipf, ordered=guarantee.ordered)
     with redirect_stdout(sys.stderr):  # the app's log
         rate, p99 = measure(guarantee, sent, where)
     return f"{rate:,.0f}/s, {p99:,.0f} ms"

@@ -31,8 +31,10 @@ DEFECTS = (
         [
             Edit(
                 SCHEDULER,
-                "            for delivery in reversed(back):\n                self._waiting[delivery.key].appendleft(",
-                "            for delivery in back:\n                self._waiting[delivery.key].append(",
+                "for delivery in reversed(back):\n                if delivery.key in keys:\n"
+                "                    self._waiting[delivery.key].appendleft(",
+                "for delivery in back:\n                if delivery.key in keys:\n"
+                "                    self._waiting[delivery.key].append(",
             )
         ],
         [f"{SCHEDULING}::test_what_goes_back_runs_first"],
@@ -40,7 +42,7 @@ DEFECTS = (
     Defect(
         "lost-generation-handed-out",
         "Deliveries of a lost connection are void and not run.",
-        [Edit(SCHEDULER, "if delivery.generation <= void or _expired(", "if _expired(")],
+        [Edit(SCHEDULER, "if (lost and delivery.source is None) or _expired(", "if _expired(")],
         [f"{SCHEDULING}::test_a_lost_generation_is_not_handed_out"],
     ),
     Defect(

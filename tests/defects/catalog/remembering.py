@@ -45,7 +45,7 @@ DEFECTS = (
     Defect(
         "fingerprint-not-compared",
         "The same identity with other content is a conflict, not a duplicate.",
-        [Edit(RECORDS, "stored != self._fingerprint(item)", "False")],
+        [Edit(RECORDS, "print_ != self._fingerprint(item)", "False")],
         [f"{SQLITE}::test_a_conflict_is_not_a_duplicate"],
     ),
     Defect(
