@@ -7,6 +7,7 @@ from oncemq.errors import BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, retry_topic
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
+from oncemq_adapters.rocketmq.remoting.connection import Connection
 from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.offsets import (
     commit_offset,
@@ -14,6 +15,7 @@ from oncemq_adapters.rocketmq.remoting.offsets import (
     first_offset,
     last_offset,
 )
+from oncemq_adapters.rocketmq.remoting.presence import Presence
 from oncemq_adapters.rocketmq.remoting.routes import TEMPLATE, Place, Routes
 
 _READ_AND_WRITE = 6
@@ -70,7 +72,13 @@ def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) 
         connection = brokers.get(name)
         if committed_offset(connection, group, topic.name, number) is None:
             begin = first_offset(connection, topic.name, number, topic.start)
-            commit_offset(connection, group, topic.name, number, begin)
+            try:
+                commit_offset(connection, group, topic.name, number, begin)
+            except Denied as denied:
+                if denied.code != codes.NO_GROUP:
+                    raise
+                _introduce(connection, group, topic)
+                commit_offset(connection, group, topic.name, number, begin)
 
 
 def depth(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> int:
@@ -84,6 +92,13 @@ def depth(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> 
             done = first_offset(connection, name, number, topic.start if name == topic.name else FIRST)
         total += max(0, last_offset(connection, name, number) - done)
     return total
+
+
+def _introduce(connection: Connection, group: str, topic: TopicOptions) -> None:
+    """Be a member for a moment: brokers that make groups on demand do so when they hear of one."""
+    presence = Presence("registration", group, [topic.name], lambda _: topic.expression, 0)
+    presence.hello(connection)
+    presence.farewell([connection])
 
 
 def _places(routes: Routes, *topics: str) -> Iterator[tuple[str, Place]]:

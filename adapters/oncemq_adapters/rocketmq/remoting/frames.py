@@ -118,7 +118,7 @@ def _decode(kind: int, header: bytes, body: bytes) -> Frame:
             return _from_json(header, body)
         if kind == _BINARY_KIND:
             return _from_binary(header, body)
-    except (ValueError, TypeError, RecursionError, struct.error, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError, struct.error, AttributeError) as error:
         raise MalformedFrame(f"a frame's header cannot be read: {type(error).__name__}: {error}") from error
     raise MalformedFrame(f"a frame's header is of kind {kind}, which nobody knows")
 

@@ -1,0 +1,91 @@
+"""What is written about a RocketMQ: understood, or refused in words that say what to write."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from oncemq.adapter import Subscription
+from oncemq.errors import BrokerRefused, ConfigError
+from oncemq_adapters.rocketmq.address import parse_address
+from oncemq_adapters.rocketmq.delays import delay_properties
+from oncemq_adapters.rocketmq.names import group_of, parse_topic
+from oncemq_adapters.rocketmq.remoting.orders import moves
+
+
+def test_several_name_servers() -> None:
+    """Comma or semicolon, in the URL or as hosts; the port may be left out."""
+    address = parse_address("rocketmq://user:p%40ss@one:1,two", {"hosts": ["three:3"]})
+    assert address.name_servers == ("one:1", "two:9876", "three:3")
+    assert (address.username, address.password) == ("user", "p@ss")
+    assert "p@ss" not in repr(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "said"),
+    [
+        ("rocketmq://host:port", {}, "host or port that is none"),
+        ("rocketmq://user@host", {}, "'password' is missing"),
+        ("rocketmq://host", {"verify": False, "tls": False}, "write tls: true"),
+        ("rocketmq://host", {"addresses": {"a": "b"}}, "where brokers are reached"),
+        ("rocketmq://host", {"namspace": "x"}, "did you mean 'namespace'"),
+        ("rocketmq://host", {"ca": "/nowhere.pem"}, "TLS files cannot be used"),
+    ],
+)
+def test_what_cannot_be_an_address(url: str, options: dict[str, Any], said: str) -> None:
+    """Each is refused before anything is connected."""
+    with pytest.raises(ConfigError, match=said):
+        parse_address(url, options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topic_name": "order.paid"}, "write topic_name: order-paid"),
+        ({"tags": ["a||b"]}, "cannot be a tag"),
+        ({"start": "yesterday"}, "write first, last, or a time"),
+        ({"start": "2026-01-01T00:00:00"}, "with its zone"),
+        ({"queues": 0}, "from 1 to 1024"),
+        ({"fifo": "yes"}, "true or false"),
+    ],
+)
+def test_what_a_topic_cannot_be(options: dict[str, Any], said: str) -> None:
+    """The error says what to write."""
+    with pytest.raises(ConfigError, match=said):
+        parse_topic("orders", options, "")
+
+
+def test_namespaces_stand_before_topics_and_groups() -> None:
+    """As RocketMQ's own clients write them."""
+    assert parse_topic("orders", {}, "shop").name == "shop%orders"
+    assert group_of(Subscription("c", "orders", "loyalty"), "shop") == "shop%loyalty"
+    with pytest.raises(ConfigError, match="no group called"):
+        group_of(Subscription("c", "orders", "loyal ty"), "")
+
+
+@pytest.mark.parametrize(
+    ("delay", "timer", "properties"),
+    [
+        (0.0, True, {}),
+        (0.0504, True, {"TIMER_DELAY_MS": "50"}),
+        (0.5, False, {"DELAY": "1"}),
+        (1.001, False, {"DELAY": "2"}),
+        (7200, False, {"DELAY": "18"}),
+    ],
+)
+def test_delays(delay: float, timer: bool, properties: dict[str, str]) -> None:
+    """Exact with a timer wheel, else the next longer level, never both: the level would win."""
+    assert delay_properties(timedelta(seconds=delay), timer=timer) == properties
+
+
+@pytest.mark.parametrize(("days", "timer"), [(3.1, True), (0.1, False)])
+def test_delays_that_are_too_long_are_refused(days: float, timer: bool) -> None:
+    """They would be cut short."""
+    with pytest.raises(BrokerRefused, match="at most"):
+        delay_properties(timedelta(days=days), timer=timer)
+
+
+def test_an_order_to_move_is_read_although_it_is_no_json() -> None:
+    """Java writes objects as keys."""
+    body = b'{"offsetTable":{{"brokerName":"a","queueId":1,"topic":"t"}:7,{"brokerName":"b"}:8,{"x":}:9}}'
+    assert list(moves(body)) == [(("t", "a", 1), 7)]
