@@ -14,7 +14,7 @@ from oncemq.cli.opened import by_broker, chosen_consumers
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
-from oncemq.ledger import claims, history, parking, probe, processed, schema, states, suspects
+from oncemq.ledger import claims, history, outbox, parking, probe, processed, schema, states, suspects
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -62,6 +62,18 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "suspects": (
         "crash suspects",
         {"consumer": "consumer", "identity": "identity", "crashes": "crashes", "crashed_at": "last at"},
+    ),
+    "outbox": (
+        "published, not sent yet",
+        {
+            "consumer": "consumer",
+            "topic": "topic",
+            "message_id": "id",
+            "created_at": "since",
+            "attempts": "refused",
+            "due_at": "next try",
+            "error": "error",
+        },
     ),
     "dead_letters": (
         "dead letters",
@@ -118,6 +130,7 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[
             "parked": parking.of_key(connection, key),
             "history": [asdict(row) for row in history.of_key(connection, key)],
             "suspects": _suspects(connection, key),
+            "outbox": outbox.of_key(connection, plan.name, key),
         }
     return {
         name: [_safe(row, mine[str(row["consumer"])]) for row in rows if row["consumer"] in mine]
