@@ -213,7 +213,8 @@ class Process:
             retry=RetryPolicy(attempts=ATTEMPTS, first=timedelta(seconds=1), factor=2, jitter=0),
         )
         shop = Workshop(
-            engine,
+            (engine,),
+            None,
             clock,
             Observers([told]),
             Watchdog(clock.monotonic, _nobody, _nobody),
@@ -223,7 +224,7 @@ class Process:
             threading.Lock(),
             _Leaving(clock),
             Publishing({}, {}, frozenset()),
-            None,
+            (None,),
             self._passed,
         )
         crew = Crew(plan, self.line, shop)

@@ -10,11 +10,11 @@ from sqlalchemy import Connection, select
 
 from oncemq.cli.dead_letters import EVERYTHING, Filter, found_letters, row_of
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import by_broker, chosen_consumers
+from oncemq.cli.opened import by_broker, chosen_consumers, opened
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
-from oncemq.ledger import claims, history, outbox, parking, probe, processed, schema, states, suspects
+from oncemq.ledger import claims, history, outbox, parking, processed, states, suspects
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -118,32 +118,43 @@ def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: b
 def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[str, list[dict[str, Any]]]:
     if plan.engine is None:
         return {}
-    probe.prove(plan.engine)
-    schema.ensure(plan.engine)
+    opened(plan)
     mine = {consumer.scope: consumer for consumer in consumers}
-    with plan.engine.begin() as connection:
-        found = {
-            "processed": processed.of_key(connection, key),
-            "claims": claims.of_key(connection, key),
-            "states": states.of_key(connection, key),
-            "strategies": _strategies(connection, key, consumers),
-            "parked": parking.of_key(connection, key),
-            "history": [asdict(row) for row in history.of_key(connection, key)],
-            "suspects": _suspects(connection, key),
-            "outbox": outbox.of_key(connection, plan.name, key),
-        }
+    found: dict[str, list[dict[str, Any]]] = {}
+    for shard, engine in enumerate(plan.engines):
+        # A published key may be another one than its publisher's, and so on any shard.
+        with engine.begin() as connection:
+            for name, rows in _rows(connection, plan.name, key, shard, consumers).items():
+                found.setdefault(name, []).extend(rows)
     return {
         name: [_safe(row, mine[str(row["consumer"])]) for row in rows if row["consumer"] in mine]
         for name, rows in found.items()
     }
 
 
-def _strategies(connection: Connection, key: str, consumers: Sequence[ConsumerPlan]) -> list[dict[str, Any]]:
+def _rows(
+    connection: Connection, app: str, key: str, shard: int, consumers: Sequence[ConsumerPlan]
+) -> dict[str, list[dict[str, Any]]]:
+    return {
+        "processed": processed.of_key(connection, key),
+        "claims": claims.of_key(connection, key),
+        "states": states.of_key(connection, key),
+        "strategies": _strategies(connection, key, shard, consumers),
+        "parked": parking.of_key(connection, key),
+        "history": [asdict(row) for row in history.of_key(connection, key)],
+        "suspects": _suspects(connection, key),
+        "outbox": outbox.of_key(connection, app, key),
+    }
+
+
+def _strategies(
+    connection: Connection, key: str, shard: int, consumers: Sequence[ConsumerPlan]
+) -> list[dict[str, Any]]:
     """Return what each strategy says about the key, one row for each thing."""
     return [
         {"consumer": consumer.scope, "strategy": strategy.name, "what": what, "value": value}
         for consumer in consumers
-        for strategy in consumer.strategies
+        for strategy in consumer.parts[shard].strategies
         for what, value in strategy.inspect(connection, key).items()
     ]
 

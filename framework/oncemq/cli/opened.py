@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from oncemq.adapter import Adapter
 from oncemq.errors import ConfigError
+from oncemq.ledger import probe, schema, shards
 from oncemq.registry import did_you_mean
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
@@ -31,6 +32,19 @@ def by_broker(consumers: Sequence[ConsumerPlan]) -> Mapping[str, Sequence[Consum
     """Return the consumers of each broker, for an adapter lives once: it is opened and closed for all of them."""
     brokers = dict.fromkeys(consumer.broker for consumer in consumers)
     return {name: [consumer for consumer in consumers if consumer.broker == name] for name in brokers}
+
+
+def opened(plan: AppPlan) -> None:
+    """Make sure that the app's databases answer, each with the ledger and the keys that it had before.
+
+    Raises:
+        InfrastructureError: one does not answer.
+        LedgerError: one refuses us, or is not what it was.
+    """
+    for engine in plan.engines:
+        probe.prove(engine)
+        schema.ensure(engine)
+    shards.ensure(plan.engines, plan.name, plan.layout)
 
 
 @contextmanager

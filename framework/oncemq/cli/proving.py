@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from oncemq.adapter import Adapter
 from oncemq.errors import OnceMQError
-from oncemq.ledger import probe, schema
+from oncemq.ledger import probe, schema, shards
 from oncemq.redis.probe import prove
 from oncemq.run.application import tables_of
 from oncemq.run.plan import AppPlan
@@ -34,9 +34,10 @@ def _prove_broker(adapter: Adapter) -> None:
 
 
 def _prove_database(plan: AppPlan) -> None:
-    if plan.engine is not None:
-        probe.prove(plan.engine)
-        schema.ensure(plan.engine, tables_of(plan))
+    for engine in plan.engines:
+        probe.prove(engine)
+        schema.ensure(engine, tables_of(plan))
+    shards.ensure(plan.engines, plan.name, plan.layout)
 
 
 def _prove_redis(plan: AppPlan) -> None:

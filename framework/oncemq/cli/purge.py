@@ -9,12 +9,12 @@ import click
 from sqlalchemy import Engine
 
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import chosen_consumers
+from oncemq.cli.opened import chosen_consumers, opened
 from oncemq.cli.output import Output, json_option
 from oncemq.config import load
 from oncemq.durations import format_duration, parse_duration
 from oncemq.errors import ConfigError
-from oncemq.ledger import parking, probe, schema
+from oncemq.ledger import parking
 from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, PROCESSED, SUSPECTS, Aged
 from oncemq.ledger.purge import purge as purge_batch
 from oncemq.run.plan import AppPlan, ConsumerPlan
@@ -66,9 +66,8 @@ def purge(
         raise ConfigError(["the app has no database, so there is nothing to purge"])
     consumers = chosen_consumers(plan, consumer)
     ages = [(one, _age(plan, one, older_than)) for one in consumers]
-    probe.prove(plan.engine)
-    schema.ensure(plan.engine)
-    rows = [_purged(plan, plan.engine, one, age) for one, age in ages]
+    opened(plan)
+    rows = [_purged(plan, one, age) for one, age in ages]
     Output(as_json=as_json).rows(COLUMNS, rows, none="there are no consumers")
 
 
@@ -84,11 +83,18 @@ def _age(plan: AppPlan, consumer: ConsumerPlan, older_than: timedelta | None) ->
     return older_than
 
 
-def _purged(plan: AppPlan, engine: Engine, consumer: ConsumerPlan, age: timedelta) -> dict[str, Any]:
-    counts = {name: _emptied(plan, engine, aged, consumer, age) for name, aged in TABLES.items()}
-    with engine.connect() as connection:
-        waiting = parking.count(connection, consumer.scope)
+def _purged(plan: AppPlan, consumer: ConsumerPlan, age: timedelta) -> dict[str, Any]:
+    counts = {
+        name: sum(_emptied(plan, engine, aged, consumer, age) for engine in plan.engines)
+        for name, aged in TABLES.items()
+    }
+    waiting = sum(_parked(engine, consumer.scope) for engine in plan.engines)
     return {"consumer": consumer.name, "older_than": format_duration(age), **counts, "parked": waiting}
+
+
+def _parked(engine: Engine, scope: str) -> int:
+    with engine.connect() as connection:
+        return parking.count(connection, scope)
 
 
 def _emptied(plan: AppPlan, engine: Engine, aged: Aged, consumer: ConsumerPlan, age: timedelta) -> int:

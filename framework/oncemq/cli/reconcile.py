@@ -9,11 +9,10 @@ import click
 from sqlalchemy import Engine
 
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import chosen_consumers
+from oncemq.cli.opened import chosen_consumers, opened
 from oncemq.cli.output import Output, json_option
 from oncemq.config import load
 from oncemq.errors import ConfigError
-from oncemq.ledger import probe, schema
 from oncemq.run.plan import ConsumerPlan
 from oncemq.verification import Answer, Done, NotDone
 
@@ -54,17 +53,21 @@ def reconcile(
     consumers = chosen_consumers(plan, consumer)
     if plan.engine is None:
         raise ConfigError(["the app has no database, so there is nothing to reconcile"])
-    probe.prove(plan.engine)
-    schema.ensure(plan.engine)
+    opened(plan)
     answer = _KNOWN[assume] if assume is not None else None
-    rows = [row for one in consumers for row in _settled(one, plan.engine, identity, answer)]
+    rows = [
+        row
+        for shard, engine in enumerate(plan.engines)
+        for one in consumers
+        for row in _settled(one, shard, engine, identity, answer)
+    ]
     Output(as_json=as_json).rows(COLUMNS, rows, none="nothing is in doubt")
 
 
 def _settled(
-    consumer: ConsumerPlan, engine: Engine, identity: str | None, answer: Answer | None
+    consumer: ConsumerPlan, shard: int, engine: Engine, identity: str | None, answer: Answer | None
 ) -> Iterator[dict[str, Any]]:
-    for strategy in consumer.strategies:
+    for strategy in consumer.parts[shard].strategies:
         for found in strategy.reconcile(engine, identity=identity, answer=answer):
             shown = {**asdict(found), "reason": consumer.redact(found.reason)}
             yield {"consumer": consumer.name, **shown}

@@ -61,8 +61,8 @@ def run(files: Sequence[Path], processes: int | None, until_idle: timedelta | No
         for failure in failures:
             show_error(failure)
         return exit_code(failures[0])
-    if loaded.plan.engine is not None:
-        loaded.plan.engine.dispose()
+    for engine in loaded.plan.engines:
+        engine.dispose()
     logging = loaded.model.logging
     configure(
         logging.level if logging else "info",

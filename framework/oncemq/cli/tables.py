@@ -1,16 +1,17 @@
 """`oncemq tables`: the framework's own tables in the app's database."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
-from sqlalchemy import Engine
+from sqlalchemy import Engine, Table
 
 from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
 from oncemq.config import load
 from oncemq.errors import ConfigError
-from oncemq.ledger import probe, schema
+from oncemq.ledger import probe, schema, shards
+from oncemq.ledger.connect import place
 from oncemq.run.application import tables_of
 from oncemq.run.plan import AppPlan
 
@@ -36,18 +37,21 @@ def tables() -> None:
 @app_option
 def create(files: Sequence[Path]) -> int:
     """Create what is missing; does nothing when all is there."""
-    plan, engine = _database(files)
-    created = schema.create(engine, tables_of(plan))
-    _tell([f"created {name}" for name in created], "all tables are there already")
+    plan = _database(files)
+    done = [_at(plan, engine, f"created {name}") for engine, name in _each(plan, schema.create)]
+    done += shards.create(plan.engines, plan.name, plan.layout)
+    _tell(done, "all tables are there already")
     return OK
 
 
 @tables.command()
 @app_option
 def upgrade(files: Sequence[Path]) -> int:
-    """Bring the tables to what this version of OnceMQ needs."""
-    plan, engine = _database(files)
-    _tell(schema.upgrade(engine, tables_of(plan)), "nothing to upgrade")
+    """Bring the tables to what this version of OnceMQ needs, and shards to the slots that you gave them."""
+    plan = _database(files)
+    done = [_at(plan, engine, line) for engine, line in _each(plan, schema.upgrade)]
+    done += shards.upgrade(plan.engines, plan.name, plan.layout)
+    _tell(done, "nothing to upgrade")
     return OK
 
 
@@ -56,14 +60,15 @@ def upgrade(files: Sequence[Path]) -> int:
 @app_option
 def drop(files: Sequence[Path], yes: bool) -> int:
     """Drop the ledger with everything in it; messages that come again will then be applied again."""
-    plan, engine = _database(files)
+    plan = _database(files)
     if not yes:
-        place = engine.url.render_as_string(hide_password=True)
+        place = " and ".join(engine.url.render_as_string(hide_password=True) for engine in plan.engines)
         click.confirm(
             f"Drop every oncemq_ table in {place}? What was applied is forgotten, and may be applied again",
             abort=True,
         )
-    _tell([f"dropped {name}" for name in schema.drop(engine, tables_of(plan))], "there are no tables")
+    dropped = [_at(plan, engine, f"dropped {name}") for engine, name in _each(plan, schema.drop)]
+    _tell(dropped, "there are no tables")
     return OK
 
 
@@ -78,12 +83,27 @@ def sql(files: Sequence[Path]) -> int:
     return OK
 
 
-def _database(files: Sequence[Path]) -> tuple[AppPlan, Engine]:
+def _database(files: Sequence[Path]) -> AppPlan:
     plan = load(files).plan
     if plan.engine is None:
         raise ConfigError([_NO_DATABASE])
-    probe.prove(plan.engine)
-    return plan, plan.engine
+    for engine in plan.engines:
+        probe.prove(engine)
+    return plan
+
+
+def _each(
+    plan: AppPlan, work: Callable[[Engine, Sequence[Table]], Sequence[str]]
+) -> Iterator[tuple[Engine, str]]:
+    """Do it on every database; yields each line with the database it is about."""
+    for engine in plan.engines:
+        for line in work(engine, tables_of(plan)):
+            yield engine, line
+
+
+def _at(plan: AppPlan, engine: Engine, line: str) -> str:
+    """Say where, if that is not clear."""
+    return f"{line} in {place(engine)}" if plan.layout is not None else line
 
 
 def _tell(lines: Sequence[str], nothing: str) -> None:

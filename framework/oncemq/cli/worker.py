@@ -87,8 +87,8 @@ class Mourner:
             self._log.warning("what ran in it is not known yet", error=f"{type(error).__name__}: {error}")
             return
         finally:
-            if self._plan.engine is not None:
-                self._plan.engine.dispose()
+            for engine in self._plan.engines:
+                engine.dispose()
         for crash in crashes:
             for key, identity in crash.suspects:
                 self._log.warning(

@@ -9,7 +9,8 @@ from sqlalchemy import Engine, MetaData
 
 from oncemq.clock import SystemClock
 from oncemq.config.build_consumer import Surroundings, build_consumer
-from oncemq.config.build_parts import Reporter, build_adapters, build_engine, build_redis
+from oncemq.config.build_databases import build_engines, build_layout, database_urls
+from oncemq.config.build_parts import Reporter, build_adapters, build_redis
 from oncemq.config.build_topics import build_topics
 from oncemq.config.catalog import Catalog
 from oncemq.config.importing import make_importable
@@ -64,7 +65,9 @@ def build_app(
     catalog = catalog or Catalog()
     report = Reporter(tree, problems)
     clock = SystemClock()
-    engine = build_engine(model.database, report) if model.database is not None else None
+    layout = build_layout(model.database, report)
+    engines = build_engines(model.database, report)
+    engine = engines[0] if engines else None
     redis = build_redis(model.redis, report) if model.redis is not None else None
     around = Surroundings(
         app=model.app,
@@ -74,6 +77,7 @@ def build_app(
         dialect=_dialect(model, engine),
         metadata=MetaData(),
         redis=redis,
+        more_shards=tuple((one, MetaData()) for one in engines[1:]),
         clock=clock,
         catalog=catalog,
         report=report,
@@ -98,6 +102,8 @@ def build_app(
         state=folder / (model.state or DEFAULT_STATE),
         grace=model.grace or DEFAULT_GRACE,
         http=model.http.address if model.http is not None else None,
+        more_engines=tuple(engines[1:]),
+        layout=layout,
         warnings=tuple(str(warning) for warning in problems.warnings),
     )
     return LoadedApp(plan, model, tuple(consumers), tuple(problems.warnings), frozenset(problems.secrets))
@@ -106,7 +112,8 @@ def build_app(
 def _dialect(model: AppModel, engine: Engine | None) -> str:
     if engine is not None:
         return engine.dialect.name
-    return model.database.url.scheme.partition("+")[0] if model.database is not None else ""
+    urls = database_urls(model.database)
+    return urls[0].scheme.partition("+")[0] if urls else ""
 
 
 def _brokers_of(model: AppModel, report: Reporter) -> dict[str, str]:

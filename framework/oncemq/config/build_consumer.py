@@ -1,7 +1,7 @@
 """One consumer from its settled values: handler imported, strategies built, everything checked."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from oncemq.message.outgoing import OutgoingTopic
 from oncemq.publisher import Publisher, Publishers, unknown_topic
 from oncemq.redaction import Redactor
 from oncemq.redis.client import RedisClient
-from oncemq.run.plan import ConsumerPlan
+from oncemq.run.plan import ConsumerPlan, Part
 from oncemq.signature import Getter
 from oncemq.strategy import Scope, Strategy
 
@@ -41,6 +41,7 @@ class Surroundings:
         dialect: the database's dialect name; empty without a database.
         metadata: shared by all strategies.
         redis: the app's Redis; None without one, or when it could not be made.
+        more_shards: engine and metadata of every shard but the first.
         clock: where time comes from.
         catalog: which strategies there are.
         report: where problems go.
@@ -53,6 +54,7 @@ class Surroundings:
     dialect: str
     metadata: MetaData
     redis: RedisClient | None
+    more_shards: tuple[tuple[Engine, MetaData], ...]
     clock: Clock
     catalog: Catalog
     report: Reporter
@@ -70,14 +72,17 @@ def build_consumer(
     """
     before = len(around.report.problems.errors)
     function = _handler(settled, around)
+    allowed = _publishable(settled, around, topics)
     chain = _strategies(settled, around)
     reader = build_reader(settled, around.folder, around.report)
     handler = None
     if function is not None and chain is not None:
-        allowed = _publishable(settled, around, topics)
         handler = _bind(function, chain, settled, around, Publishers(allowed))
     _check(settled, around, chain, handler)
     if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
+        return None
+    parts = _more_parts(function, settled, around, Publishers(allowed))
+    if parts is None:
         return None
     limits = [one.traits.max_batch for one in chain if one.traits.max_batch is not None]
     return ConsumerPlan(
@@ -99,7 +104,23 @@ def build_consumer(
         hard_limit=settled.hard_limit,
         hold_key=settled.hold_key,
         redact=Redactor(around.report.problems.secrets),
+        more_parts=parts,
     )
+
+
+def _more_parts(
+    function: Any, settled: Settled, around: Surroundings, publishers: Publishers
+) -> tuple[Part, ...] | None:
+    """Build strategies and handler again for every shard but the first; each looks at its own tables."""
+    parts = []
+    for engine, metadata in around.more_shards:
+        there = replace(around, engine=engine, metadata=metadata)
+        chain = _strategies(settled, there)
+        handler = _bind(function, chain, settled, there, publishers) if chain is not None else None
+        if chain is None or handler is None:
+            return None
+        parts.append(Part(tuple(chain), handler))
+    return tuple(parts)
 
 
 def _handler(settled: Settled, around: Surroundings) -> Any:

@@ -3,23 +3,18 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import Engine
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-
 from oncemq.adapter import Adapter, AdapterScope
 from oncemq.clock import Clock
 from oncemq.config.catalog import Catalog
 from oncemq.config.fields import WrongValue
-from oncemq.config.model import AppModel, Broker, Database, Redis
+from oncemq.config.model import AppModel, Broker, Redis
 from oncemq.config.problems import Problems
 from oncemq.config.settled import parse_where
 from oncemq.config.tree import Expanded, Fields, Path, find, key_position
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.facts import Problem
-from oncemq.ledger.engine import make_engine
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import CONNECTIONS, TIMEOUT, make_client
-from oncemq.registry import extra_for
 
 
 class Reporter:
@@ -102,30 +97,6 @@ def _adapter(broker: Broker, scope: AdapterScope, catalog: Catalog) -> Adapter:
     return catalog.adapters.get(broker.url.scheme).build(broker.url.reveal(), options, scope)
 
 
-def build_engine(database: Database, report: Reporter) -> Engine | None:
-    """Return the database's engine, not yet connected; None when it cannot be made, which is reported."""
-    path: Path = ("database", "url")
-    try:
-        return make_engine(
-            database.url.reveal(),
-            username=database.username,
-            password=database.password.reveal() if database.password is not None else None,
-            **({"pool_size": database.pool_size} if database.pool_size is not None else {}),
-        )
-    except OnceMQError as error:
-        report.error(path, error)
-    except NoSuchModuleError:
-        report.at(path, f"unknown database {database.url.scheme!r}", _URL_FORMS)
-    except (ArgumentError, ValueError):
-        report.at(path, f"{database.url} is not a database URL", _URL_FORMS)
-    except ModuleNotFoundError as error:
-        module = error.name or ""
-        report.at(
-            path, f"the package {module!r} is not installed", f"pip install 'oncemq[{extra_for(module)}]'"
-        )
-    return None
-
-
 def build_redis(redis: Redis, report: Reporter) -> RedisClient | None:
     """Return the app's Redis client, not yet connected; None when it cannot be made, which is reported."""
     try:
@@ -141,6 +112,3 @@ def build_redis(redis: Redis, report: Reporter) -> RedisClient | None:
     except OnceMQError as error:
         report.error(("redis", "url"), error)
     return None
-
-
-_URL_FORMS = "write postgresql+psycopg://host/name, mysql+pymysql://host/name or sqlite:///file.db"

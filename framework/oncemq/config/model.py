@@ -1,8 +1,8 @@
 """What can be written in an app's YAML: every section, field and default, with the words that document it."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
+from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from oncemq.config.fields import (
     VARIABLE,
@@ -22,6 +22,7 @@ from oncemq.config.fields import (
     Workers,
     one_of,
 )
+from oncemq.config.section import OpenSection, Section
 from oncemq.config.strategy_list import StrategyList
 
 
@@ -40,29 +41,9 @@ _LEVELS = ("debug", "info", "warning", "error")
 LogLevel = Annotated[str, PlainValidator(one_of(*_LEVELS)), _words(*_LEVELS)]
 
 
-class Section(BaseModel):
-    """A mapping in the file; shows only which fields are set, for their values may be secret."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, arbitrary_types_allowed=True, populate_by_name=True
-    )
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(sorted(self.model_fields_set))})"
-
-    def __str__(self) -> str:
-        return repr(self)
-
-
-class OpenSection(Section):
-    """A mapping in which an adapter's own options may stand beside ours."""
-
-    model_config = ConfigDict(extra="allow")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What is not ours: the adapter's options, as declared."""
-        return dict(self.model_extra or {})
+ByName = Annotated[
+    str, PlainValidator(one_of("key")), WithJsonSchema({"anyOf": [{"enum": ["key"]}, VARIABLE]})
+]
 
 
 class Backoff(Section):
@@ -225,11 +206,29 @@ class Topic(OpenSection, Meaning):
 
 
 class Database(Section):
-    """The database of handlers and ledger."""
+    """The database of handlers and ledger: one by `url`, or several that share the keys by `shards`."""
 
-    url: Url = Field(
+    url: Url | None = Field(
+        None,
         description="As SQLAlchemy writes it.",
         examples=["postgresql+psycopg://localhost/loyalty", "sqlite:///loyalty.db"],
+    )
+    shards: list[Url] | None = Field(
+        None,
+        description="The URLs of a sharded database, in an order that never changes. A key and everything about it is "
+        "on one of them, by a stable hash; every one has the ledger and your tables.",
+        examples=[["postgresql://db1/loyalty", "postgresql://db2/loyalty"]],
+    )
+    by: ByName | None = Field(
+        None,
+        description="What decides about the shard: `key`, the business key of a message.",
+        examples=["key"],
+    )
+    slots: list[Text] | None = Field(
+        None,
+        description="For each shard its slots of 1024, where they shall not be dealt out evenly. To be changed only "
+        "after the rows have been moved.",
+        examples=[["0-511", "512-1023"]],
     )
     username: Text | None = Field(None, description="Instead of in the URL.")
     password: SecretText | None = Field(

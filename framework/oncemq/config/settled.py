@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from oncemq.config.model import AppModel, Consumer, Section, Topic
+from oncemq.config.model import AppModel, Consumer, Topic
+from oncemq.config.section import Section
 from oncemq.config.strategy_list import StrategyChoice
 from oncemq.config.tree import Path
 from oncemq.facts import Effects, UnitKind

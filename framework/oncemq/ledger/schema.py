@@ -32,6 +32,7 @@ from oncemq.ledger import (
     processed,
     requests,
     sequences,
+    shards,
     states,
     suspects,
     workers,
@@ -51,6 +52,7 @@ VERSIONS = ledger_table(
 
 TABLES: tuple[Table, ...] = (
     processed.TABLE,
+    shards.TABLE,
     claims.TABLE,
     states.TABLE,
     sequences.TABLE,

@@ -1,7 +1,7 @@
 """A whole app in this process: opened, watched, drained and closed in one top-to-bottom story."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -10,7 +10,7 @@ from typing import TypeVar
 from sqlalchemy import MetaData, Table
 
 from oncemq.errors import ConfigError
-from oncemq.ledger import probe, schema
+from oncemq.ledger import probe, schema, shards
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.monitor import Monitor
 from oncemq.observe.state import AppState, Phase
@@ -68,10 +68,10 @@ class Application:
         self._crews: dict[str, Crew] = {}
         consumed = frozenset(consumer.broker for consumer in plan.consumers)
         self._publishing = Publishing(plan.adapters, plan.topics, consumed)
-        self._relay = Relay.of(plan, self._publishing, self._observer, point)
+        self._relays = Relay.of(plan, self._publishing, self._observer, point)
         self._standing = Standing(plan, self._crews, self._observer)
         self._roster = Roster(plan)
-        self._upkeep: Upkeep | None = None
+        self._upkeep: Sequence[Upkeep] = ()
         self._watchdog: Watchdog | None = None
         self._clean = True
 
@@ -103,11 +103,12 @@ class Application:
         for warning in plan.warnings:
             self._observer.warned(warning)
         book = None
-        if plan.engine is not None:
-            probe.prove(plan.engine)
-            schema.ensure(plan.engine, tables_of(plan))
-            for warning in probe.startup_warnings(plan.engine):
+        for engine in plan.engines:
+            probe.prove(engine)
+            schema.ensure(engine, tables_of(plan))
+            for warning in probe.startup_warnings(engine):
                 self._observer.warned(warning)
+        shards.ensure(plan.engines, plan.name, plan.layout)
         if plan.state is not None:
             self._presence = _present(plan.state)
             book = SuspectBook(plan.engine, plan.state)
@@ -119,15 +120,15 @@ class Application:
             crew.start()
         self._open_adapters()
         self._publishing.open()
-        sweeps = [task for crew in self._crews.values() for task in crew.upkeep()]
-        self._upkeep = start_upkeep(plan, self._observer, self._relay, sweeps)
+        self._upkeep = start_upkeep(plan, self._observer, self._relays, self._crews.values())
 
     def _man(self, book: SuspectBook | None) -> None:
         plan = self._plan
         watchdog = Watchdog(plan.clock.monotonic, self._soft_limit, self._hard_limit)
         self._watchdog = watchdog
         shop = Workshop(
-            plan.engine,
+            plan.engines,
+            plan.layout,
             plan.clock,
             self._observer,
             watchdog,
@@ -137,7 +138,7 @@ class Application:
             threading.Lock(),
             self._leaving,
             self._publishing,
-            self._relay,
+            self._relays,
             self._point,
         )
         distrusted = self._roster.distrust_before()
@@ -193,7 +194,7 @@ class Application:
 
     def _idle_for(self) -> float:
         """Return the seconds since something last came or ran; what passed before the brokers were open is no idleness."""
-        if self._relay is not None and self._relay.waiting():
+        if any(relay.waiting() for relay in self._relays):
             return 0.0
         running_for = self._plan.clock.monotonic() - self._running_since
         return min([running_for, *(crew.consumer.idle_for() for crew in self._crews.values())])
@@ -238,25 +239,24 @@ class Application:
 
     def _close(self, grace: timedelta) -> None:
         """Close everything that may be open; errors are told, and the next one is closed all the same."""
-        if self._relay is not None:
-            relay = self._relay
-            self._quietly("sending what was published last", lambda: relay.stop(grace=grace))
+        for relay in self._relays:
+            self._quietly("sending what was published last", lambda relay=relay: relay.stop(grace=grace))  # type: ignore[misc]
         for name, adapter in self._plan.adapters.items():
             self._quietly(f"closing broker {name}", lambda adapter=adapter: adapter.close(grace=grace))  # type: ignore[misc]
         for name, crew in self._crews.items():
             self._quietly(f"removing the flight recorders of {name}", crew.close)
         if self._presence is not None:
             self._quietly("removing the flight recorders", self._presence.leave)
-        if self._upkeep is not None:
-            upkeep = self._upkeep
-            self._quietly("stopping upkeep", lambda: upkeep.stop(grace=max(grace, _LEAST_GRACE)))
+        for upkeep in self._upkeep:
+            stop = upkeep.stop
+            self._quietly("stopping upkeep", lambda stop=stop: stop(grace=max(grace, _LEAST_GRACE)))  # type: ignore[misc]
         if self._watchdog is not None:
             self._watchdog.stop()
         self._quietly("signing off in the ledger", self._roster.sign_off)
         if self._plan.redis is not None:
             self._quietly("closing Redis", self._plan.redis.close)
-        if self._plan.engine is not None:
-            self._quietly("closing the database", self._plan.engine.dispose)
+        for engine in self._plan.engines:
+            self._quietly("closing the database", engine.dispose)
         self._phase = Phase.STOPPED
         self._monitor.close()
 

@@ -22,6 +22,7 @@ from oncemq.run.gate import Gate
 from oncemq.run.items import ItemLoop
 from oncemq.run.limits import Slot, TimeLimits
 from oncemq.run.outcomes import dead_row
+from oncemq.run.parked_shards import whole
 from oncemq.run.parking_chain import parking_of, with_parking
 from oncemq.run.plan import ConsumerPlan
 from oncemq.run.recorder import AnyRecorder, NoRecorder
@@ -30,6 +31,7 @@ from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import Settler
 from oncemq.run.sweep import sweeps
 from oncemq.run.threads import Threads
+from oncemq.run.tracks import Track, by_unit
 from oncemq.run.transactional import UnitRunner
 from oncemq.run.worker import Execute, Worker
 from oncemq.run.workshop import Workshop
@@ -47,8 +49,16 @@ class Crew:
         self._recorders: list[AnyRecorder] = []
         self._workers = Threads(plan.name, shop.observers.failed, shop.clock)
         self._settling = Threads(f"{plan.name}-failures", shop.observers.failed, shop.clock)
-        self.parked = parking_of(plan, shop.engine, shop.clock, adapter, self._understand)
-        self.chain = Chain(with_parking(plan.strategies, self.parked, hold_key=plan.hold_key))
+        parked = [
+            parking_of(plan, engine, shop.clock, adapter, self._understand) for engine in shop.engines
+        ] or [None]
+        self._parked = [place for place in parked if place is not None]
+        self.parked = whole(self._parked, shop.layout)
+        self._chains = [
+            Chain(with_parking(part.strategies, place, hold_key=plan.hold_key))
+            for part, place in zip(plan.parts, parked, strict=True)
+        ]
+        self.chain = self._chains[0]
         self.consumer = Consumer(
             plan,
             adapter,
@@ -109,9 +119,10 @@ class Crew:
         self._settler().hand_back(left)
         return len(left)
 
-    def upkeep(self) -> list[UpkeepTask]:
-        """Return what is done in the background for this consumer, in every process."""
-        return sweeps(self.parked, self.consumer.gate, self.consumer.scheduler)
+    def upkeep(self, shard: int) -> list[UpkeepTask]:
+        """Return what is done in the background for this consumer on one shard, in every process."""
+        place = self._parked[shard] if self._parked else None
+        return sweeps(place, self.consumer.gate, self.consumer.scheduler)
 
     def refresh_suspects(self) -> None:
         """Learn which messages processes died on, also other processes."""
@@ -131,24 +142,30 @@ class Crew:
         self._shop.watchdog.watch(plan.name, slot, TimeLimits(plan.soft_limit, plan.hard_limit))
         unit_time = plan.unit_time.total_seconds()
         if plan.effects is Effects.DATABASE:
-            execute = self._transactional(slot, recorder)
+            executes = [self._transactional(slot, recorder, shard) for shard in self._shards()]
         else:
-            execute = self._direct(slot, recorder)
+            executes = [self._direct(slot, recorder, shard) for shard in self._shards()]
             unit_time = min(unit_time, _LONGEST_DIRECT_UNIT)
         limit = min(plan.batch_limit, self.chain.max_batch or plan.batch_limit)
         # A key that is held must not be given up before what failed is parked at its head.
         settles = self._settler() if plan.hold_key else self._aftermath
-        return Worker(self.consumer, execute, settles, self._shop.alone, unit_time, limit)
+        layout = self._shop.layout
+        execute = by_unit(executes, layout)
+        return Worker(self.consumer, execute, settles, self._shop.alone, unit_time, limit, layout)
 
-    def _transactional(self, slot: Slot, recorder: AnyRecorder) -> Execute:
+    def _shards(self) -> range:
+        return range(len(self._chains))
+
+    def _transactional(self, slot: Slot, recorder: AnyRecorder, shard: int) -> Execute:
         plan, shop = self.consumer.plan, self._shop
-        if shop.engine is None:
+        chain, handler = self._chains[shard], plan.parts[shard].handler
+        if not shop.engines:
             raise ConfigError([f"consumer {plan.name!r} has effects: database, but the app has no database"])
-        make_loop = BatchLoop if plan.handler.is_batch else ItemLoop
-        loop = make_loop(self.chain, plan.handler, shop.clock.monotonic, recorder, slot)
+        make_loop = BatchLoop if handler.is_batch else ItemLoop
+        loop = make_loop(chain, handler, shop.clock.monotonic, recorder, slot)
         attempt = Attempt(
-            shop.engine,
-            self.chain,
+            shop.engines[shard],
+            chain,
             plan.reader,
             loop,
             recorder,
@@ -156,7 +173,7 @@ class Crew:
             shop.clock,
             shop.observers.failed,
             shop.point,
-            shop.relay,
+            shop.relays[shard],
         )
         rescue = Rescue(
             attempt,
@@ -164,28 +181,28 @@ class Crew:
             self._infrastructure_failed,
             self._lane_changed,
             self.consumer.gate.sleep,
-            second_look=self.chain.second_look,
+            second_look=chain.second_look,
         )
-        return UnitRunner(self.chain, rescue, shop.observers.failed, shop.point).execute
+        return UnitRunner(chain, rescue, shop.observers.failed, shop.point).execute
 
-    def _direct(self, slot: Slot, recorder: AnyRecorder) -> Execute:
+    def _direct(self, slot: Slot, recorder: AnyRecorder, shard: int) -> Execute:
         plan, shop = self.consumer.plan, self._shop
         runner = DirectRunner(
-            self.chain,
-            plan.handler,
+            self._chains[shard],
+            plan.parts[shard].handler,
             plan.reader,
             recorder,
             slot,
             shop.clock,
             shop.observers.failed,
-            self._finisher(),
+            self._finisher(shard),
         )
         return runner.execute
 
-    def _finisher(self) -> Finisher:
+    def _finisher(self, shard: int) -> Finisher:
         leaving = self._shop.leaving
         return Finisher(
-            self.chain,
+            self._chains[shard],
             self._shop.observers.failed,
             self.consumer.unfinished,
             leaving.is_set,
@@ -199,14 +216,18 @@ class Crew:
         for seat in seats:
             # The soft limit is the event loop's own affair; a handler that blocks the loop needs the hard one.
             shop.watchdog.watch(plan.name, seat.slot, TimeLimits(None, plan.hard_limit))
+        tracks = [
+            Track(chain, part.handler, self._finisher(shard))
+            for shard, (chain, part) in enumerate(zip(self._chains, plan.parts, strict=True))
+        ]
         return AsyncWorker(
             self.consumer,
-            self.chain,
             self._settler(),
             seats,
             shop.alone,
             shop.observers.failed,
-            self._finisher(),
+            tracks,
+            shop.layout,
         )
 
     def _recorder(self, number: int) -> AnyRecorder:
@@ -239,12 +260,12 @@ class Crew:
     def _note_dead(self, dead: Sequence[tuple[Delivery, str, str]]) -> None:
         for delivery, _, _ in dead:
             self.consumer.ended(delivery)
-        if self._shop.engine is None or not dead:
+        if not self._shop.engines or not dead:
             return
         scope, now = self.consumer.plan.scope, self._shop.clock.now()
         rows = [dead_row(scope, delivery, code, reason, now) for delivery, code, reason in dead]
         try:
-            with self._shop.engine.begin() as connection:
+            with self._shop.engines[0].begin() as connection:
                 history.add(connection, rows)
         except Exception as error:
             self._shop.observers.failed("noting dead letters in the history", error)

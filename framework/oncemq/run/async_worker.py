@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,15 +13,15 @@ from oncemq.message.envelope import Delivery
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.logs import now_handling
 from oncemq.run.attempt import make_items
-from oncemq.run.chain import Chain
 from oncemq.run.consumer import Consumer
 from oncemq.run.direct import before, handle_async
-from oncemq.run.finishing import Finisher
 from oncemq.run.limits import Slot
 from oncemq.run.recorder import IDLE, AnyRecorder
 from oncemq.run.settle import ACKNOWLEDGED, Settler
+from oncemq.run.tracks import Track, by_key
 from oncemq.run.transactional import Failed, release, reserve
 from oncemq.run.worker import Hands, Trouble
+from oncemq.sharding import Layout
 from oncemq.unit import Run, Unit
 from oncemq.verdict import PROCEED, RETURNED, Outcome, Verdict
 
@@ -63,32 +63,32 @@ class AsyncWorker:
 
     Args:
         consumer: what waits and how it goes.
-        chain: the strategies' hooks; they may block, so they run in threads.
         settler: tells the broker.
         seats: one for each message that may be in flight.
         alone: held while a crash suspect runs, so that no two run at once in this process.
         failed: told of errors that change nothing.
-        finisher: does what follows the handler.
+        tracks: strategies, handler and what follows it, once for each shard; hooks may block, so they run in threads.
+        layout: which shard a key belongs to; None where there are no shards.
     """
 
     def __init__(
         self,
         consumer: Consumer,
-        chain: Chain,
         settler: Settler,
         seats: list[Seat],
         alone: threading.Lock,
         failed: Failed,
-        finisher: Finisher,
+        tracks: Sequence[Track],
+        layout: Layout | None,
     ) -> None:
         self._consumer = consumer
-        self._chain = chain
         self._settler = settler
         self._seats = len(seats)
         self._free = list(seats)
         self._alone = alone
         self._failed = failed
-        self._finisher = finisher
+        self._track = by_key(tracks, layout)
+        chain = tracks[0].chain
         limit = consumer.plan.soft_limit
         self._soft = limit.total_seconds() if limit is not None else None
         self._finished = _Finished()
@@ -185,9 +185,10 @@ class AsyncWorker:
 
     async def _run(self, delivery: Delivery, seat: Seat) -> Verdict:
         unit = self._consumer.unit([delivery], float("inf"))
+        chain = self._track(delivery.key).chain
         seat.recorder.index[0] = 1
         try:
-            trouble = await self._blocked(lambda: reserve(self._chain, unit))
+            trouble = await self._blocked(lambda: reserve(chain, unit))
             if trouble is not None:
                 return self._troubled(trouble)
             return unit.verdicts.get(delivery) or await self._handle(unit, delivery, seat.slot)
@@ -195,23 +196,23 @@ class AsyncWorker:
             return self._troubled(error)
         finally:
             seat.recorder.index[0] = IDLE
-            await self._blocked(lambda: release(self._chain, unit, self._failed))
+            await self._blocked(lambda: release(chain, unit, self._failed))
 
     async def _handle(self, unit: Unit, delivery: Delivery, slot: Slot) -> Verdict:
-        plan = self._consumer.plan
+        plan, track = self._consumer.plan, self._track(delivery.key)
         item = make_items([delivery], plan.reader)[0]
         run = Run(unit, [item])
-        await self._blocked(lambda: before(self._chain, run, item))
+        await self._blocked(lambda: before(track.chain, run, item))
         ran = item.verdict is PROCEED
         if ran:
             now_handling(plan.name, item.envelope)
             slot.started = self._consumer.clock.monotonic()
             item.verdict = await handle_async(
-                plan.handler, run, item, self._soft, lambda: self._overdue(delivery)
+                track.handler, run, item, self._soft, lambda: self._overdue(delivery)
             )
             slot.started = 0.0
             now_handling(plan.name, None)
-        await self._blocked(lambda: self._finisher.finish(run, item, ran=ran))
+        await self._blocked(lambda: track.finisher.finish(run, item, ran=ran))
         for follower in run.follow:
             self._consumer.scheduler.put(follower)
         return item.verdict or RETURNED

@@ -1,9 +1,10 @@
 """Which background work an app needs: purging its records, and what its strategies ask for."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from oncemq.observe.observers import Observers
+from oncemq.run.assembly import Crew
 from oncemq.run.plan import AppPlan
 from oncemq.run.relay import Relay
 from oncemq.strategy import UpkeepTask
@@ -15,18 +16,31 @@ _LOOK_EVERY = timedelta(minutes=1)
 
 
 def start_upkeep(
-    plan: AppPlan, observers: Observers, relay: Relay | None, more: Sequence[UpkeepTask] = ()
-) -> Upkeep | None:
-    """Start the background runner, with the tasks `more` besides; None without a database."""
-    if plan.engine is None:
-        return None
-    tasks = [
-        task for consumer in plan.consumers for strategy in consumer.strategies for task in strategy.upkeep()
-    ]
-    if relay is not None:
+    plan: AppPlan, observers: Observers, relays: Sequence[Relay], crews: Collection[Crew]
+) -> list[Upkeep]:
+    """Start the background runners, one for each database."""
+    runners = []
+    for shard, (engine, relay) in enumerate(zip(plan.engines, relays, strict=True)):
+        tasks = [
+            task
+            for consumer in plan.consumers
+            for strategy in consumer.parts[shard].strategies
+            for task in strategy.upkeep()
+        ]
         # Where nobody publishes now, a former version of the app may have.
         tasks.append(relay.task(every=_RELAY_EVERY if plan.publishes else _LOOK_EVERY))
-    tasks += [*purge_tasks(plan.keep, plan.clock), *more]
-    upkeep = Upkeep(plan.engine, tasks, plan.clock, observers.failed)
-    upkeep.start()
-    return upkeep
+        runners.append(
+            Upkeep(
+                engine,
+                [*purge_tasks(plan.keep, plan.clock), *tasks, *_of(crews, shard)],
+                plan.clock,
+                observers.failed,
+            )
+        )
+    for runner in runners:
+        runner.start()
+    return runners
+
+
+def _of(crews: Collection[Crew], shard: int) -> list[UpkeepTask]:
+    return [task for crew in crews for task in crew.upkeep(shard)]

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from oncemq.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.message.envelope import Delivery
-from oncemq.run.parked import ParkedMessages
+from oncemq.run.parked_shards import ParkingPlace
 
 Part = TypeVar("Part", Later, Dead)
 
@@ -19,7 +19,7 @@ class Desk:
         hold_key: what failed is tried again from the ledger, so that later messages of its key wait behind it.
     """
 
-    def __init__(self, broker: Settling, parked: ParkedMessages, *, hold_key: bool) -> None:
+    def __init__(self, broker: Settling, parked: ParkingPlace, *, hold_key: bool) -> None:
         self._broker = broker
         self._parked = parked
         self._hold_key = hold_key
@@ -51,7 +51,7 @@ class Desk:
         return [*_told(self._parked.give_back, own), *_told(self._broker.give_back, others)]
 
 
-def settling(broker: Settling, parked: ParkedMessages | None, *, hold_key: bool) -> Settling:
+def settling(broker: Settling, parked: ParkingPlace | None, *, hold_key: bool) -> Settling:
     """Return who settles a consumer's deliveries."""
     return broker if parked is None else Desk(broker, parked, hold_key=hold_key)
 

@@ -17,7 +17,21 @@ from oncemq.observe.endpoint import Address
 from oncemq.redaction import Redactor
 from oncemq.redis.client import RedisClient
 from oncemq.retry.backoff import RetryPolicy
+from oncemq.sharding import Layout
 from oncemq.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a consumer has of its own on one shard of a sharded database.
+
+    Args:
+        strategies: the chain, in order.
+        handler: the user's function, its arguments filled by these strategies.
+    """
+
+    strategies: tuple[Strategy, ...]
+    handler: BoundHandler
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +55,7 @@ class ConsumerPlan:
         hard_limit: after which the process is; None = never.
         hold_key: after a Retry the key's later messages wait in the ledger until it is done.
         redact: masks the app's secrets in every text that leaves the process.
+        more_parts: strategies and handler on every shard but the first, where there are several.
     """
 
     name: str
@@ -59,6 +74,12 @@ class ConsumerPlan:
     hard_limit: timedelta | None = None
     hold_key: bool = False
     redact: Redactor = field(default_factory=Redactor)
+    more_parts: tuple[Part, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Strategies and handler on each shard; one part where the database is not sharded."""
+        return (Part(self.strategies, self.handler), *self.more_parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +89,8 @@ class AppPlan:
     Args:
         name: the app's name.
         adapters: by the broker's name; built, not yet open.
-        engine: the app's database, from `oncemq.ledger.engine.make_engine`; None without one.
+        engine: the app's database, from `oncemq.ledger.engine.make_engine`; None without one. Of a sharded one
+            the first shard, which also knows what belongs to no key: workers, crash suspects, dead letters.
         consumers: by declaration order.
         clock: where time comes from.
         topics: what handlers may publish to, by name.
@@ -78,6 +100,8 @@ class AppPlan:
         http: where metrics and health are shown; None = nowhere.
         warnings: what a person should know, said at every start.
         redis: the app's Redis, opened when first used; None without one.
+        more_engines: every shard but the first, in order.
+        layout: which shard a key belongs to; None where the database is not sharded.
         outbox_window: how long what a handler published belongs to its process; when that dies, others wait so long.
     """
 
@@ -93,7 +117,14 @@ class AppPlan:
     http: Address | None = None
     warnings: tuple[str, ...] = ()
     redis: RedisClient | None = None
+    more_engines: tuple[Engine, ...] = ()
+    layout: Layout | None = None
     outbox_window: timedelta = timedelta(seconds=20)
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The app's databases: none, one, or every shard in order."""
+        return () if self.engine is None else (self.engine, *self.more_engines)
 
     @property
     def publishes(self) -> bool:

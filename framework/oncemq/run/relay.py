@@ -63,20 +63,12 @@ class Relay:
     @classmethod
     def of(
         cls, plan: AppPlan, publishing: Publishing, observers: Observers, point: Callable[[str], None]
-    ) -> Self | None:
-        """Return the relay of an app; None without a database."""
-        if plan.engine is None:
-            return None
+    ) -> tuple[Self, ...]:
+        """Return the relays of an app, one for each of its databases."""
         redact = plan.consumers[0].redact if plan.consumers else str
-        return cls(
-            plan.name,
-            plan.engine,
-            publishing,
-            plan.clock,
-            observers,
-            redact,
-            plan.outbox_window,
-            point,
+        return tuple(
+            cls(plan.name, engine, publishing, plan.clock, observers, redact, plan.outbox_window, point)
+            for engine in plan.engines
         )
 
     def store(self, run: Run) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
+from sqlalchemy import Engine
+
 from oncemq.ledger import outbox
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.observe.observers import Observers
@@ -70,17 +72,20 @@ class Standing:
 
     def _ask_outbox(self) -> None:
         plan = self._plan
-        if plan.engine is None:
+        if not plan.engines:
             return
         try:
-            with plan.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-                depth = outbox.depth(connection, plan.name)
+            depths = [_depth(engine, plan.name) for engine in plan.engines]
         except Exception as error:
             self._observers.failed("asking how much waits in the outbox", error)
             self.outbox = None
             return
-        age = (plan.clock.now() - depth.oldest).total_seconds() if depth.oldest is not None else 0.0
-        self.outbox = OutboxState(depth.messages, max(0.0, age), depth.refused)
+        oldest = min((depth.oldest for depth in depths if depth.oldest is not None), default=None)
+        age = (plan.clock.now() - oldest).total_seconds() if oldest is not None else 0.0
+        messages, refused = (
+            sum(counts) for counts in zip(*((one.messages, one.refused) for one in depths), strict=True)
+        )
+        self.outbox = OutboxState(messages, max(0.0, age), refused)
 
     def _ask_depths(self) -> None:
         for consumer in self._plan.consumers:
@@ -102,3 +107,8 @@ class Standing:
             except Exception as error:
                 self._observers.failed(f"asking how much is parked for {name}", error)
                 self._parked[name] = None
+
+
+def _depth(engine: Engine, app: str) -> outbox.Depth:
+    with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+        return outbox.depth(connection, app)

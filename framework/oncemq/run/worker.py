@@ -13,6 +13,7 @@ from oncemq.run.batch_size import BatchSize, FailureRate
 from oncemq.run.consumer import Consumer
 from oncemq.run.rescue import UnitResult
 from oncemq.run.settle import ACKNOWLEDGED
+from oncemq.sharding import Layout
 from oncemq.unit import Unit
 from oncemq.verdict import RETURNED, Outcome, Verdict
 
@@ -73,6 +74,7 @@ class Worker:
         alone: held while a crash suspect runs, so that no two run at once in this process.
         unit_time: seconds that a unit should last.
         batch_limit: the most messages in a unit.
+        layout: which shard a key belongs to; a unit is on one shard.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Worker:
         alone: AbstractContextManager[object],
         unit_time: float,
         batch_limit: int,
+        layout: Layout | None = None,
     ) -> None:
         self._consumer = consumer
         self._execute = execute
@@ -91,13 +94,14 @@ class Worker:
         self._unit_time = unit_time
         self._batch = BatchSize(unit_time, batch_limit)
         self._failures = FailureRate()
+        self._layout = layout
 
     def loop(self) -> None:
         """Work until stopped."""
         consumer, siblings = self._consumer, self._consumer.plan.workers
         while not consumer.gate.stopped:
             consumer.gate.wait()
-            taken = consumer.scheduler.take(self._failures.cap(self._batch.limit), _TAKE_TIMEOUT, siblings)
+            taken = consumer.scheduler.take(self._most() * self._shards(), _TAKE_TIMEOUT, siblings)
             if not taken:
                 continue
             consumer.started(taken)
@@ -108,12 +112,23 @@ class Worker:
             finally:
                 consumer.finished(taken)
 
+    def _most(self) -> int:
+        return self._failures.cap(self._batch.limit)
+
+    def _shards(self) -> int:
+        return 1 if self._layout is None else self._layout.shards
+
+    def _segments(self, taken: list[Delivery]) -> Iterator[list[Delivery]]:
+        if self._layout is None:
+            return segments(taken)
+        return split(segments(taken), self._layout, self._most())
+
     def work(self, taken: list[Delivery]) -> None:
         """Bring every delivery of `taken` to its settlement, or back to its queue."""
         hands = Hands()
         trouble: Trouble | None = None
         try:
-            for segment in segments(taken):
+            for segment in self._segments(taken):
                 ready = [delivery for delivery in segment if delivery.key not in hands.held]
                 hands.back += [delivery for delivery in segment if delivery.key in hands.held]
                 if trouble is not None:
@@ -177,6 +192,16 @@ def cut_short(pairs: Sequence[tuple[Delivery, Verdict]]) -> int:
         elif delivery.key not in held:
             cut += 1
     return cut
+
+
+def split(whole: Iterator[list[Delivery]], layout: Layout, limit: int) -> Iterator[list[Delivery]]:
+    """Yield units of one shard each, of `limit` messages at most; a key's messages stay in order."""
+    for together in whole:
+        shards: dict[int, list[Delivery]] = {}
+        for delivery in together:
+            shards.setdefault(layout.shard_of(delivery.key), []).append(delivery)
+        for mine in shards.values():
+            yield from (mine[start : start + limit] for start in range(0, len(mine), limit))
 
 
 def segments(taken: list[Delivery]) -> Iterator[list[Delivery]]:

@@ -1,7 +1,7 @@
 """What all consumers of a process share, from the database to the flag that the process is leaving."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from oncemq.run.crashes import SuspectBook
 from oncemq.run.limits import Watchdog
 from oncemq.run.publishing import Publishing
 from oncemq.run.relay import Relay
+from oncemq.sharding import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Workshop:
     """What all consumers of a process share.
 
     Args:
-        engine: the app's database; None without one.
+        engines: the app's databases: none, one, or every shard in order.
+        layout: which shard a key belongs to; None where there are no shards.
         clock: where time comes from.
         observers: told of everything worth a line.
         watchdog: looks after time limits.
@@ -30,11 +32,12 @@ class Workshop:
         alone: held while a crash suspect runs.
         leaving: the process must not wait for brokers any longer.
         publishing: publishes to the app's topics.
-        relay: stores and sends what transactional handlers publish; None without a database.
+        relays: store and send what transactional handlers publish, one for each database.
         point: told by name how far messages have come.
     """
 
-    engine: Engine | None
+    engines: tuple[Engine, ...]
+    layout: Layout | None
     clock: Clock
     observers: Observers
     watchdog: Watchdog
@@ -44,5 +47,5 @@ class Workshop:
     alone: threading.Lock
     leaving: threading.Event
     publishing: Publishing
-    relay: Relay | None
+    relays: Sequence[Relay | None]
     point: Callable[[str], None]

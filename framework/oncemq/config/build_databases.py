@@ -1,0 +1,113 @@
+"""The engines of the app's database, one or a shard each, and which keys belong to which shard."""
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from oncemq.config.build_parts import Reporter
+from oncemq.config.fields import Url
+from oncemq.config.model import Database
+from oncemq.config.tree import Path
+from oncemq.errors import OnceMQError
+from oncemq.ledger.engine import make_engine
+from oncemq.registry import extra_for
+from oncemq.sharding import Layout
+
+_DATABASE: Path = ("database",)
+
+
+def database_urls(database: Database | None) -> list[Url]:
+    """Return where the database is: its URL, or that of every shard."""
+    if database is None:
+        return []
+    return list(database.shards or []) if database.url is None else [database.url]
+
+
+def build_layout(database: Database | None, report: Reporter) -> Layout | None:
+    """Return which shard a key belongs to; None without shards. What is wrong with them is reported."""
+    if database is None:
+        return None
+    shards = database.shards
+    if (database.url is None) == (shards is None):
+        text = "says neither url nor shards" if shards is None else "says both url and shards"
+        report.at(
+            _DATABASE, f"`database` {text}", 'write url: "sqlite:///app.db", or a list of URLs as shards:'
+        )
+        return None
+    if shards is None:
+        for name, value in (("by", database.by), ("slots", database.slots)):
+            if value is not None:
+                report.at_key(
+                    (*_DATABASE, name), f"`{name}` is about shards", "write shards:, or take it away"
+                )
+        return None
+    if not shards:
+        report.at((*_DATABASE, "shards"), "`shards` is empty", "write a URL for each shard")
+        return None
+    return _layout(database, len(shards), report)
+
+
+def _layout(database: Database, shards: int, report: Reporter) -> Layout | None:
+    urls = [url.reveal() for url in database.shards or []]
+    for number, url in enumerate(urls):
+        if url in urls[:number]:
+            report.at(
+                (*_DATABASE, "shards", number), "this shard is in the list twice", "give each its own URL"
+            )
+    if database.slots is None:
+        return Layout.even(shards)
+    path = (*_DATABASE, "slots")
+    if len(database.slots) != shards:
+        report.at(
+            path, f"`slots` has {len(database.slots)} entries for {shards} shards", "write one for each shard"
+        )
+        return None
+    try:
+        return Layout.of(database.slots)
+    except ValueError as error:
+        report.at(path, f"`slots`: {error}")
+    return None
+
+
+def build_engines(database: Database | None, report: Reporter) -> list[Engine]:
+    """Return an engine for each shard, or the one; not yet connected. None at all when one cannot be made: reported."""
+    if database is None:
+        return []
+    engines: list[Engine] = []
+    for number, url in enumerate(database_urls(database)):
+        path: Path = (*_DATABASE, "url") if database.shards is None else (*_DATABASE, "shards", number)
+        engine = _engine(database, url, path, report)
+        if engine is None:
+            return []
+        if engines and engine.dialect.name != engines[0].dialect.name:
+            report.at(
+                path,
+                "shards are databases of one kind",
+                f"write a URL of {engines[0].dialect.name}, like the first",
+            )
+        engines.append(engine)
+    return engines
+
+
+def _engine(database: Database, url: Url, path: Path, report: Reporter) -> Engine | None:
+    try:
+        return make_engine(
+            url.reveal(),
+            username=database.username,
+            password=database.password.reveal() if database.password is not None else None,
+            **({"pool_size": database.pool_size} if database.pool_size is not None else {}),
+        )
+    except OnceMQError as error:
+        report.error(path, error)
+    except NoSuchModuleError:
+        report.at(path, f"unknown database {url.scheme!r}", _URL_FORMS)
+    except (ArgumentError, ValueError):
+        report.at(path, f"{url} is not a database URL", _URL_FORMS)
+    except ModuleNotFoundError as error:
+        module = error.name or ""
+        report.at(
+            path, f"the package {module!r} is not installed", f"pip install 'oncemq[{extra_for(module)}]'"
+        )
+    return None
+
+
+_URL_FORMS = "write postgresql+psycopg://host/name, mysql+pymysql://host/name or sqlite:///file.db"
