@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from benchmarks.servers import Servers, servers
 from benchmarks.tables import Points
-from oncemq import App, Done, Envelope, NotDone
+from oncemq import App, Done, Envelope, NotDone, Publisher
 from oncemq.adapter import SettleFailed
 from oncemq.config.catalog import Catalog
 from oncemq.ledger import schema
@@ -43,12 +43,14 @@ class Guarantee:
     Args:
         strategy: as the configuration writes it.
         external: its effect is outside the database; the handler is empty then, and 32 run at once.
+        publishes: it also publishes one message, by the outbox.
         options: more for the consumer.
         ordered: each key's messages come in their order, instead of shuffled.
     """
 
     strategy: str | Mapping[str, Any]
     external: bool = False
+    publishes: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     ordered: bool = False
 
@@ -64,6 +66,7 @@ GUARANTEES: dict[str, Guarantee] = {
     "unique_key, fingerprint": Guarantee({"unique_key": {"fingerprint": ["body.amount"]}}),
     "unique_key, in order": Guarantee("unique_key", ordered=True),
     "sequence, in order": Guarantee({"sequence": {"order": "body.n"}}, ordered=True),
+    "unique_key, one message published": Guarantee("unique_key", publishes=True),
     "none, effects outside": Guarantee("none", external=True),
     "two_phase": Guarantee({"two_phase": {"verify": look}}, external=True),
 }
@@ -92,6 +95,12 @@ class Clocked(ScriptedAdapter):
 def give_points(order: dict, session: Session) -> None:  # type: ignore[type-arg]
     """Write one row, as the ORM does."""
     session.add(Points(order_id=order["order_id"], user_id=order["key"], points=30))
+
+
+def give_and_publish(order: dict, session: Session, publisher: Publisher) -> None:  # type: ignore[type-arg]
+    """Write one row, and tell whoever waits for it."""
+    give_points(order, session)
+    publisher.publish("given", order)
 
 
 def do_nothing(order: dict) -> None:  # type: ignore[type-arg]
@@ -136,7 +145,9 @@ def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> tupl
         declare = app.consumer(
             topic="orders", name="work", strategies=[guarantee.strategy], **effects, **guarantee.options
         )
-        declare(do_nothing if guarantee.external else give_points)
+        app.topic("given", key="body.key", identity="message_id")
+        in_database = give_and_publish if guarantee.publishes else give_points
+        declare(do_nothing if guarantee.external else in_database)
         plan = app.plan()
         if plan.engine is not None:
             schema.create(plan.engine, tables_of(plan))
