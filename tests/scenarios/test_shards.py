@@ -32,6 +32,7 @@ CHAINS: Mapping[str, Sequence[Any]] = {
         {"state_machine": {"to": "body.to", "states": ["a", "b", "c"], "entity": {**ROWS, "state": "state"}}}
     ],
     "optimistic_lock": [{"optimistic_lock": {"entity": {**ROWS, "version": "version"}}}],
+    "sequence": ["sequence"],
     "pessimistic_lock+unique_key": [{"pessimistic_lock": ROWS}, "unique_key"],
     "precondition+unique_key": [
         "unique_key",

@@ -77,6 +77,7 @@ def test_json_is_one_object(line):
         "parked",
         "history",
         "suspects",
+        "outbox",
         "dead_letters",
         "problems",
     ]
