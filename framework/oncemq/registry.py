@@ -11,6 +11,7 @@ T = TypeVar("T")
 
 ADAPTERS = "oncemq.adapters"
 STRATEGIES = "oncemq.strategies"
+COMMANDS = "oncemq.commands"
 
 
 def did_you_mean(name: str, known: list[str]) -> str:

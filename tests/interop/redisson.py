@@ -13,9 +13,11 @@ from typing import Self
 from oncemq.redis.address import Formation, parse_address
 from services.catalog import FOLDER
 from services.errors import ServiceError
+from services.install import install_packages
 from services.rocketmq_jars import collect
 
 HERE = Path(__file__).parent
+JDK = "default-jdk-headless"
 VERSIONS = ("4.7.0", "3.27.2")
 WATCHDOG_MS = 1500
 
@@ -122,8 +124,8 @@ def _compile(command: Sequence[str]) -> None:
 
 def _program(name: str) -> str:
     found = shutil.which(name)
+    if found is None and install_packages(JDK):
+        found = shutil.which(name)
     if found is None:
-        raise ServiceError(
-            f"{name} is not installed; on Debian and Ubuntu: apt-get install default-jdk-headless"
-        )
+        raise ServiceError(f"{name} is not installed; on Debian and Ubuntu: apt-get install {JDK}")
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 import click
@@ -26,12 +27,21 @@ class LazyGroup(click.Group):
 
     Args:
         table: commands by name, in the order of the help.
+        group: the entry points of further commands, which strategies bring; None = there are none.
         arguments: what `click.Group` takes.
     """
 
-    def __init__(self, *arguments: Any, table: Mapping[str, Command] | None = None, **more: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        table: Mapping[str, Command] | None = None,
+        group: str | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(*arguments, **more)
         self._table = dict(table or {})
+        for point in entry_points(group=group) if group is not None else ():
+            self._table.setdefault(point.name, Command(point.value, ""))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the table's order."""
@@ -57,6 +67,12 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table into the help."""
-        del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.help) for name, command in self._table.items()])
+            formatter.write_dl(
+                [(name, command.help or self._brought(ctx, name)) for name, command in self._table.items()]
+            )
+
+    def _brought(self, ctx: click.Context, name: str) -> str:
+        """Return the one line of a command that says it itself."""
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(80) if command is not None else ""

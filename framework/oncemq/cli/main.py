@@ -12,6 +12,7 @@ from oncemq.cli.exit_codes import CONFIG, FAILED, INTERRUPTED, MEANINGS, USAGE, 
 from oncemq.cli.files import app_option
 from oncemq.cli.lazy import Command, LazyGroup
 from oncemq.errors import ConfigError, OnceMQError
+from oncemq.registry import COMMANDS as STRATEGY_COMMANDS
 
 COMMANDS = {
     "init": Command("oncemq.cli.init:init", "Write a runnable project into a folder."),
@@ -52,6 +53,7 @@ Exit codes:
 @click.group(
     cls=LazyGroup,
     table=COMMANDS,
+    group=STRATEGY_COMMANDS,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
