@@ -1,6 +1,7 @@
 """Who holds which lock in this process, and the one thread that keeps the leases alive and tells of losses."""
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -91,6 +92,7 @@ class Keeper:
         self._threads = itertools.count(1)
         self._local = threading.local()
         self._closed = False
+        self._looks_at = math.inf
         client.before_closing(self.close)
 
     def owner(self) -> str:
@@ -111,12 +113,16 @@ class Keeper:
     def add_all(self, holdings: Iterable[Holding]) -> None:
         """Watch over locks that were just acquired."""
         with self._changed:
+            soonest = math.inf
             for holding in holdings:
                 self._holdings[holding.name, holding.owner] = holding
+                soonest = min(soonest, _due_at(holding))
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._watch, name="oncemq-lock-watchdog", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            # Waking the thread for every lock would cost more than the lock.
+            if soonest < self._looks_at:
+                self._changed.notify()
 
     def drop(self, holding: Holding) -> None:
         """Renew it no more: it is released, or about to be."""
@@ -149,6 +155,7 @@ class Keeper:
             with self._changed:
                 pause = self._pause()
                 if pause is None or pause > 0:
+                    self._looks_at = math.inf if pause is None else time.monotonic() + pause
                     self._changed.wait(pause)
                     continue
                 due = self._due()
