@@ -1,0 +1,135 @@
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.List;
+import java.util.Map;
+import java.util.Scanner;
+import java.util.TreeMap;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.compression.CompressionType;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.RPCHook;
+
+/**
+ * A peer on the official Java client: takes orders line by line, says what it received line by line.
+ *
+ * <p>produce TOPIC COUNT PREFIX PACKING | batch TOPIC COUNT PREFIX | delay TOPIC BODY MILLISECONDS | consume GROUP TOPIC
+ * [later] | leave
+ */
+public final class RocketMQPeer {
+    private final String servers;
+    private final RPCHook login;
+    private DefaultMQPushConsumer consumer;
+
+    private RocketMQPeer(String servers, String user, String password) {
+        this.servers = servers;
+        this.login = new AclClientRPCHook(new SessionCredentials(user, password));
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        RocketMQPeer peer = new RocketMQPeer(arguments[0], arguments[1], System.getenv("PEER_PASSWORD"));
+        say("ready");
+        Scanner orders = new Scanner(System.in, StandardCharsets.UTF_8);
+        while (orders.hasNextLine()) {
+            peer.follow(orders.nextLine().split(" "));
+        }
+        System.exit(0);
+    }
+
+    private void follow(String[] order) throws Exception {
+        switch (order[0]) {
+            case "produce" -> produce(order[1], Integer.parseInt(order[2]), order[3], order[4]);
+            case "batch" -> batch(order[1], Integer.parseInt(order[2]), order[3]);
+            case "delay" -> delay(order[1], order[2], Long.parseLong(order[3]));
+            case "consume" -> consume(order[1], order[2], order.length > 3);
+            case "leave" -> consumer.shutdown();
+            default -> throw new IllegalArgumentException(order[0]);
+        }
+        say("done");
+    }
+
+    private void produce(String topic, int count, String prefix, String packing) throws Exception {
+        DefaultMQProducer producer = producer();
+        if (!packing.equals("-")) {
+            producer.setCompressMsgBodyOverHowmuch(10);
+            producer.setCompressType(CompressionType.of(packing));
+        }
+        producer.start();
+        for (int number = 0; number < count; number++) {
+            producer.send(message(topic, prefix + number));
+        }
+        producer.shutdown();
+    }
+
+    private void batch(String topic, int count, String prefix) throws Exception {
+        DefaultMQProducer producer = producer();
+        producer.start();
+        List<Message> messages = new ArrayList<>();
+        for (int number = 0; number < count; number++) {
+            messages.add(message(topic, prefix + number));
+        }
+        producer.send(messages);
+        producer.shutdown();
+    }
+
+    private void delay(String topic, String body, long milliseconds) throws Exception {
+        DefaultMQProducer producer = producer();
+        producer.start();
+        Message message = message(topic, body);
+        message.setDelayTimeMs(milliseconds);
+        producer.send(message);
+        producer.shutdown();
+    }
+
+    private void consume(String group, String topic, boolean later) throws Exception {
+        consumer = new DefaultMQPushConsumer(group, login, new AllocateMessageQueueAveragely());
+        consumer.setNamesrvAddr(servers);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setInstanceName("peer-" + System.nanoTime());
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> received(message));
+            context.setDelayLevelWhenNextConsume(1);
+            return later ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+    }
+
+    private DefaultMQProducer producer() {
+        DefaultMQProducer producer = new DefaultMQProducer("peer", login);
+        producer.setNamesrvAddr(servers);
+        producer.setInstanceName("peer-" + System.nanoTime());
+        return producer;
+    }
+
+    private static Message message(String topic, String body) {
+        Message message = new Message(topic, "fromJava", body.getBytes(StandardCharsets.UTF_8));
+        message.setKeys(Arrays.asList(body));
+        message.putUserProperty("tenant", "größe 🚕");
+        return message;
+    }
+
+    private static void received(MessageExt message) {
+        Map<String, String> properties = new TreeMap<>(message.getProperties());
+        Base64.Encoder encoder = Base64.getEncoder();
+        StringBuilder line = new StringBuilder("received ").append(message.getReconsumeTimes());
+        line.append(' ').append(encoder.encodeToString(message.getBody())).append('.');
+        properties.forEach((name, value) -> line.append(' ')
+                .append(encoder.encodeToString((name + "=" + value).getBytes(StandardCharsets.UTF_8))));
+        say(line.toString());
+    }
+
+    private static synchronized void say(String line) {
+        System.out.println("> " + line);
+        System.out.flush();
+    }
+}

@@ -1,0 +1,192 @@
+"""A service in Java on the same topics and in the same groups notices nothing unusual: the official client is the judge."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from time import monotonic
+from uuid import uuid4
+
+import pytest
+
+from oncemq.adapter import Adapter, Confirmed, Dead, Later, Subscription
+from oncemq.message import headers as names
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.testing.recording_sink import RecordingSink
+from support.java_peer import JavaPeer, compiled
+from support.rocketmq import adapter_on
+
+GRACE = timedelta(seconds=5)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The peer, compiled."""
+    with compiled(tmp_path_factory.mktemp("peer")) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def producer(rocketmq_url: str, classes: Path) -> Iterator[JavaPeer]:
+    """A Java process that all tests use to publish."""
+    with JavaPeer(rocketmq_url, classes) as peer:
+        yield peer
+
+
+@pytest.fixture
+def java(rocketmq_url: str, classes: Path) -> Iterator[JavaPeer]:
+    """A Java process of the test's own."""
+    with JavaPeer(rocketmq_url, classes) as peer:
+        yield peer
+
+
+class Ours:
+    """A Python member with a topic and a group of the test's own."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.subscription = Subscription("c", f"t{uuid4().hex[:8]}", f"g{uuid4().hex[:8]}", {"queues": 4})
+        self.adapters: list[Adapter] = []
+        self.publisher = self._add(adapter_on(url))
+        self.publisher.prepare([self.subscription])
+        self.topic, self.group = self.subscription.topic, self.subscription.group
+
+    def join(self) -> tuple[Adapter, RecordingSink]:
+        """Return a new member."""
+        adapter, sink = self._add(adapter_on(self.url)), RecordingSink()
+        adapter.open([self.subscription], sink)
+        return adapter, sink
+
+    def publish(self, *messages: OutgoingMessage) -> None:
+        """Publish and insist on every confirmation."""
+        answers = self.publisher.publish(self.topic, {}, messages)
+        assert all(isinstance(answer, Confirmed) for answer in answers), answers
+
+    def _add(self, adapter: Adapter) -> Adapter:
+        self.adapters.append(adapter)
+        return adapter
+
+
+@pytest.fixture
+def ours(rocketmq_url: str) -> Iterator[Ours]:
+    """Python's side, closed when the test ends."""
+    ours = Ours(rocketmq_url)
+    yield ours
+    for adapter in ours.adapters:
+        adapter.close(grace=GRACE)
+
+
+def eventually(reached: Callable[[], bool], timeout: float = 60) -> None:
+    """Wait until `reached()`."""
+    deadline, pause = monotonic() + timeout, Event()
+    while not reached():
+        assert monotonic() < deadline, f"waited {timeout} s"
+        pause.wait(0.05)
+
+
+@pytest.mark.parametrize("packing", ["-", "ZLIB", "LZ4", "ZSTD"])
+def test_python_reads_what_java_sends(ours: Ours, producer: JavaPeer, packing: str) -> None:
+    """Keys, tag, properties, body: packed in any way that Java knows."""
+    _, sink = ours.join()
+    producer.order("produce", ours.topic, 5, "a-longer-body-", packing)
+    received = {one.message.body.decode(): one.message for one in sink.wait_for(5)}
+    assert sorted(received) == [f"a-longer-body-{number}" for number in range(5)]
+    for body, message in received.items():
+        assert message.keys == (body,)
+        assert (message.headers["tags"], message.headers["tenant"]) == ("fromJava", "größe 🚕")
+        assert message.attempt == 1
+
+
+def test_python_reads_javas_batches_and_delays(ours: Ours, producer: JavaPeer) -> None:
+    """A batch arrives whole; what shall come later comes later."""
+    _, sink = ours.join()
+    began = monotonic()
+    producer.order("delay", ours.topic, "late", 2000)
+    producer.order("batch", ours.topic, 20, "b")
+    assert sorted(one.message.body for one in sink.wait_for(20)) == sorted(b"b%d" % n for n in range(20))
+    assert sink.wait_for(21)[20].message.body == b"late"
+    assert monotonic() - began > 1.9
+
+
+def test_java_reads_what_python_sends(ours: Ours, java: JavaPeer) -> None:
+    """Single messages, batches, packed and delayed ones: keys, tag, properties and body are as Java would write them."""
+    java.order("consume", ours.group, ours.topic)
+    ours.publish(OutgoingMessage(b"x" * 9000, {"tenant": "größe", "tags": "paid"}, key="k1"))
+    ours.publish(*[OutgoingMessage(b"%d" % n, key=f"k{n}") for n in range(20)])
+    ours.publish(OutgoingMessage(b"late", delay=timedelta(seconds=1)))
+    received = {one.body: one for one in java.wait_for(22)}
+    big = received[b"x" * 9000]
+    assert (big.properties["KEYS"], big.properties["TAGS"], big.properties["tenant"]) == (
+        "k1",
+        "paid",
+        "größe",
+    )
+    assert {received[b"%d" % n].properties["KEYS"] for n in range(20)} == {f"k{n}" for n in range(20)}
+    assert b"late" in received
+    assert {one.attempts for one in received.values()} == {0}
+
+
+def test_java_reads_our_retries(ours: Ours, java: JavaPeer) -> None:
+    """A message that Python gives back to the group reaches a Java member, with Java's own count of attempts."""
+    adapter, sink = ours.join()
+    ours.publish(OutgoingMessage(b"x", {"tenant": "a"}, key="k"))
+    (delivery,) = sink.wait_for(1)
+    assert not adapter.retry([Later(delivery, timedelta(seconds=1), {names.ATTEMPT: "3"})])
+    adapter.close(grace=GRACE)
+    java.order("consume", ours.group, ours.topic)
+    (received,) = java.wait_for(1)
+    assert (received.body, received.attempts, received.properties["tenant"]) == (b"x", 2, "a")
+    assert received.properties["oncemq-attempt"] == "3"
+
+
+def test_java_reads_our_dead_letters(ours: Ours, java: JavaPeer) -> None:
+    """They lie in the group's own topic, with the reason, where Java's tools look for them."""
+    adapter, sink = ours.join()
+    ours.publish(OutgoingMessage(b"x", key="k"))
+    assert not adapter.dead_letter([Dead(sink.wait_for(1)[0], {names.REASON: "rejected"})])
+    java.order("consume", f"{ours.group}-dead", f"%DLQ%{ours.group}")
+    (received,) = java.wait_for(1)
+    assert (received.body, received.properties[names.REASON]) == (b"x", "rejected")
+    assert received.properties["DLQ_ORIGIN_TOPIC"] == ours.topic
+
+
+def test_python_reads_javas_retries(ours: Ours, java: JavaPeer) -> None:
+    """What a Java member could not do comes to Python with its attempts, under the topic that it came by."""
+    java.order("consume", ours.group, ours.topic, "later")
+    ours.publish(OutgoingMessage(b"x", key="k"))
+    java.wait_for(2)
+    java.order("leave")
+    _, sink = ours.join()
+    (delivery,) = sink.wait_for(1)
+    message = delivery.message
+    assert (message.topic, message.body, message.keys) == (ours.topic, b"x", ("k",))
+    # The second try may have been given back before Java left, or not.
+    assert message.attempt in {2, 3}
+
+
+def test_java_and_python_share_a_group(ours: Ours, java: JavaPeer) -> None:
+    """Queues go from Python to Java when it joins and back when it leaves; every message is had, by one of them."""
+    adapter, sink = ours.join()
+    taken = [0]
+
+    def work() -> int:
+        fresh = sink.deliveries()[taken[0] :]
+        taken[0] += len(fresh)
+        assert not adapter.acknowledge(fresh)
+        return taken[0]
+
+    ours.publish(*[OutgoingMessage(b"a%d" % n) for n in range(40)])
+    eventually(lambda: work() == 40)
+    java.order("consume", ours.group, ours.topic)
+    eventually(lambda: len(adapter._members[0].assignment.queues) <= 3)  # type: ignore[attr-defined]
+    ours.publish(*[OutgoingMessage(b"b%d" % n) for n in range(40)])
+    eventually(lambda: work() + len(java.received) >= 80)
+    assert java.received, "Java got no queue"
+    java.order("leave")
+    ours.publish(*[OutgoingMessage(b"c%d" % n) for n in range(40)])
+    eventually(lambda: work() + len(java.received) >= 120)
+    bodies = sink.bodies() + [one.body for one in java.received]
+    assert len(set(bodies)) == 120
+    assert len(bodies) == 120

@@ -1,0 +1,117 @@
+"""RocketMQ's official Java client in a process of its own, that follows orders and tells what it receives."""
+
+import base64
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Condition, Thread
+from typing import Self
+from urllib.parse import urlsplit
+
+from services import rocketmq_jars
+
+SOURCE = Path(__file__).parents[1] / "interop" / "RocketMQPeer.java"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What Java's consumer was given.
+
+    Args:
+        attempts: Java's count of tries before this one.
+        body: as Java sees it.
+        properties: as Java sees them.
+    """
+
+    attempts: int
+    body: bytes
+    properties: dict[str, str]
+
+
+class JavaPeer:
+    """One Java process."""
+
+    def __init__(self, url: str, classes: Path) -> None:
+        parts = urlsplit(url)
+        java = rocketmq_jars.java() or "java"
+        self._changed = Condition()
+        self._done = 0
+        self.received: list[Received] = []
+        self._process = subprocess.Popen(
+            [
+                java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8",
+                "-Dstdout.encoding=UTF-8", f"-Duser.home={classes}",
+                "-cp", f"{classes}:{rocketmq_jars.class_path()}",
+                "RocketMQPeer", f"{parts.hostname}:{parts.port}", parts.username or "",
+            ],
+            env={**os.environ, "PEER_PASSWORD": parts.password or ""},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )  # fmt: skip
+        self._reader = Thread(target=self._read)
+        self._reader.start()
+
+    def order(self, *words: object) -> None:
+        """Have it do something; returns when it is done."""
+        before = self._done
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._done > before, 60), f"Java did not do: {words}"
+
+    def wait_for(self, count: int, timeout: float = 40) -> list[Received]:
+        """Return what it has received as soon as that is so much."""
+        with self._changed:
+            enough = self._changed.wait_for(lambda: len(self.received) >= count, timeout)
+            assert enough, f"Java received {len(self.received)} of {count}"
+            return list(self.received)
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            word, _, rest = line.removeprefix("> ").strip().partition(" ")
+            with self._changed:
+                if line.startswith("> ") and word == "done":
+                    self._done += 1
+                elif line.startswith("> ") and word == "received":
+                    self.received.append(_parse(rest))
+                self._changed.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def compiled(folder: Path) -> Iterator[Path]:
+    """Lend the compiled peer."""
+    subprocess.run(
+        ["javac", "-encoding", "UTF-8", "-cp", rocketmq_jars.class_path(), "-d", str(folder), str(SOURCE)],
+        check=True,
+    )
+    yield folder
+
+
+def _parse(line: str) -> Received:
+    attempts, body, *properties = line.split(" ")
+    pairs = [base64.b64decode(one).decode().partition("=") for one in properties]
+    return Received(
+        int(attempts), base64.b64decode(body.removesuffix(".")), {name: value for name, _, value in pairs}
+    )
