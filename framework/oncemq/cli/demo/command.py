@@ -14,6 +14,7 @@ from oncemq.cli.demo.show import Settings, play
 Examples:
   oncemq demo
   oncemq demo --orders my-orders.csv --rounds 1
+  oncemq demo --broker rocketmq://localhost:9876
   oncemq demo --broker amqp://localhost:5672/ --database postgresql://localhost/test
 """
 )
