@@ -100,15 +100,19 @@ class OwnedQueue:
             self.pulling, self.pulled_at = True, monotonic()
             return self.next
 
-    def answered(self) -> bool:
-        """Note that the pull has ended; returns whether its answer is still wanted."""
+    def failed(self) -> None:
+        """Note that a pull brought nothing."""
         with self._lock:
             self.pulling = False
-            return not (self.lost or self.draining)
+            self.failures += 1
 
     def advance(self, offset: int, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """Take what was pulled; returns what is to be delivered."""
+        """Take what was pulled; returns what is to be delivered.
+
+        Until then no other pull begins: it would ask for the same once more.
+        """
         with self._lock:
+            self.pulling, self.failures = False, 0
             if self.lost or self.draining:
                 return ()
             fresh = [one for one in messages if one.offset not in self._skip] if self._skip else messages

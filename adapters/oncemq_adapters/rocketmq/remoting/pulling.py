@@ -100,14 +100,13 @@ class Puller:
         fields: Fields,
         body: bytes,
     ) -> None:
-        if not queue.answered():
+        if queue.lost or queue.draining:
             return
         try:
             messages, following = self._read(queue, offset, error, fields, body)
         except (BrokerError, KeyError, ValueError) as failure:
             self._failed(queue, failure)
             return
-        queue.failures = 0
         self.trouble.pop(queue, None)
         # Brokers compare the hash codes of tags, which "Aa" and "BB" share.
         fresh = queue.advance(following, self._accept(queue, messages))
@@ -130,7 +129,7 @@ class Puller:
         raise error
 
     def _failed(self, queue: OwnedQueue, error: Exception) -> None:
-        queue.failures += 1
+        queue.failed()
         text = str(error) if isinstance(error, BrokerError) else f"an answer that makes no sense: {error!r}"
         self.trouble[queue] = text
         pause = min(_LONGEST_PAUSE, 0.1 * 2**queue.failures)
