@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from oncemq.ledger.among import among
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import Bytes, ExactText, LongText, Moment
 from oncemq.message.envelope import OutgoingMessage
@@ -191,33 +192,9 @@ def _add_rows(
     return connection.execute(ours.order_by(TABLE.c.id).limit(len(rows))).scalars()
 
 
-def sendable(
-    connection: Connection, claim: Claim, ids: Sequence[int], at_least_until: datetime
-) -> dict[int, bool]:
-    """Return which of these rows are still ours, and for each whether it may be sent.
-
-    Args:
-        connection: for reading.
-        claim: whose they should be.
-        ids: rows that are about to be sent, in order; they do not wait for each other here.
-        at_least_until: rows that are ours only until before then are left out.
-    """
-    older = TABLE.alias("older")
-    before = exists().where(
-        older.c.app == TABLE.c.app,
-        older.c.key == TABLE.c.key,
-        older.c.topic == TABLE.c.topic,
-        older.c.id < TABLE.c.id,
-        older.c.id.not_in(ids),
-    )
-    ours = and_(TABLE.c.id.in_(ids), TABLE.c.owner == claim.owner, TABLE.c.due_at > at_least_until)
-    found = connection.execute(select(TABLE.c.id, before.label("waits")).where(ours))
-    return {row.id: not row.waits for row in found}
-
-
 def sent(connection: Connection, claim: Claim, ids: Sequence[int]) -> None:
     """Delete rows whose broker has confirmed them; those that somebody took over meanwhile are his to delete."""
-    ours = and_(TABLE.c.id.in_(sorted(ids)), TABLE.c.owner == claim.owner)
+    ours = and_(among(connection, TABLE.c.id, BigInteger(), sorted(ids)), TABLE.c.owner == claim.owner)
     connection.execute(delete(TABLE).where(ours))
 
 

@@ -14,6 +14,7 @@ from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.ledger import outbox
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.outbox import Claim, Stored
+from oncemq.ledger.outbox_order import sendable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.message.headers import MAX_ERROR_TEXT
 from oncemq.observe.fields import error_text
@@ -193,10 +194,9 @@ class Post:
 
     def _sort_out(self, batch: list[Stored], found: _Round, barred: set[Lane]) -> list[Stored]:
         """Return what may be sent now."""
-        ids = [one.id for one in batch]
         until = self._clock.now() + self._at_least
         with self._engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-            ours = outbox.sendable(connection, self._claim, ids, until)
+            ours = sendable(connection, self._claim, batch, until)
         ready = []
         for one in batch:
             if one.id not in ours:

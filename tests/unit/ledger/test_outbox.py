@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Engine
 
-from oncemq.ledger import outbox
+from oncemq.ledger import outbox, outbox_order
 from oncemq.ledger.outbox import Claim, Stored
 from oncemq.message.envelope import OutgoingMessage
 
@@ -29,7 +29,7 @@ def add(engine: Engine, claim: Claim, *keys: str | None, topic: str = "paid") ->
 def sendable(engine: Engine, claim: Claim, rows: list[Stored], until: datetime = NOW) -> dict[int, bool]:
     """Return which rows are the claim's, and which of them may be sent."""
     with engine.begin() as connection:
-        return outbox.sendable(connection, claim, [row.id for row in rows], until)
+        return outbox_order.sendable(connection, claim, rows, until)
 
 
 def taken(engine: Engine, claim: Claim, now: datetime) -> list[Stored]:
