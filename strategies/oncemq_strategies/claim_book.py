@@ -86,6 +86,8 @@ class ClaimBook:
         for envelope in envelopes:
             first.setdefault(envelope.identity, envelope)
         new = [(one, first[one].key, to_text(first[one])) for one in sorted(first)]
+        if not new:
+            return {}  # an earlier strategy of the list has put off the whole unit
 
         def work(connection: Connection) -> dict[str, Held]:
             now = self._clock.now()

@@ -17,8 +17,9 @@ from oncemq import Done, Envelope, NotDone, Reject, Retry, Unknown
 from oncemq.clock import SystemClock
 from oncemq.errors import ConfigError, InvalidPayload
 from oncemq.facts import ConsumerFacts, Effects, Severity
-from oncemq.ledger import claims
+from oncemq.ledger import claims, schema
 from oncemq.ledger.claims import Claims, State
+from oncemq.ledger.engine import make_engine
 from oncemq.ledger.purge import CLAIMS, purge
 from oncemq.message.stored import from_text, to_text
 from oncemq.testing.strategy_suite.bench import Bench, ChainSpec, message
@@ -328,6 +329,15 @@ def test_a_commit_whose_answer_was_lost_is_ours(book: ClaimBook) -> None:
     assert book.take([envelope()], "me")["a"].phase is Phase.OURS
     assert book.take([envelope()], "me")["a"].phase is Phase.OURS
     assert book.take([envelope()], "you")["a"].phase is Phase.FOREIGN
+
+
+def test_a_unit_that_an_earlier_strategy_put_off_claims_nothing(database_url: str) -> None:
+    """A lock before it in the list may have put off every message of the unit."""
+    engine = make_engine(database_url)
+    schema.create(engine, [claims.TABLE])
+    book = ClaimBook(engine, Claims("shop.mails"), timedelta(minutes=1), SystemClock())
+    assert book.take([], "me") == {}
+    engine.dispose()
 
 
 def test_giving_back_never_deletes_what_is_being_verified(book: ClaimBook) -> None:
