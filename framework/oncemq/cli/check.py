@@ -9,7 +9,7 @@ import click
 
 from oncemq.cli.exit_codes import OK, exit_code
 from oncemq.cli.files import app_option
-from oncemq.cli.proving import failed_connections
+from oncemq.cli.proving import failed_connections, redis_risks
 from oncemq.config import load
 from oncemq.config.build import LoadedApp
 from oncemq.config.problems import ConfigProblem
@@ -44,16 +44,19 @@ def check(files: Sequence[Path], as_json: bool, connect: bool) -> int:
         click.echo(_json(error.problems, [], [], []))
         return exit_code(error)
     failures = list(failed_connections(loaded.plan)) if connect else []
+    risks = redis_risks(loaded.plan) if connect else []
     if as_json:
         consumers = [consumer.name for consumer in loaded.plan.consumers]
-        click.echo(_json([], loaded.warnings, failures, consumers))
+        click.echo(_json([], [*loaded.warnings, *risks], failures, consumers))
     else:
-        _print(loaded, failures, connect=connect)
+        _print(loaded, failures, risks, connect=connect)
     return exit_code(failures[0]) if failures else OK
 
 
-def _print(loaded: LoadedApp, failures: Sequence[OnceMQError], *, connect: bool) -> None:
-    for warning in loaded.warnings:
+def _print(
+    loaded: LoadedApp, failures: Sequence[OnceMQError], risks: Sequence[str], *, connect: bool
+) -> None:
+    for warning in (*loaded.warnings, *risks):
         click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
     for failure in failures:
         click.echo(f"{click.style('error:', fg='red', bold=True)} {failure}", err=True)
@@ -78,7 +81,7 @@ def _line(settled: Settled) -> str:
 
 def _json(
     problems: Iterable[Any],
-    warnings: Iterable[ConfigProblem],
+    warnings: Iterable[ConfigProblem | str],
     failures: Sequence[OnceMQError],
     consumers: Sequence[str],
 ) -> str:

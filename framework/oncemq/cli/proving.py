@@ -6,7 +6,7 @@ from datetime import timedelta
 from oncemq.adapter import Adapter
 from oncemq.errors import OnceMQError
 from oncemq.ledger import probe, schema, shards
-from oncemq.redis.probe import prove
+from oncemq.redis.probe import prove, startup_warnings
 from oncemq.run.application import tables_of
 from oncemq.run.plan import AppPlan
 
@@ -23,6 +23,19 @@ def failed_connections(plan: AppPlan) -> Iterable[OnceMQError]:
             proof(plan)
         except OnceMQError as error:
             yield error
+
+
+def redis_risks(plan: AppPlan) -> list[str]:
+    """Return what is risky about Redis' settings; nothing where it does not answer, which is a failure already."""
+    if plan.redis is None:
+        return []
+    try:
+        prove(plan.redis)
+        return startup_warnings(plan.redis)
+    except OnceMQError:
+        return []
+    finally:
+        plan.redis.close()
 
 
 def _prove_broker(adapter: Adapter) -> None:

@@ -1,6 +1,8 @@
 """Whether Redis answers as it must, and what is risky about its settings."""
 
-from oncemq.errors import RedisRefused
+from collections.abc import Iterator
+
+from oncemq.errors import RedisRefused, RedisUnavailable
 from oncemq.redis.client import RedisClient
 
 EVICTING = frozenset(
@@ -28,17 +30,22 @@ def prove(client: RedisClient) -> None:
         client.at(place, "PING")
 
 
-def startup_warnings(client: RedisClient) -> list[str]:
+def startup_warnings(client: RedisClient | None) -> list[str]:
     """Return what is risky about the servers' settings, one sentence each; what we may not ask is not known."""
-    found = []
+    try:
+        return list(_risks(client)) if client is not None else []
+    except RedisUnavailable as error:
+        return [str(error)]
+
+
+def _risks(client: RedisClient) -> Iterator[str]:
     for place in client.routes.masters():
         policy = _setting(client, place, "maxmemory-policy")
         if policy in EVICTING:
-            found.append(
-                f"Redis at {place} may throw keys away when its memory is full (maxmemory-policy {policy}): locks and "
-                "marks vanish with them; set it to noeviction"
+            yield (
+                f"Redis at {place} may throw keys away when its memory is full (maxmemory-policy {policy}): locks, "
+                "flags and marks vanish with them; set it to noeviction"
             )
-    return found
 
 
 def _setting(client: RedisClient, place: str, name: str) -> str:

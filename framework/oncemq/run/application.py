@@ -14,6 +14,7 @@ from oncemq.ledger import probe, schema, shards
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.monitor import Monitor
 from oncemq.observe.state import AppState, Phase
+from oncemq.redis.probe import startup_warnings as redis_warnings
 from oncemq.run.assembly import Crew
 from oncemq.run.background import start_upkeep
 from oncemq.run.crashes import SuspectBook, collect, tell
@@ -100,7 +101,7 @@ class Application:
 
     def _start(self) -> None:
         plan = self._plan
-        for warning in plan.warnings:
+        for warning in (*plan.warnings, *redis_warnings(plan.redis)):
             self._observer.warned(warning)
         book = None
         for engine in plan.engines:

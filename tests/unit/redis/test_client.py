@@ -1,5 +1,6 @@
 """Commands and scripts on real servers: one round trip, sent once, failures told."""
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from oncemq.errors import RedisRefused, RedisUnavailable
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Call, Script
 from oncemq.redis.connect import client_of, make_client
+from oncemq.redis.probe import startup_warnings
 from oncemq.redis.routes import slot_of
 from oncemq.testing.tcp_proxy import TcpProxy
 from services.waiting import wait_until
@@ -143,3 +145,14 @@ def test_what_is_no_client_is_refused() -> None:
     """The error names what was given."""
     with pytest.raises(TypeError, match="object is not a client"):
         _ = client_of(object()).routes
+
+
+def test_a_redis_that_evicts_is_warned_of(own_redis: OwnServer) -> None:
+    """With what to set; one that is away is said to be away."""
+    server = own_redis()
+    with closing(make_client(server.url)) as client:
+        assert startup_warnings(client) == []
+        client.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", key="")
+        assert ["noeviction" in one for one in startup_warnings(client)] == [True]
+        server.kill()
+        assert ["does not answer" in one for one in startup_warnings(client)] == [True]
