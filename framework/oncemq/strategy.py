@@ -90,6 +90,7 @@ class Scope:
         expression: compiles an expression such as `body.status`.
         import_object: resolves `module:name` to an object of the user's code.
         redis: the app's Redis, opened when first used; None without one.
+        retry_horizon: the longest time from the first delivery to the last retry.
     """
 
     app: str
@@ -102,6 +103,7 @@ class Scope:
     expression: Callable[[str], Expression]
     import_object: Callable[[str], Any]
     redis: RedisClient | None = None
+    retry_horizon: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,10 @@ class Strategy:
     def upkeep(self) -> Sequence[UpkeepTask]:
         """Return what must be done in the background."""
         return ()
+
+    def figures(self) -> Mapping[str, float]:
+        """Return what can be measured about this strategy in this process, by names of its own; cheap, any thread."""
+        return {}
 
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:  # noqa: ARG002
         """Return what a person should know about this key, in words by name; reads only. For `oncemq inspect`."""

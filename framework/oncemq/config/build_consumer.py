@@ -181,6 +181,7 @@ def _scope(settled: Settled, around: Surroundings) -> Scope:
         redis=around.redis,
         clock=around.clock,
         keep=settled.keep,
+        retry_horizon=settled.retry.horizon(),
         expression=compile_expression,
         import_object=import_for_strategy,
     )

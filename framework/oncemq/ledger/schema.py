@@ -1,6 +1,7 @@
 """The ledger's tables as a whole: create, upgrade, drop, print, and make sure that they are there."""
 
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 from sqlalchemy import (
     Column,
@@ -164,6 +165,15 @@ def ensure(engine: Engine, strategies_tables: Sequence[Table] = ()) -> None:
         raise LedgerError(
             f"{', '.join(missing)} missing in {place(engine)}: type `oncemq tables create`, which adds what is missing"
         )
+
+
+def birth(engine: Engine) -> str:
+    """Return a short text that is another one where the ledger was dropped and made anew; empty without a ledger."""
+    with engine.begin() as connection:
+        if not inspect(connection).has_table(VERSIONS.name):
+            return ""
+        born = connection.execute(select(func.min(VERSIONS.c.applied_at))).scalar()
+    return blake2b(str(born).encode(), digest_size=4).hexdigest()
 
 
 def _all(more: Iterable[Table]) -> list[Table]:

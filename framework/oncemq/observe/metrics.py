@@ -210,6 +210,7 @@ class _States(Collector):
             )
         for name, text, read in _GAUGES:
             yield _gauge(state, name, text, read)
+        yield _figures(state)
 
 
 _GAUGES: tuple[tuple[str, str, Callable[[ConsumerState], float | None]], ...] = (
@@ -228,6 +229,18 @@ def _phase(state: AppState) -> Metric:
     family = GaugeMetricFamily("oncemq_app_phase", "1 for the phase the app is in.", labels=["phase"])
     for phase in Phase:
         family.add_metric([phase.value], float(phase is state.phase))
+    return family
+
+
+def _figures(state: AppState) -> Metric:
+    family = GaugeMetricFamily(
+        "oncemq_strategy_figure",
+        "What a consumer's strategies measure about themselves in this process.",
+        labels=["consumer", "figure"],
+    )
+    for row in state.consumers:
+        for name, value in row.figures.items():
+            family.add_metric([row.consumer, name], value)
     return family
 
 

@@ -1,7 +1,7 @@
 """What an app tells about itself at any moment: its phase and one row for each expected consumer."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -40,6 +40,7 @@ class ConsumerState:
         parked: messages that wait in the ledger for their turn; None where none can.
         detail: what is wrong, for people.
         exclusive: it runs one unit at a time because units deadlocked with each other.
+        figures: what its strategies measure about themselves, by name.
     """
 
     consumer: str
@@ -52,6 +53,7 @@ class ConsumerState:
     parked: int | None = None
     detail: str = ""
     exclusive: bool = False
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def live(self) -> bool:

@@ -205,6 +205,7 @@ class Consumer:
             last_progress=max(self._last_progress, self._last_rest),
             detail=self.plan.redact(detail or self._trouble),
             exclusive=self.lane.exclusive,
+            figures={name: value for one in self.plan.strategies for name, value in one.figures().items()},
         )
 
 

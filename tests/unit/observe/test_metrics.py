@@ -125,3 +125,10 @@ def test_registries_are_private(metrics):
     other = MetricsObserver()
     assert ("oncemq_retries_total", "award") not in samples(other)
     assert not any(family.name.startswith("oncemq") for family in REGISTRY.collect())
+
+
+def test_figures_of_strategies_are_gauges(metrics):
+    """By consumer and by the strategies' own names."""
+    row = ConsumerState("award-points", subscribed=True, figures={"redis_hit_rate": 0.5})
+    metrics.watch(lambda: AppState(Phase.RUNNING, (row,)))
+    assert samples(metrics)["oncemq_strategy_figure", "award-points", "redis_hit_rate"] == 0.5

@@ -10,7 +10,7 @@ pytest.register_assert_rewrite(
     )
 )
 
-from oncemq.testing.strategy_suite.bench import ChainSpec  # noqa: E402
+from oncemq.testing.strategy_suite.chain_spec import ChainSpec  # noqa: E402
 from oncemq.testing.strategy_suite.concurrency import Concurrency  # noqa: E402
 from oncemq.testing.strategy_suite.crashes import Crashes  # noqa: E402
 from oncemq.testing.strategy_suite.direct_crashes import DirectCrashes  # noqa: E402

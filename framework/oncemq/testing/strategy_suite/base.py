@@ -6,7 +6,8 @@ from uuid import uuid4
 
 import pytest
 
-from oncemq.testing.strategy_suite.bench import Bench, ChainSpec
+from oncemq.testing.strategy_suite.bench import Bench
+from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 
 MakeBench = Callable[..., Bench]
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from oncemq.ledger.engine import make_engine
 from oncemq.message.decoding import make_decoder
 from oncemq.message.envelope import Delivery, Envelope, Message
 from oncemq.message.reader import Reader
+from oncemq.redis.connect import make_client
 from oncemq.run.attempt import Attempt
 from oncemq.run.chain import Chain
 from oncemq.run.direct import DirectRunner
@@ -33,6 +34,7 @@ from oncemq.run.transactional import UnitRunner
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.testing.strategy_suite import effects
 from oncemq.testing.strategy_suite.building import build_chain
+from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import RETURNED, Outcome, Verdict
 from oncemq.verification import Answer, Done, NotDone
@@ -41,34 +43,6 @@ Handler = Callable[[Any, Session], Any]
 
 STATES = [f"s{number}" for number in range(1, 10)]
 """Message number n of an entity asks for state number n."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChainSpec:
-    """A chain as the configuration writes it.
-
-    Args:
-        strategies: registry name and options, in order.
-        late_is_stale: a message that comes after a newer one of its key does not run.
-        early_waits: a message that comes before its predecessor does not run yet.
-        compares_content: the same identity with another `amount` is a conflict.
-        entity: the chain works on a table of the user's, which `$TABLE` in its options stands for.
-        parks: a message that comes early is parked, and follows when its turn has come.
-        waits: a copy does not run while the first one's transaction is open; else it may, and loses then.
-        direct: effects are outside, so units are direct; each handler commits its effect by itself. `$VERIFY` in the
-            options stands for a function that looks whether a message's effect is there.
-        doubts: what a handler did that raised is in doubt, which leaves a trace until somebody has looked.
-    """
-
-    strategies: Sequence[tuple[str, Mapping[str, Any]]]
-    late_is_stale: bool = False
-    early_waits: bool = False
-    compares_content: bool = False
-    entity: bool = False
-    parks: bool = False
-    waits: bool = True
-    direct: bool = False
-    doubts: bool = False
 
 
 def message(entity: str, number: int, amount: int = 0) -> Message:
@@ -124,7 +98,10 @@ class Bench:
         if self.entities is not None:
             self.entities.create(self.engine, checkfirst=True)
         self.clock = clock or SystemClock()
-        self.strategies = build_chain(self.engine, chain.strategies, scope, self.verify, self.clock)
+        self._redis = make_client(chain.redis) if chain.redis else None
+        self.strategies = build_chain(
+            self.engine, chain.strategies, scope, self.verify, self.clock, self._redis
+        )
         self.largest_unit = Chain(self.strategies).max_batch or 500
         self.tables = [table for strategy in self.strategies for table in strategy.tables(MetaData())]
         schema.create(self.engine, self.tables)
@@ -228,6 +205,8 @@ class Bench:
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
+        if self._redis is not None:
+            self._redis.close()
 
     def _delivery(self, message: Message) -> Delivery:
         delivery = Delivery(message)

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, MetaData
 from oncemq.clock import Clock
 from oncemq.message.envelope import Envelope
 from oncemq.message.expressions import compile_expression
+from oncemq.redis import RedisClient
 from oncemq.registry import STRATEGIES, Registry
 from oncemq.strategy import Scope, Strategy
 from oncemq.testing.strategy_suite import effects
@@ -21,6 +22,7 @@ def build_chain(
     consumer: str,
     verify: Callable[[Envelope], Answer],
     clock: Clock,
+    redis: RedisClient | None = None,
 ) -> tuple[Strategy, ...]:
     """Return strategies as an app would build them, from registry names and options."""
     registry: Registry[Strategy] = Registry(STRATEGIES, "strategy")
@@ -34,6 +36,7 @@ def build_chain(
         keep=timedelta(days=7),
         expression=compile_expression,
         import_object=lambda name: name,
+        redis=redis,
     )
     places = {"$TABLE": effects.entities_name(consumer), "$VERIFY": verify}
     return tuple(registry.get(name).build(_filled(options, places), scope) for name, options in strategies)

@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy.orm import Session
 
 from oncemq.testing.strategy_suite.base import MakeBench, SuitePart
-from oncemq.testing.strategy_suite.bench import Bench, ChainSpec, message
+from oncemq.testing.strategy_suite.bench import Bench, message
+from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 from oncemq.verdict import Outcome
 
 DEADLINE = 30.0

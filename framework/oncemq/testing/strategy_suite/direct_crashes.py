@@ -8,7 +8,8 @@ import time
 import pytest
 
 from oncemq.testing.strategy_suite.base import SuitePart
-from oncemq.testing.strategy_suite.bench import Bench, ChainSpec, message
+from oncemq.testing.strategy_suite.bench import Bench, message
+from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 from oncemq.verdict import Outcome
 
 DEADLINE = 60.0

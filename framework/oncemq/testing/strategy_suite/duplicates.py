@@ -3,7 +3,8 @@
 import random
 
 from oncemq.testing.strategy_suite.base import SuitePart
-from oncemq.testing.strategy_suite.bench import Bench, ChainSpec, message
+from oncemq.testing.strategy_suite.bench import Bench, message
+from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 from oncemq.verdict import Outcome
 
 

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 from oncemq.errors import Reject, Retry
 from oncemq.testing.strategy_suite import effects
 from oncemq.testing.strategy_suite.base import SuitePart
-from oncemq.testing.strategy_suite.bench import Bench, ChainSpec, message
+from oncemq.testing.strategy_suite.bench import Bench, message
+from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 from oncemq.verdict import Outcome
 
 Fail = Callable[[Any, Session], None]

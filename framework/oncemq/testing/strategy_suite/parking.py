@@ -15,7 +15,8 @@ from oncemq.errors import Retry
 from oncemq.ledger import parking
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.strategy_suite.base import MakeBench, SuitePart
-from oncemq.testing.strategy_suite.bench import Bench, ChainSpec, message
+from oncemq.testing.strategy_suite.bench import Bench, message
+from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 from oncemq.verdict import Outcome
 
 DEADLINE = 90.0

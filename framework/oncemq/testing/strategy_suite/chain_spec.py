@@ -1,0 +1,35 @@
+"""What the strategy suite is told about the chain under test."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSpec:
+    """A chain as the configuration writes it.
+
+    Args:
+        strategies: registry name and options, in order.
+        late_is_stale: a message that comes after a newer one of its key does not run.
+        early_waits: a message that comes before its predecessor does not run yet.
+        compares_content: the same identity with another `amount` is a conflict.
+        entity: the chain works on a table of the user's, which `$TABLE` in its options stands for.
+        parks: a message that comes early is parked, and follows when its turn has come.
+        waits: a copy does not run while the first one's transaction is open; else it may, and loses then.
+        direct: effects are outside, so units are direct; each handler commits its effect by itself. `$VERIFY` in the
+            options stands for a function that looks whether a message's effect is there.
+        doubts: what a handler did that raised is in doubt, which leaves a trace until somebody has looked.
+        redis: the URL of the Redis that the strategies use; empty without one.
+    """
+
+    strategies: Sequence[tuple[str, Mapping[str, Any]]]
+    late_is_stale: bool = False
+    early_waits: bool = False
+    compares_content: bool = False
+    entity: bool = False
+    parks: bool = False
+    waits: bool = True
+    direct: bool = False
+    doubts: bool = False
+    redis: str = ""
