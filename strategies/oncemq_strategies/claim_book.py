@@ -56,6 +56,11 @@ class Held:
     reason: str = ""
     fingerprint: str | None = None
 
+    @property
+    def before(self) -> str:
+        """Why it was in doubt when it was found; empty if nobody said."""
+        return self.reason or (self.claim.reason or "" if self.claim is not None else "")
+
     def known_result(self) -> Any:
         """Return what the handler returned, in this unit or as it is kept."""
         if self.has_result:
@@ -116,6 +121,10 @@ class ClaimBook:
         if self._claims.take_over(connection, claim, owner, now + self._lease):
             return Held(Phase.DOUBTFUL, claim)
         return Held(Phase.FOREIGN, claim)
+
+    def start(self, identities: Sequence[str], owner: str) -> Sequence[str]:  # noqa: ARG002
+        """Return none: in the ledger a claim is in doubt from its beginning."""
+        return ()
 
     def undone(self, identity: str, owner: str) -> bool:
         """Let the handler of a verified claim run; returns whether it was still ours."""

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 
 from sqlalchemy import Engine
@@ -11,7 +12,7 @@ from oncemq.ledger.claims import Claims
 
 _RENEWALS_PER_LEASE = 3
 _TRIES_PER_LEASE = 15
-"""How often it is tried while the database cannot be reached."""
+"""How often it is tried while nothing can be renewed."""
 
 
 class ClaimKeeper:
@@ -21,17 +22,13 @@ class ClaimKeeper:
     it is started at most once in a third of a lease.
 
     Args:
-        engine: the app's database.
-        claims: of the consumer.
+        renew: renews everything that these owners hold; an exception means that it may not have.
         lease: how long a claim lives without renewal.
-        clock: where time comes from.
     """
 
-    def __init__(self, engine: Engine, claims: Claims, lease: timedelta, clock: Clock) -> None:
-        self._engine = engine
-        self._claims = claims
+    def __init__(self, renew: Callable[[set[str]], None], lease: timedelta) -> None:
+        self._renew_all = renew
         self._lease = lease
-        self._clock = clock
         self._owners: set[str] = set()
         self._changed = threading.Condition()
         self._running = False
@@ -67,13 +64,22 @@ class ClaimKeeper:
 
     def _renew(self, owners: set[str]) -> bool:
         try:
-            with self._engine.begin() as connection:
-                self._claims.renew(connection, owners, self._clock.now() + self._lease)
+            self._renew_all(owners)
         except Exception:
-            # The units of these owners meet the same database, and tell of it.
+            # The units of these owners meet the same trouble, and tell of it.
             return False
         finally:
             with self._changed:
                 self._renewing = False
                 self._changed.notify_all()
         return True
+
+
+def ledger_keeper(engine: Engine, claims: Claims, lease: timedelta, clock: Clock) -> ClaimKeeper:
+    """Return a keeper of claims in the ledger."""
+
+    def renew(owners: set[str]) -> None:
+        with engine.begin() as connection:
+            claims.renew(connection, owners, clock.now() + lease)
+
+    return ClaimKeeper(renew, lease)

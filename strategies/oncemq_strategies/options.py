@@ -37,6 +37,10 @@ class Options:
             if name not in names:
                 self.refuse(f"unknown option {name!r}{did_you_mean(str(name), list(names))}")
 
+    def raw(self, name: str) -> Any:
+        """Return what is written, whatever it is; None if nothing is."""
+        return self._given.get(name)
+
     def has(self, name: str) -> bool:
         """Return whether the option is given."""
         return self._given.get(name) is not None

@@ -1,7 +1,8 @@
 """Record-and-check: one ledger row for each identity, inserted in the handler's transaction before the handler runs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
@@ -17,21 +18,36 @@ from oncemq_strategies.fingerprint import Fingerprint
 from oncemq_strategies.results import stored
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Which identities have a row after a commit, each with the fingerprint in it; empty where none is compared.
+
+    Args:
+        new: those that this run inserted.
+        there: those that were there before.
+    """
+
+    new: Mapping[str, str]
+    there: Mapping[str, str]
+
+
 class _Notes:
     """What one run knows about its identities.
 
     Attributes:
         new: those whose row this run inserted.
         done: those whose message is final in this run, with that message.
-        lost: what is stored about those that were there before: fingerprint and result.
+        there: those that were there before.
+        lost: what is stored about those: fingerprint and result; only where details are asked for.
         inserted: the fingerprint that each new row was inserted with.
         prints: the fingerprint of each item that may run.
     """
 
-    __slots__ = ("done", "inserted", "lost", "new", "prints")
+    __slots__ = ("done", "inserted", "lost", "new", "prints", "there")
 
     def __init__(self, new: set[str]) -> None:
         self.new = new
+        self.there: list[str] = []
         self.done: dict[str, Item] = {}
         self.lost: dict[str, Sequence[str | None]] = {}
         self.inserted: dict[str, str] = {}
@@ -71,8 +87,10 @@ class ProcessedRecords:
         notes = _Notes(bulk.insert_new(run.connection, run.consumer, rows, self._clock.now()))
         notes.inserted = inserted
         run.notes[self] = notes
-        if self._details and len(notes.new) < len(identities):
-            self._read_losers(run, notes, [identity for identity in identities if identity not in notes.new])
+        if len(notes.new) < len(identities):
+            notes.there = [identity for identity in identities if identity not in notes.new]
+            if self._details:
+                self._read_losers(run, notes)
 
     def decide(self, run: Run, item: Item) -> Verdict:
         """Return PROCEED for what nobody has applied yet."""
@@ -104,9 +122,18 @@ class ProcessedRecords:
             if changed:
                 bulk.update(run.connection, run.consumer, changed, self._clock.now())
 
-    def _read_losers(self, run: Run, notes: _Notes, identities: list[str]) -> None:
-        notes.lost = self._statements(run.connection).read(run.connection, run.consumer, identities)
-        if len(notes.lost) < len(identities):
+    def known(self, run: Run) -> Known:
+        """Return which identities have their row now that the run has committed."""
+        notes: _Notes = run.notes[self]
+        prints, lost = notes.prints, notes.lost
+        return Known(
+            {identity: prints.get(identity, "") for identity in notes.done},
+            {identity: (lost[identity][0] or "") if lost else "" for identity in notes.there},
+        )
+
+    def _read_losers(self, run: Run, notes: _Notes) -> None:
+        notes.lost = self._statements(run.connection).read(run.connection, run.consumer, notes.there)
+        if len(notes.lost) < len(notes.there):
             raise InfrastructureError(
                 f"{run.consumer}: a dedup record was purged between two statements; run again"
             )
@@ -115,10 +142,7 @@ class ProcessedRecords:
         ran = notes.done.get(identity)
         print_, result = notes.lost[identity] if ran is None else (notes.prints.get(identity), None)
         if self._fingerprint is not None and print_ is not None and print_ != self._fingerprint(item):
-            return conflict(
-                f"identity {identity!r} of key {item.key!r} was applied before with other content: the fields of "
-                "`fingerprint` differ"
-            )
+            return other_content(identity, item.key)
         if ran is not None:
             item.result = ran.result
         elif result is not None:
@@ -152,3 +176,11 @@ class ProcessedRecords:
             )
             self._bulk = bulk_for(connection.dialect, shape)
         return self._bulk
+
+
+def other_content(identity: str, key: str) -> Verdict:
+    """Return the verdict on a message whose identity was applied with another fingerprint."""
+    return conflict(
+        f"identity {identity!r} of key {key!r} was applied before with other content: the fields of "
+        "`fingerprint` differ"
+    )

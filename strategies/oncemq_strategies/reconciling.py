@@ -1,8 +1,6 @@
 """Claims that nobody is at any more: asking about each, in the background or because a person said so."""
 
 from collections.abc import Iterator
-from datetime import timedelta
-from typing import ClassVar
 from uuid import uuid4
 
 from oncemq.ledger.claims import Claim, State
@@ -11,7 +9,7 @@ from oncemq.strategy import Reconciled
 from oncemq.verification import Answer, Done, NotDone, Unknown
 from oncemq_strategies.asking import Asker, Unanswered
 from oncemq_strategies.claim_book import ClaimBook
-from oncemq_strategies.claim_keeper import ClaimKeeper
+from oncemq_strategies.claiming import ASK_AGAIN, Keeper
 from oncemq_strategies.results import stored_or_none
 
 _STEP = 20
@@ -30,10 +28,7 @@ class Reconciler:
         asker: asks.
     """
 
-    ASK_AGAIN: ClassVar[timedelta] = timedelta(hours=1)
-    """When the background asks again about a claim that remained unknown."""
-
-    def __init__(self, book: ClaimBook, keeper: ClaimKeeper, asker: Asker) -> None:
+    def __init__(self, book: ClaimBook, keeper: Keeper, asker: Asker) -> None:
         self._book = book
         self._keeper = keeper
         self._asker = asker
@@ -90,8 +85,8 @@ class Reconciler:
             return Reconciled(claim.key, identity, "not done", "its message runs when it comes again")
         if isinstance(answer, Unanswered):
             reason = f"{type(answer.error).__name__}: {answer.error}"
-            self._book.doubt(identity, owner, reason, ask_in=self.ASK_AGAIN)
+            self._book.doubt(identity, owner, reason, ask_in=ASK_AGAIN)
             return Reconciled(claim.key, identity, "unanswered", reason)
         reason = answer.reason or claim.reason or ""
-        self._book.doubt(identity, owner, reason, ask_in=self.ASK_AGAIN)
+        self._book.doubt(identity, owner, reason, ask_in=ASK_AGAIN)
         return Reconciled(claim.key, identity, "unknown", reason)

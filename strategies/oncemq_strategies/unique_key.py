@@ -5,8 +5,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from sqlalchemy import MetaData, Table
 
-from oncemq.durations import format_duration
-from oncemq.facts import ConsumerFacts, Effects, Problem
+from oncemq.facts import ConsumerFacts, Problem
 from oncemq.ledger import processed
 from oncemq.ledger.tables import attach
 from oncemq.ledger.user_tables import UnfitTable, check_name
@@ -16,9 +15,8 @@ from oncemq.verdict import Verdict
 from oncemq_strategies.constraint_records import ConstraintRecords
 from oncemq_strategies.fingerprint import fingerprint_of
 from oncemq_strategies.options import Options
+from oncemq_strategies.processed_checks import check_records, check_transactional
 from oncemq_strategies.processed_records import ProcessedRecords
-
-_ORDERING = frozenset({"state_machine", "sequence", "optimistic_lock"})
 
 
 class _Records(Protocol):
@@ -71,32 +69,11 @@ class UniqueKey(Strategy):
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe."""
-        if facts.effects is Effects.EXTERNAL:
-            yield Problem(
-                "unique_key protects what is in the handler's database transaction; effects outside are not",
-                "use two_phase or redis_flag for `effects: external`",
-                "strategies",
-            )
-        elif not facts.dialect:
-            yield Problem("unique_key needs a database", "give the app a `database`", "strategies")
+        yield from check_transactional(facts, "unique_key")
         if isinstance(self._records, ConstraintRecords):
             yield from self._records.check()
-            return
-        if facts.keep < facts.retry_horizon:
-            yield Problem(
-                f"records are kept for {format_duration(facts.keep)}, but a message can come back after "
-                f"{format_duration(facts.retry_horizon)} of retries and would run again",
-                f"set `keep` to {format_duration(facts.retry_horizon)} or longer, or retry for a shorter time",
-                "keep",
-            )
-        ordering = sorted(_ORDERING.intersection(facts.strategies))
-        if ordering and (facts.identity == ("key",) or not (facts.identity or facts.has_version)):
-            yield Problem(
-                f"unique_key would take every later message of a key for a duplicate before {ordering[0]} sees it: "
-                "without a version, the identity is the key alone",
-                "declare the topic's `version`, or an `identity` such as [body.ride_id, body.status]",
-                "identity",
-            )
+        else:
+            yield from check_records(facts, "unique_key")
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
         """Return the table of processed messages."""

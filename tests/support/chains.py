@@ -20,6 +20,9 @@ BRANCHING = (
 SEQUENCE = ("sequence", {})
 MACHINE_PARKING = ("state_machine", {"to": "body.to", "states": STATES, "early": "park"})
 
+TIERED = ("tiered", {})
+TIERED_FULL = ("tiered", {"bloom": True, "fingerprint": ["body.amount"], "result": True})
+
 ROWS = {"table": "$TABLE", "key": "entity"}
 MACHINE_ON_ROWS = (
     "state_machine",
@@ -75,3 +78,15 @@ PAIRS = {
     if not _KNOWING_COPIES.isdisjoint({first, second})
 }
 """Every ordered pair in which one of the two knows a copy from a new message."""
+
+TIERS = {
+    "tiered": ChainSpec([TIERED]),
+    "tiered-full": ChainSpec([TIERED_FULL], compares_content=True),
+    "state_machine+tiered": ChainSpec([MACHINE, TIERED], late_is_stale=True),
+}
+"""Strategies that need Redis beside the database."""
+
+FLAG = ("redis_flag", {"verify": "$VERIFY", "lease": "1s", "fingerprint": ["body.amount"]})
+
+FLAGS = {"redis_flag": ChainSpec([FLAG], waits=False, direct=True, doubts=False, compares_content=True)}
+"""Flags in Redis, for effects outside; what is in doubt leaves its trace there, and none in the database."""

@@ -61,6 +61,7 @@ class UnitBench:
         point: told how far a run has come.
         recorder: the flight recorder.
         lane: shared with siblings.
+        name: the consumer's, for several benches of one consumer; default: its own.
 
     Attributes:
         result: what came of the last unit.
@@ -79,8 +80,9 @@ class UnitBench:
         point: Callable[[str], None] = nothing,
         recorder: AnyRecorder | None = None,
         lane: Lane | None = None,
+        name: str | None = None,
     ) -> None:
-        self.name = f"c{uuid.uuid4().hex[:10]}"
+        self.name = name or f"c{uuid.uuid4().hex[:10]}"
         built = [one if isinstance(one, Strategy) else build(one, engine, self.name) for one in strategies]
         self.plan = make_consumer(handler, built, name=self.name)
         self.slot = Slot()

@@ -12,7 +12,8 @@ from oncemq.clock import SystemClock
 from oncemq.facts import ConsumerFacts, Effects
 from oncemq.message.expressions import compile_expression
 from oncemq.strategy import Scope
-from oncemq.testing.strategy_suite.bench import Bench, ChainSpec
+from oncemq.testing.strategy_suite.bench import Bench
+from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 
 MakeBench = Callable[..., Bench]
 

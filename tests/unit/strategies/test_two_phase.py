@@ -22,10 +22,12 @@ from oncemq.ledger.claims import Claims, State
 from oncemq.ledger.engine import make_engine
 from oncemq.ledger.purge import CLAIMS, purge
 from oncemq.message.stored import from_text, to_text
-from oncemq.testing.strategy_suite.bench import Bench, ChainSpec, message
+from oncemq.testing.strategy_suite.bench import Bench, message
+from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 from oncemq.verdict import Outcome, Verdict
 from oncemq_strategies.claim_book import ClaimBook, Phase
-from oncemq_strategies.two_phase import UNKNOWN_EFFECT, TwoPhase
+from oncemq_strategies.claiming import UNKNOWN_EFFECT
+from oncemq_strategies.two_phase import TwoPhase
 
 DEADLINE = 20.0
 LATER = timedelta(days=400)

@@ -1,0 +1,39 @@
+"""What cannot be safe about records of processed messages, whichever strategy keeps them."""
+
+from collections.abc import Iterable
+
+from oncemq.durations import format_duration
+from oncemq.facts import ConsumerFacts, Effects, Problem
+
+_ORDERING = frozenset({"state_machine", "sequence", "optimistic_lock"})
+
+
+def check_transactional(facts: ConsumerFacts, name: str) -> Iterable[Problem]:
+    """Yield what keeps strategy `name` from protecting the handler's effects."""
+    if facts.effects is Effects.EXTERNAL:
+        yield Problem(
+            f"{name} protects what is in the handler's database transaction; effects outside are not",
+            "use two_phase or redis_flag for `effects: external`",
+            "strategies",
+        )
+    elif not facts.dialect:
+        yield Problem(f"{name} needs a database", "give the app a `database`", "strategies")
+
+
+def check_records(facts: ConsumerFacts, name: str) -> Iterable[Problem]:
+    """Yield where records of strategy `name` would be gone too early, or take new messages for old ones."""
+    if facts.keep < facts.retry_horizon:
+        yield Problem(
+            f"records are kept for {format_duration(facts.keep)}, but a message can come back after "
+            f"{format_duration(facts.retry_horizon)} of retries and would run again",
+            f"set `keep` to {format_duration(facts.retry_horizon)} or longer, or retry for a shorter time",
+            "keep",
+        )
+    ordering = sorted(_ORDERING.intersection(facts.strategies))
+    if ordering and (facts.identity == ("key",) or not (facts.identity or facts.has_version)):
+        yield Problem(
+            f"{name} would take every later message of a key for a duplicate before {ordering[0]} sees it: "
+            "without a version, the identity is the key alone",
+            "declare the topic's `version`, or an `identity` such as [body.ride_id, body.status]",
+            "identity",
+        )

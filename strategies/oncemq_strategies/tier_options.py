@@ -1,0 +1,96 @@
+"""What the configuration says about the tiers before the database."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NoReturn
+
+from oncemq.durations import format_duration
+from oncemq.registry import did_you_mean
+from oncemq.strategy import Scope
+from oncemq_strategies.options import Options
+
+_EXPECTED = 1_000_000
+_FALSE_POSITIVES = 0.01
+_MOST_EXPECTED = 1_000_000_000
+_LEAST_MARGIN = timedelta(minutes=10)
+_MARGIN = 0.1
+_SHORTEST = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BloomOptions:
+    """The filter.
+
+    Args:
+        expected: identities that one generation of it is made for.
+        false_positives: the share of new identities that it may take for seen, when it is full.
+    """
+
+    expected: int = _EXPECTED
+    false_positives: float = _FALSE_POSITIVES
+
+
+@dataclass(frozen=True, slots=True)
+class TierOptions:
+    """Both tiers.
+
+    Args:
+        redis: with marks in Redis.
+        bloom: None = without a filter.
+        ttl: how long both remember at least.
+    """
+
+    redis: bool
+    bloom: BloomOptions | None
+    ttl: timedelta
+
+
+def tier_options(given: Options, scope: Scope) -> TierOptions:
+    """Read `redis`, `bloom` and `ttl`; a mark lives for as long as retries can take, and a margin, unless told otherwise."""
+    redis, bloom = given.flag("redis", default=True), _bloom(given)
+    if not redis and bloom is None:
+        given.refuse("neither Redis nor a filter is left before the database", "write unique_key instead")
+    ttl = given.duration("ttl")
+    if ttl is None:
+        ttl = usual_ttl(scope)
+    if ttl < _SHORTEST:
+        given.refuse(
+            f"{format_duration(ttl)} is no time to remember anything for",
+            "leave it out, or write 7d",
+            name="ttl",
+        )
+    return TierOptions(redis, bloom, ttl)
+
+
+def usual_ttl(scope: Scope) -> timedelta:
+    """Return how long something must be remembered: for as long as retries can take, and a margin."""
+    return scope.retry_horizon + max(_LEAST_MARGIN, scope.retry_horizon * _MARGIN)
+
+
+def _bloom(given: Options) -> BloomOptions | None:
+    value = given.raw("bloom")
+    if value is None or value is False:
+        return None
+    if value is True:
+        return BloomOptions()
+    if not isinstance(value, Mapping):
+        given.refuse(
+            f"bloom is true, false or a mapping, not {value!r}",
+            "write {expected: 1000000, false_positives: 0.01}",
+            name="bloom",
+        )
+    known = ("expected", "false_positives")
+    for name in value:
+        if name not in known:
+            given.refuse(f"unknown option {name!r}{did_you_mean(str(name), list(known))}", name="bloom")
+    expected, share = value.get("expected", _EXPECTED), value.get("false_positives", _FALSE_POSITIVES)
+    if isinstance(expected, bool) or not isinstance(expected, int) or not 0 < expected <= _MOST_EXPECTED:
+        _refuse(given, f"expected is a whole number up to {_MOST_EXPECTED}, not {expected!r}")
+    if isinstance(share, bool) or not isinstance(share, float | int) or not 0.0 < share < 1.0:
+        _refuse(given, f"false_positives is a share between 0 and 1 such as 0.01, not {share!r}")
+    return BloomOptions(expected, float(share))
+
+
+def _refuse(given: Options, text: str) -> NoReturn:
+    given.refuse(text, name="bloom")

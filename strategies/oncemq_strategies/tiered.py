@@ -1,0 +1,140 @@
+"""`tiered`: copies are found in a Bloom filter and in Redis, so that the unique key decides about new messages alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from sqlalchemy import Connection, MetaData, Table
+
+from oncemq.durations import format_duration
+from oncemq.errors import MessageRefused
+from oncemq.facts import ConsumerFacts, Problem
+from oncemq.ledger import processed
+from oncemq.ledger.tables import attach
+from oncemq.message.envelope import Delivery
+from oncemq.strategy import Scope, Strategy, Traits
+from oncemq.unit import Item, Run, Unit
+from oncemq.verdict import DUPLICATE, Outcome, Verdict, reject
+from oncemq_strategies.fingerprint import Fingerprint, fingerprint_of
+from oncemq_strategies.options import Options
+from oncemq_strategies.processed_checks import check_records, check_transactional
+from oncemq_strategies.processed_records import ProcessedRecords, other_content
+from oncemq_strategies.tier_options import TierOptions, tier_options
+from oncemq_strategies.tiers import Tiers
+
+
+class Tiered(Strategy):
+    """As `unique_key`, but most copies never reach the database.
+
+    A message whose identity the filter has never seen goes straight to the insert, which decides. One that it may
+    have seen is looked up in Redis, all of a unit in one round trip; a mark there says that the database has it.
+    Everything else goes to the insert. Filter and marks are written after the commit, so losing them, or Redis
+    being away, costs nothing but speed.
+
+    Options, all of them optional:
+
+    - `redis: false`: without marks. Default: with them.
+    - `bloom: true`, or `bloom: {expected: 1000000, false_positives: 0.01}`: a filter in this process' memory, which
+      saves asking Redis about new messages. It knows nothing of what other processes applied.
+    - `ttl: 7d`: how long marks and filter remember at least; not less than retries can take, which is the default.
+    - `fingerprint`, `result`: as for `unique_key`; the result is kept in the ledger alone.
+    """
+
+    traits: ClassVar[Traits] = Traits(decides=True)
+
+    def __init__(
+        self, records: ProcessedRecords, fingerprint: Fingerprint | None, options: TierOptions, scope: Scope
+    ) -> None:
+        self._records = records
+        self._fingerprint = fingerprint
+        self._options = options
+        self._tiers = Tiers(options, scope)
+
+    @classmethod
+    def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
+        """Make one from its options."""
+        given = Options("tiered", options, scope)
+        given.known("redis", "bloom", "ttl", "fingerprint", "result")
+        fields = given.names("fingerprint") if given.has("fingerprint") else []
+        expressions = [given.expression("fingerprint", field) for field in fields]
+        fingerprint = fingerprint_of(expressions) if expressions else None
+        records = ProcessedRecords(scope.clock, fingerprint, result=given.flag("result", default=False))
+        return cls(records, fingerprint, tier_options(given, scope), scope)
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what cannot be safe, or cannot help."""
+        yield from check_transactional(facts, "tiered")
+        yield from check_records(facts, "tiered")
+        if self._options.ttl < facts.retry_horizon:
+            yield Problem(
+                f"marks are kept for {format_duration(self._options.ttl)}, but a message can come back after "
+                f"{format_duration(facts.retry_horizon)} of retries",
+                f"set `ttl` to {format_duration(facts.retry_horizon)} or longer, or leave it out",
+                "strategies",
+            )
+        yield from self._tiers.check()
+
+    def tables(self, metadata: MetaData) -> Sequence[Table]:
+        """Return the table of processed messages."""
+        return (attach(processed.TABLE, metadata),)
+
+    def reserve(self, unit: Unit) -> None:
+        """Settle what is marked as applied; the rest goes to the database."""
+        open_ = [one for one in unit.deliveries if _is_ours(unit, one)]
+        found = self._tiers.look_up([one.envelope.identity for one in open_ if one.envelope is not None])
+        if not found:
+            return
+        kept_off = 0
+        for delivery in open_:
+            print_ = found.get(delivery.envelope.identity) if delivery.envelope is not None else None
+            if print_ is not None:
+                verdict = unit.verdicts[delivery] = self._about(unit, delivery, print_)
+                kept_off += verdict is DUPLICATE
+        self._tiers.counts.add(kept_off=kept_off)
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Find out, for all items at once, which are new."""
+        self._records.load(run, items)
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Return PROCEED, DUPLICATE or Conflict."""
+        return self._records.decide(run, item)
+
+    def record(self, run: Run, item: Item) -> None:
+        """Remember this item for later copies in the same run."""
+        self._records.record(run, item)
+
+    def save(self, run: Run) -> None:
+        """Store what is known now; leave nothing of items that are not final."""
+        self._records.save(run)
+
+    def committed(self, run: Run) -> None:
+        """Mark what the database has now."""
+        duplicates = sum(
+            item.verdict is not None and item.verdict.outcome is Outcome.DUPLICATE for item in run.items
+        )
+        self._tiers.counts.add(duplicates=duplicates)
+        self._tiers.remember(self._records.known(run))
+
+    def figures(self) -> Mapping[str, float]:
+        """Return how well the tiers do."""
+        return self._tiers.figures()
+
+    def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:
+        """Return which of the key's messages are marked."""
+        return self._tiers.inspect(connection, key)
+
+    def _about(self, unit: Unit, delivery: Delivery, print_: str) -> Verdict:
+        envelope = delivery.envelope
+        if self._fingerprint is None or not print_ or envelope is None:
+            return DUPLICATE
+        try:
+            item = Item(delivery, envelope, unit.body(delivery))
+        except MessageRefused as refusal:
+            return reject(str(refusal), error=refusal, code=refusal.reason)
+        same = print_ == self._fingerprint(item)
+        return DUPLICATE if same else other_content(envelope.identity, envelope.key)
+
+
+def _is_ours(unit: Unit, delivery: Delivery) -> bool:
+    """A message that was parked is deleted from there by the transaction that decides about it."""
+    return delivery.envelope is not None and delivery.source is None and delivery not in unit.verdicts

@@ -1,0 +1,272 @@
+"""`tiered`: copies are found before the database, which alone decides what is new."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import event, text
+from sqlalchemy.orm import Session
+
+from oncemq.errors import ConfigError
+from oncemq.facts import Severity
+from oncemq.ledger import schema
+from oncemq.ledger.engine import make_engine
+from oncemq.redis.routes import slot_of
+from oncemq_strategies.redis.marks import key_in_redis
+from oncemq_strategies.tiered import Tiered
+from support.units import UnitBench, build, orders
+
+COMBINATIONS = pytest.mark.parametrize(
+    "options",
+    [{}, {"bloom": True}, {"bloom": {"expected": 10}, "redis": False}],
+    ids=["redis", "both", "bloom"],
+)
+
+
+@pytest.fixture
+def engine(sqlite_database):
+    """A database with the ledger and a table of payments."""
+    engine = make_engine(sqlite_database)
+    schema.upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE payments (id VARCHAR(40))"))
+    yield engine
+    engine.dispose()
+
+
+def pay(order: dict, session: Session) -> None:
+    """Book a payment."""
+    session.execute(text("INSERT INTO payments VALUES (:id)"), {"id": order["key"]})
+
+
+def payments(engine):
+    """Return what was booked."""
+    with engine.begin() as connection:
+        return sorted(connection.execute(text("SELECT id FROM payments")).scalars())
+
+
+@pytest.fixture
+def worker(engine, fresh):
+    """Return a function that makes a worker of the one consumer."""
+
+    def make(strategy, handler=pay, name=fresh):
+        return UnitBench(engine, handler, strategy, name=name)
+
+    return make
+
+
+@pytest.fixture
+def tier(engine, client, fresh):
+    """Return a function that makes the strategy of one consumer, each time as another process would."""
+
+    def make(**options):
+        return build(Tiered, engine, options.pop("consumer", fresh), options, redis=client)
+
+    return make
+
+
+@pytest.fixture
+def statements(engine):
+    """Return what the database is told from now on."""
+    seen = []
+    event.listen(engine, "before_cursor_execute", lambda *args: seen.append(args[2]))
+    return seen
+
+
+@COMBINATIONS
+def test_a_copy_takes_effect_once(engine, tier, options, worker):
+    """Whichever tiers there are, in the same unit and in a later one."""
+    bench = worker(tier(**options))
+    assert bench.run(*orders("a", "b"), *orders("a")) == ["applied", "applied", "duplicate"]
+    assert bench.run(*orders("b", "c")) == ["duplicate", "applied"]
+    assert payments(engine) == ["k-a", "k-b", "k-c"]
+
+
+@COMBINATIONS
+def test_another_process_decides_the_same(engine, tier, options, worker):
+    """Its filter is empty; the database knows."""
+    worker(tier(**options)).run(*orders("a"))
+    assert worker(tier(**options)).run(*orders("a", "b")) == ["duplicate", "applied"]
+
+
+@pytest.mark.parametrize("options", [{}, {"bloom": True}], ids=["redis", "both"])
+def test_copies_never_reach_the_database(engine, tier, statements, options, worker):
+    """Not one statement for a thousand of them, once they are marked."""
+    bench = worker(tier(**options))
+    paid = orders(*(f"m{n}" for n in range(100)))
+    bench.run(*paid)
+    statements.clear()
+    for _ in range(10):
+        assert bench.run(*paid) == ["duplicate"] * 100
+    assert statements == []
+
+
+def test_a_unit_asks_redis_once(engine, tier, client, monkeypatch, worker):
+    """One round trip to look up, one after the commit to mark."""
+    bench = worker(tier())
+    bench.run(*orders("warm"))
+    trips = []
+    real = type(client).together
+    monkeypatch.setattr(type(client), "together", lambda self, calls: trips.append(1) or real(self, calls))
+    bench.run(*orders(*(f"m{n}" for n in range(100))))
+    assert len(trips) == 2
+
+
+def test_a_filter_saves_asking_about_new_messages(engine, tier, client, monkeypatch, worker):
+    """What it has never seen goes straight to the insert."""
+    bench = worker(tier(bloom=True))
+    bench.run(*orders("warm"))
+    asked = []
+    real = type(client).together
+    monkeypatch.setattr(
+        type(client),
+        "together",
+        lambda self, calls: asked.extend(call.words[0] for call in calls) or real(self, calls),
+    )
+    bench.run(*orders("a", "b"))
+    assert set(asked) == {"SET"}
+
+
+def test_nothing_is_marked_before_the_commit(engine, tier, client, worker):
+    """A message that failed runs again, and is no duplicate of its own try."""
+    failing = [True]
+
+    def handler(order: dict, session: Session) -> None:
+        pay(order, session)
+        if failing:
+            raise ValueError
+
+    bench = worker(tier(bloom=True), handler)
+    assert bench.run(*orders("a")) == ["retry"]
+    failing.clear()
+    assert bench.run(*orders("a")) == ["applied"]
+    assert payments(engine) == ["k-a"]
+
+
+def test_other_content_stays_a_conflict(engine, tier, statements, worker):
+    """The mark knows the fingerprint, so that the database need not be asked about this either."""
+    bench = worker(tier(fingerprint=["body.amount"]))
+    bench.run(*orders("a", amount=1))
+    statements.clear()
+    assert bench.run(*orders("a", amount=1.0)) == ["duplicate"]
+    assert bench.run(*orders("a", amount=2)) == ["conflict"]
+    assert statements == []
+
+
+def test_a_copy_that_the_database_knew_is_marked(engine, tier, client, statements, worker):
+    """After Redis has lost everything, each message costs the database one more question."""
+    strategy = tier(fingerprint=["body.amount"])
+    bench = worker(strategy)
+    bench.run(*orders("a", amount=1))
+    name = strategy._tiers._opened().name("a")
+    client.command("DEL", name, key=name)
+    assert bench.run(*orders("a", amount=1)) == ["duplicate"]
+    statements.clear()
+    assert bench.run(*orders("a", amount=1)) == ["duplicate"]
+    assert bench.run(*orders("a", amount=2)) == ["conflict"]
+    assert statements == []
+
+
+def test_marks_speak_of_one_ledger(engine, tier, worker):
+    """Where it is dropped and made anew, nothing has been applied, whatever Redis remembers."""
+    worker(tier()).run(*orders("a"))
+    schema.drop(engine)
+    schema.upgrade(engine)
+    assert worker(tier()).run(*orders("a")) == ["applied"]
+
+
+def test_consumers_do_not_see_each_others_marks(engine, tier, fresh, worker):
+    """Two consumers of one topic both apply its messages."""
+    worker(tier()).run(*orders("a"))
+    assert worker(tier(consumer=f"{fresh}x"), name=f"{fresh}x").run(*orders("a")) == ["applied"]
+
+
+def test_a_mark_lives_for_its_time_and_a_little_more(engine, tier, client, worker):
+    """Never less than `ttl`, and not all until the same moment."""
+    strategy = tier(ttl="100s")
+    worker(strategy).run(*orders(*(f"m{n}" for n in range(20))))
+    names = [strategy._tiers._opened().name(f"m{n}") for n in range(20)]
+    lives = [client.command("PTTL", name, key=name) for name in names]
+    assert all(95_000 < one <= 110_000 for one in lives)
+    assert len(set(lives)) > 1
+
+
+def test_keys_of_one_prefix_spread_over_all_slots():
+    """Also where identities bring braces, which would tie them to one slot."""
+    for form in ("order-{}", "{{order}}-{}", "{{a}}{}{{b}}"):
+        slots = {slot_of(key_in_redis("mark", "shop.c", form.format(n))) for n in range(200)}
+        assert len(slots) > 190
+
+
+def test_inspect_shows_marks(engine, tier, client, worker):
+    """Each applied message of the key, with or without its mark."""
+    strategy = tier(fingerprint=["body.amount"])
+    worker(strategy).run(*orders("a", amount=1))
+    with engine.begin() as connection:
+        [(name, said)] = strategy.inspect(connection, "k-a").items()
+    assert name == "mark a"
+    assert said.startswith("applied, fingerprint ")
+
+
+def test_figures_are_measured(engine, tier, worker):
+    """Shares of what really happened."""
+    strategy = tier(bloom={"expected": 100})
+    bench = worker(strategy)
+    bench.run(*orders("a", "b"), *orders("a"))
+    bench.run(*orders("a", "b", "c"))
+    figures = strategy.figures()
+    assert figures["kept_off_database"] == pytest.approx(2 / 3)
+    assert figures["redis_hit_rate"] == 1.0
+    assert figures["database_conflict_rate"] == 0.0
+    assert figures["false_positive_rate"] == 0.0
+    assert figures["bloom_fill"] == pytest.approx(0.03)
+    assert figures["redis_circuit_open"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"redis": False}, "write unique_key"),
+        ({"ttl": "1ms"}, "no time"),
+        ({"bloom": {"expected": 0}}, "expected"),
+        ({"bloom": {"false_positives": 1}}, "share"),
+        ({"bloom": {"size": 3}}, "unknown option 'size'"),
+        ({"bloom": 7}, "true, false or a mapping"),
+        ({"tll": "7d"}, "did you mean"),
+    ],
+)
+def test_wrong_options_are_refused(scope, options, words):
+    """With what to write."""
+    with pytest.raises(ConfigError, match=words):
+        Tiered.build(options, scope)
+
+
+def problems(scope, facts, options, **exceptions):
+    """Return what `check` says, by severity."""
+    found = list(Tiered.build(options, scope).check(facts(strategies=("tiered",), **exceptions)))
+    return [one.text for one in found if one.severity is Severity.ERROR], [
+        one.text for one in found if one.severity is Severity.WARNING
+    ]
+
+
+def test_a_time_shorter_than_retries_is_refused(scope, facts):
+    """A mark that ends before the last retry is of no use to it."""
+    errors, _ = problems(scope, facts, {"ttl": "30m", "redis": False, "bloom": True})
+    assert any("30m" in one and "1h" in one for one in errors)
+
+
+def test_the_usual_time_is_longer_than_retries(scope, facts):
+    """With a margin."""
+    errors, _ = problems(scope, facts, {"redis": False, "bloom": True}, retry_horizon=timedelta(minutes=9))
+    assert errors == []
+
+
+def test_a_missing_redis_is_refused(scope, facts):
+    """The marks have no place."""
+    errors, _ = problems(scope, facts, {})
+    assert any("Redis" in one for one in errors)
+
+
+def test_a_filter_is_warned_of(scope, facts):
+    """It cannot see what other processes apply; alone it decides nothing."""
+    _, warnings = problems(scope, facts, {"redis": False, "bloom": True})
+    assert any("keeps no duplicate off" in one for one in warnings)
