@@ -54,6 +54,19 @@ $(ORIGINAL)/.installed: pyproject.toml
 	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster]" pytest pytest-timeout
 	@touch $@
 
+# The packages of RocketMQ's drivers overwrite each other, so each has an environment of its own.
+NATIVE := .venv-rocketmq-native
+
+.PHONY: test-rocketmq-native
+test-rocketmq-native: services $(NATIVE)/.installed ## the tests of rocketmq+native://, on rocketmq-client-python
+	@$(NATIVE)/bin/python -m pytest -q --numprocesses $(AT_ONCE) tests/rocketmq_native
+
+$(NATIVE)/.installed: pyproject.toml
+	@test -x $(NATIVE)/bin/python || $(PYTHON) -m venv $(NATIVE)
+	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[rocketmq-native]" pytest pytest-timeout pytest-xdist
+	$(NATIVE)/bin/oncemq rocketmq fetch-library
+	@touch $@
+
 .PHONY: test-embedded
 test-embedded: setup ## the tests that need no server
 	@$(PYTEST) --embedded-only

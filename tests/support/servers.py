@@ -24,7 +24,7 @@ OwnServer = Callable[[], Server | Container]
 
 NEEDING_FIXTURES = frozenset(
     {
-        *("rabbitmq_url", "rocketmq_url", "postgresql_url", "mariadb_url"),
+        *("rabbitmq_url", "rocketmq_url", "rocketmq_native_url", "postgresql_url", "mariadb_url"),
         *("postgresql_database", "mariadb_database"),
         *("own_rabbitmq", "own_rocketmq", "own_postgresql", "own_mariadb"),
         *("redis_url", "redis_cluster_url", "own_redis", "own_redis_cluster"),
@@ -96,6 +96,12 @@ def rabbitmq_url() -> str:
 def rocketmq_url() -> str:
     """URL of the RocketMQ that all tests share, on its name server; names come from `fresh`."""
     return url_from(RocketMQ.variable)
+
+
+@pytest.fixture(scope="session")
+def rocketmq_native_url() -> str:
+    """URL of the same RocketMQ for the driver on librocketmq."""
+    return url_from(f"{RocketMQ.variable}_NATIVE")
 
 
 @pytest.fixture(scope="session")

@@ -117,6 +117,10 @@ class TcpProxy:
         while not self._flowing.wait(0.1) and not ended.is_set():
             pass
 
+    def changed(self, data: bytes) -> bytes:
+        """Return what clients get instead of this; a subclass may tell them something else."""
+        return data
+
     def forget(self, connection: "_Connection") -> None:
         """Note that a connection has ended; for the connections."""
         with self._lock:
@@ -207,7 +211,7 @@ class _Connection:
                 elif self.deaf and source is self._server:
                     self._proxy.count_lost()
                 else:
-                    target.sendall(data)
+                    target.sendall(self._proxy.changed(data) if source is self._server else data)
         self._end()
 
     def _end(self) -> None:

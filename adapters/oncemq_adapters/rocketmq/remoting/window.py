@@ -109,19 +109,21 @@ class Window:
             self._out += 1
             queue.out[self] += 1
             token = Token(self, queue, stored)
-            deliver(Delivery(self._message(stored), token, queue.generation), consumer)
+            deliver(Delivery(message_of(self._topic, stored), token, queue.generation), consumer)
 
-    def _message(self, stored: StoredMessage) -> Message:
-        message = read_message(self._topic, stored.body, stored.properties, stored.born, stored.attempts + 1)
-        if stored.trouble:
-            # An encoding that nobody knows is refused, and the bytes become a dead letter as they are.
-            headers = {
-                **message.headers,
-                names.CONTENT_ENCODING: UNREADABLE,
-                "rocketmq-trouble": stored.trouble,
-            }
-            object.__setattr__(message, "headers", headers)
-        return message
+
+def message_of(topic: str, stored: StoredMessage) -> Message:
+    """Return a stored message as handlers see it; one that cannot be understood is made to be refused."""
+    message = read_message(topic, stored.body, stored.properties, stored.born, stored.attempts + 1)
+    if stored.trouble:
+        # An encoding that nobody knows is refused, and the bytes become a dead letter as they are.
+        headers = {
+            **message.headers,
+            names.CONTENT_ENCODING: UNREADABLE,
+            "rocketmq-trouble": stored.trouble,
+        }
+        object.__setattr__(message, "headers", headers)
+    return message
 
 
 class Token(NamedTuple):

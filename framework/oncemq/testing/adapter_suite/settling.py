@@ -34,7 +34,7 @@ class Settling(SuitePart):
         assert not any(one.message.redelivered for one in first)
         bench.settled(member.adapter.acknowledge(first[:1]))
         again = bench.receive(bench.reopen(member, subscription), 2)
-        assert sorted(bodies(again)) == numbered(3)[1:]
+        assert sorted(bodies(again)) == sorted(bodies(first[1:]))
         assert all(one.message.attempt == 1 for one in again)
         if bench.harness.capabilities.redelivered_flag:
             assert all(one.message.redelivered for one in again)

@@ -1,0 +1,45 @@
+"""The process: told what to consume through its standard input, it passes messages on and leaves when that ends.
+
+It always leaves at once, without a goodbye to the library: what it holds is delivered to somebody else.
+"""
+
+import os
+from typing import Any
+
+from oncemq_adapters.librocketmq import frames
+from oncemq_adapters.librocketmq.consumer import CRASHED, Consumer, Failed
+from oncemq_adapters.librocketmq.library import LibraryMissing, load
+
+
+def main() -> None:
+    """Serve the parent until it is gone."""
+    source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    # Whatever the library prints must not get among our frames.
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    try:
+        _serve(source, frames.Writer(target))
+    except BaseException:
+        os._exit(CRASHED)
+    os._exit(0)
+
+
+def _serve(source: Any, writer: frames.Writer) -> None:
+    first = frames.read(source)
+    if first is None:
+        return
+    try:
+        # The library writes its log into the home folder, whatever it is told.
+        os.environ["HOME"] = first["log_folder"]
+        consumer = Consumer(load(first["library"]), first, writer.write)
+        consumer.start()
+    except (LibraryMissing, Failed, ImportError, ValueError) as error:
+        writer.write({"kind": frames.FAILED, "why": f"{type(error).__name__}: {error}"})
+        return
+    writer.write({"kind": frames.STARTED})
+    while (frame := frames.read(source)) is not None:
+        for number in frame["numbers"]:
+            consumer.done(number)
+
+
+if __name__ == "__main__":
+    main()

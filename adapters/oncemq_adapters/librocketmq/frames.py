@@ -1,0 +1,56 @@
+"""What the process with librocketmq and its parent say to each other through two pipes: JSON, its size in front."""
+
+import json
+import struct
+from collections.abc import Mapping
+from threading import Lock
+from typing import IO, Any
+
+Frame = Mapping[str, Any]
+
+STARTED, FAILED, MESSAGE = "started", "failed", "message"
+"""What the process says; its parent first says what to consume, then which messages are finished."""
+
+_SIZE = struct.Struct(">I")
+
+
+class Writer:
+    """Writes frames, each whole; safe for all threads.
+
+    Args:
+        stream: a pipe, unbuffered.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._lock = Lock()
+
+    def write(self, frame: Frame) -> None:
+        """Write one frame.
+
+        Raises:
+            OSError: the other side is gone.
+            ValueError: the pipe is closed.
+        """
+        text = json.dumps(frame).encode()
+        data = _SIZE.pack(len(text)) + text
+        with self._lock:
+            while data:
+                data = data[self._stream.write(data) :]
+
+
+def read(stream: IO[bytes]) -> Frame | None:
+    """Return the next frame; None at the end, also at one in the middle of a frame.
+
+    Args:
+        stream: a pipe, buffered.
+    """
+    size = stream.read(_SIZE.size)
+    if len(size) < _SIZE.size:
+        return None
+    (expected,) = _SIZE.unpack(size)
+    text = stream.read(expected)
+    if len(text) < expected:
+        return None
+    found: Frame = json.loads(text)
+    return found

@@ -1,0 +1,180 @@
+"""The RocketMQ adapter on librocketmq: it consumes by the library, and does all else as the remoting adapter does."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from threading import Lock
+from typing import Any, ClassVar, Self
+
+from oncemq.adapter import (
+    AdapterScope,
+    Capabilities,
+    ConsumerHealth,
+    Dead,
+    Later,
+    Order,
+    SettleFailed,
+    Sink,
+    Subscription,
+)
+from oncemq.errors import ConfigError, MissingExtra
+from oncemq.facts import ConsumerFacts, Problem
+from oncemq.message.envelope import Delivery
+from oncemq_adapters.rocketmq.address import Address, parse_address
+from oncemq_adapters.rocketmq.names import TopicOptions, read_topic
+from oncemq_adapters.rocketmq.native import settlement
+from oncemq_adapters.rocketmq.native.groups import register
+from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
+from oncemq_adapters.rocketmq.native.member import Member
+from oncemq_adapters.rocketmq.native.options import NativeOptions
+from oncemq_adapters.rocketmq.native.progress import Queue
+from oncemq_adapters.rocketmq.packages import require_package
+from oncemq_adapters.rocketmq.remoting.adapter import RocketMQAdapter
+from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
+from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+
+PACKAGE = "rocketmq-client-python"
+
+
+class NativeRocketMQAdapter(RocketMQAdapter):
+    """Consumes by librocketmq in a process of its own for each group."""
+
+    # Threads of the library overtake each other; a queue's order is not kept.
+    capabilities: ClassVar[Capabilities] = replace(
+        RocketMQAdapter.capabilities, order=Order.NONE, cumulative_ack=False
+    )
+
+    def __init__(self, address: Address, scope: AdapterScope, native: NativeOptions) -> None:
+        super().__init__(address, scope)
+        self._native = native
+        self._natives: Sequence[Member] = ()
+        self._closing = Lock()
+
+    @classmethod
+    def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
+        """Make one; connects to nothing yet."""
+        native, rest = NativeOptions.read(options)
+        address = parse_address(url, rest)
+        if address.tls is not None:
+            raise ConfigError(
+                ["tls cannot be used with rocketmq+native://: librocketmq speaks none – use rocketmq://"]
+            )
+        return cls(address, scope, native)
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what cannot be safe or cannot work about this consumer on librocketmq."""
+        yield from super().check(facts)
+        try:
+            require_package(PACKAGE)
+            self._native.find()
+        except (MissingExtra, ConfigError) as error:
+            yield Problem(str(error))
+        topic, _ = read_topic(facts.topic, facts.options, self._address.namespace)
+        if topic.fifo:
+            yield Problem(
+                "fifo cannot be kept by rocketmq+native://", "use rocketmq:// for this topic", "fifo"
+            )
+
+    def prepare(self, subscriptions: Sequence[Subscription]) -> None:
+        """Connect, make sure that the topics exist, and note where new groups begin."""
+        super().prepare(subscriptions)
+        desk = self._opened_desk()
+        for one in subscriptions:
+            register(desk.routes, desk.brokers, self._topic_of(one), self._group(one))
+
+    def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
+        """Join every group; returns when the brokers list each member."""
+        require_package(PACKAGE)
+        library = self._native.find()
+        self.prepare(subscriptions)
+        members = self._members_of(subscriptions, library, sink)
+        with self._closing:
+            self._natives = members
+            self._consumers = [one.consumer for one in subscriptions]
+        for member in members:
+            member.start()
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Let the library's threads answer that these are done."""
+        return settlement.acknowledge(deliveries)
+
+    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+        """Publish each to the group's retries, then let it go; never is it sent back by the library."""
+        return settlement.move([(one.delivery, partial(self._retry, one)) for one in later], self._send)
+
+    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        """Publish each to the group's dead letters, then let it go."""
+        return settlement.move([(one.delivery, partial(self._dead, one)) for one in dead], self._send)
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Deliver again what was never started, or leave it to other members where nothing is delivered here."""
+        return settlement.give_back(deliveries, self._leave)
+
+    def pause(self, consumer: str) -> None:
+        """Deliver no more; what was received can be settled."""
+        for member in self._natives:
+            for inbox in member.inboxes:
+                if inbox.consumer == consumer:
+                    inbox.pause()
+
+    def resume(self, consumer: str) -> None:
+        """Deliver again."""
+        for member in self._natives:
+            member.resume(consumer)
+
+    def health(self) -> Sequence[ConsumerHealth]:
+        """Return whether each consumer is a member of its group, and the brokers answer."""
+        rows = {row.consumer: row for member in self._natives for row in member.health()}
+        return [
+            rows.get(consumer, ConsumerHealth(consumer, subscribed=False, detail="closed"))
+            for consumer in self._consumers
+        ]
+
+    def close(self, *, grace: timedelta) -> None:
+        """Leave the groups, tell the brokers how far they are, disconnect."""
+        with self._closing:
+            members, self._natives = self._natives, ()
+        for member in members:
+            member.close()
+        super().close(grace=grace)
+
+    def _members_of(
+        self, subscriptions: Sequence[Subscription], library: str, sink: Sink
+    ) -> Sequence[Member]:
+        topics: dict[str, list[TopicOptions]] = {}
+        inboxes: dict[str, dict[str, Inbox]] = {}
+        for one in subscriptions:
+            topic, group = self._topic_of(one), self._group(one)
+            if topic.fifo:
+                raise ConfigError(
+                    [f"topic {one.topic!r} is fifo, which rocketmq+native:// cannot be – use rocketmq://"]
+                )
+            known = inboxes.setdefault(group, {})
+            if topic.name in known:
+                text = f"consumers {known[topic.name].consumer!r} and {one.consumer!r} have the same topic and group"
+                raise ConfigError(
+                    [f"{text}: each would get a part of the messages – give one another group:"]
+                )
+            known[topic.name] = Inbox(one.consumer, one.topic, group, one.in_flight, sink)
+            topics.setdefault(group, []).append(topic)
+        return [
+            Member(self._address, group, topics[group], known, library, self._native.threads, self._resend)
+            for group, known in inboxes.items()
+        ]
+
+    def _retry(self, later: Later, held: Held) -> Outgoing:
+        return retry_copy(held.stored, held.inbox.group, held.queue.broker, later.headers, later.delay)
+
+    def _dead(self, dead: Dead, held: Held) -> Outgoing:
+        return dead_copy(held.stored, held.inbox.group, held.queue.broker, dead.headers)
+
+    def _resend(self, queue: Queue, group: str, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        copies = [retry_copy(one, group, queue.broker, {}, timedelta(0)) for one in messages]
+        return [one for one, error in zip(messages, self._send(copies), strict=True) if error is None]
+
+    def _leave(self, held: Held) -> None:
+        for member in self._natives:
+            if held.inbox in member.inboxes:
+                member.leave_if_idle()

@@ -1,0 +1,124 @@
+"""What one consumer has in its hands: no more than it may; the rest waits here."""
+
+from collections import deque
+from threading import RLock
+from typing import Protocol
+
+from oncemq.adapter import Sink
+from oncemq.message.envelope import Delivery
+from oncemq_adapters.rocketmq.native.progress import Queue
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+from oncemq_adapters.rocketmq.remoting.window import message_of
+
+
+class Holding(Protocol):
+    """What holds messages.
+
+    Attributes:
+        generation: its number, higher than that of earlier ones.
+        alive: when it ends, all that it holds is void.
+    """
+
+    generation: int
+    alive: bool
+
+    def finish(self, held: "Held") -> bool:
+        """Let a message go for good; False if it was void."""
+        ...
+
+
+class Held:
+    """A message that librocketmq does not finish before it is settled.
+
+    Attributes:
+        session: by which it came.
+        number: of the call in which a thread of the library waits for it; None = that is still to come.
+        queue: where it lies.
+        stored: as it lies there.
+        inbox: of the consumer it is for.
+        delivery: the one that may settle it.
+        claimed: a settlement is under way.
+        finished: it is settled.
+    """
+
+    __slots__ = ("claimed", "delivery", "finished", "inbox", "number", "queue", "session", "stored")
+
+    def __init__(self, session: Holding, queue: Queue, stored: StoredMessage, inbox: "Inbox") -> None:
+        self.session = session
+        self.number: int | None = None
+        self.queue = queue
+        self.stored = stored
+        self.inbox = inbox
+        self.delivery: Delivery | None = None
+        self.claimed = False
+        self.finished = False
+
+
+class Inbox:
+    """Hands over to the sink as long as there is room; safe for all threads.
+
+    Args:
+        consumer: the subscription's name.
+        topic: the topic's name in the app.
+        group: by its real name.
+        limit: how many deliveries may be unsettled at once.
+        sink: where they go.
+    """
+
+    def __init__(self, consumer: str, topic: str, group: str, limit: int, sink: Sink) -> None:
+        self.consumer = consumer
+        self.topic = topic
+        self.group = group
+        self.limit = limit
+        self.paused = False
+        self._sink = sink
+        # The same for claims: a delivery is settled, void or given back, one of these.
+        self.lock = RLock()
+        self._waiting: deque[Held] = deque()
+        self.out = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is here that is not delivered."""
+        return bool(self._waiting)
+
+    def offer(self, held: Held, *, first: bool = False) -> None:
+        """Deliver this now or when there is room."""
+        with self.lock:
+            (self._waiting.appendleft if first else self._waiting.append)(held)
+            self._flush()
+
+    def left(self, count: int = 1) -> None:
+        """Note that deliveries are out no more."""
+        with self.lock:
+            self.out -= count
+            self._flush()
+
+    def pause(self) -> None:
+        """Deliver nothing until `resume`."""
+        with self.lock:
+            self.paused = True
+
+    def resume(self) -> None:
+        """Deliver again."""
+        with self.lock:
+            self.paused = False
+            self._flush()
+
+    def lost(self, generation: int, *, tell: bool) -> None:
+        """Forget everything: it is void."""
+        with self.lock:
+            self._waiting.clear()
+            self.out = 0
+        if tell:
+            self._sink.lost(self.consumer, generation)
+
+    def _flush(self) -> None:
+        while self._waiting and self.out < self.limit and not self.paused:
+            held = self._waiting.popleft()
+            if not held.session.alive:
+                continue
+            self.out += 1
+            held.claimed = False
+            held.delivery = Delivery(message_of(self.topic, held.stored), held, held.session.generation)
+            self._sink.deliver(held.delivery, self.consumer)

@@ -1,0 +1,232 @@
+"""One member of one group: a process with librocketmq as long as the brokers are there, a fresh one after each outage.
+
+librocketmq says nothing about lost connections and burns a core in a long outage. So connections of our own watch the
+brokers; when one is lost, the process is killed, and what it held is void and delivered again.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import structlog
+
+from oncemq.adapter import ConsumerHealth
+from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq_adapters.rocketmq.address import Address
+from oncemq_adapters.rocketmq.names import TopicOptions
+from oncemq_adapters.rocketmq.native.groups import members, register
+from oncemq_adapters.rocketmq.native.inbox import Inbox
+from oncemq_adapters.rocketmq.native.progress import Progress, Queue
+from oncemq_adapters.rocketmq.native.session import Session
+from oncemq_adapters.rocketmq.native.whole import WholeMessages
+from oncemq_adapters.rocketmq.remoting import codes
+from oncemq_adapters.rocketmq.remoting.brokers import Brokers
+from oncemq_adapters.rocketmq.remoting.connection import Connection
+from oncemq_adapters.rocketmq.remoting.heartbeat import producer_heartbeat_body
+from oncemq_adapters.rocketmq.remoting.routes import Routes
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+
+Resend = Callable[[Queue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
+
+JOIN_WITHIN = 60.0
+LOOK_EVERY = 5.0
+_LONGEST_PAUSE = 2.0
+
+
+class Member:
+    """Consumes for one group.
+
+    Args:
+        address: how to connect.
+        group: by its real name.
+        topics: what to subscribe to.
+        inboxes: whom each topic's messages are for, by its real name.
+        library: where librocketmq is.
+        threads: of the library.
+        resend: publishes messages to the group's retries, and returns those that are confirmed.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        group: str,
+        topics: Sequence[TopicOptions],
+        inboxes: Mapping[str, Inbox],
+        library: str,
+        threads: int,
+        resend: Resend,
+    ) -> None:
+        self.inboxes = list(inboxes.values())
+        self._address = address
+        self._group = group
+        self._topics = topics
+        self._by_topic = inboxes
+        self._library = library
+        self._threads = threads
+        self._resend = resend
+        self._instance = f"oncemq-{os.getpid()}-{os.urandom(4).hex()}"
+        self._routes = Routes(address)
+        self._brokers = Brokers(address, self._routes, self._hello, on_close=lambda _: self._changed.set())
+        self._progress = Progress(group)
+        self._generation = 0
+        self._changed = Event()
+        self._joined = Event()
+        self._closed = False
+        self._trouble = "it is not connected yet"
+        self._thread = Thread(target=self._run, name="oncemq-rocketmq-native", daemon=True)
+
+    def start(self) -> None:
+        """Join the group; returns when a broker lists us.
+
+        Raises:
+            BrokerUnavailable: that did not happen in time.
+        """
+        self._thread.start()
+        if not self._joined.wait(JOIN_WITHIN):
+            raise BrokerUnavailable(f"RocketMQ has not let us into group {self._group!r}: {self._trouble}")
+
+    def health(self) -> Sequence[ConsumerHealth]:
+        """Return a row for each consumer."""
+        trouble = self._trouble
+        return [ConsumerHealth(one.consumer, subscribed=not trouble, detail=trouble) for one in self.inboxes]
+
+    def leave_if_idle(self) -> None:
+        """Leave the group until somebody resumes, if nothing is delivered here: others may have what we hold."""
+        if self._idle():
+            self._changed.set()
+
+    def resume(self, consumer: str) -> None:
+        """Deliver to a consumer again."""
+        for inbox in self.inboxes:
+            if inbox.consumer == consumer:
+                inbox.resume()
+        self._changed.set()
+
+    def close(self) -> None:
+        """Leave for good; what is settled stays so, the rest comes again."""
+        self._closed = True
+        self._changed.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._brokers.close()
+        self._routes.close()
+
+    def _idle(self) -> bool:
+        return all(inbox.paused and not inbox.out for inbox in self.inboxes)
+
+    def _run(self) -> None:
+        pause = 0.1
+        while not self._closed:
+            self._changed.clear()
+            try:
+                self._live()
+                pause = 0.1
+            except BrokerError as error:
+                self._trouble = str(error)
+                self._changed.wait(pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+            except Exception as error:
+                self._trouble = f"{type(error).__name__}: {error}"
+                structlog.get_logger("oncemq").exception("a RocketMQ member failed", group=self._group)
+                self._changed.wait(_LONGEST_PAUSE)
+
+    def _live(self) -> None:
+        """Consume until something changes."""
+        self._connect()
+        self._progress.commit(self._brokers)
+        self._generation += 1
+        whole = WholeMessages(self._routes, self._brokers)
+        tags = {topic.name: topic.tags for topic in self._topics}
+        session = Session(
+            self._generation, self._group, self._by_topic, whole, self._progress, tags, self._changed.set
+        )
+        try:
+            session.start(self._order())
+            self._wait_until_listed()
+            self._trouble = ""
+            self._joined.set()
+            self._watch(session)
+        finally:
+            self._trouble = self._trouble or "the connection to RocketMQ was lost"
+            self._end(session)
+
+    def _connect(self) -> None:
+        for name in self._routes.brokers():
+            self._brokers.get(name)
+        for topic in self._topics:
+            register(self._routes, self._brokers, topic, self._group)
+
+    def _watch(self, session: Session) -> None:
+        names = set(self._brokers.alive())
+        while not self._closed and session.running and names <= set(self._brokers.alive()):
+            if not self._changed.wait(LOOK_EVERY):
+                self._look()
+            self._changed.clear()
+            if self._idle_by_gift(session):
+                return
+
+    def _idle_by_gift(self, session: Session) -> bool:
+        """Where given-back messages wait in paused inboxes, leave, and come back when one is resumed."""
+        if not self._idle() or not any(inbox.waits for inbox in self.inboxes):
+            return False
+        self._end(session)
+        self._trouble = "paused, and what was given back is left to others"
+        while self._idle() and not self._closed and all(inbox.paused for inbox in self.inboxes):
+            self._changed.wait(LOOK_EVERY)
+            self._changed.clear()
+        return True
+
+    def _look(self) -> None:
+        """Make sure that brokers still answer, and know us; remember no more than needed."""
+        if self._instance not in " ".join(self._listed()):
+            raise BrokerUnavailable(f"RocketMQ lists us no more in group {self._group!r}")
+        self._progress.commit(self._brokers, only_if_many=True)
+
+    def _wait_until_listed(self) -> None:
+        deadline = time.monotonic() + JOIN_WITHIN
+        while self._instance not in " ".join(self._listed()):
+            if time.monotonic() > deadline or self._closed:
+                raise BrokerUnavailable(f"librocketmq did not join group {self._group!r}")
+            self._changed.wait(0.05)
+            self._changed.clear()
+
+    def _listed(self) -> Sequence[str]:
+        return [one for name in self._brokers.alive() for one in members(self._brokers, name, self._group)]
+
+    def _end(self, session: Session) -> None:
+        if not session.alive:
+            return
+        session.alive = False
+        if self._closed:
+            self._progress.move(lambda queue, messages: self._resend(queue, self._group, messages))
+        session.end()
+        for inbox in self.inboxes:
+            inbox.lost(self._generation, tell=not self._closed)
+        try:
+            self._progress.commit(self._brokers)
+        except BrokerError:
+            # It is told before the next process starts.
+            return
+
+    def _order(self) -> Mapping[str, Any]:
+        logs = Path(tempfile.gettempdir()) / f"oncemq-librocketmq-{os.getuid()}"
+        logs.mkdir(mode=0o700, exist_ok=True)
+        return {
+            "library": self._library,
+            "group": self._group,
+            "name_servers": ";".join(self._address.name_servers),
+            "instance": self._instance,
+            "username": self._address.username,
+            "password": self._address.password,
+            "threads": self._threads,
+            "topics": {topic.name: topic.expression for topic in self._topics},
+            "log_folder": str(logs),
+        }
+
+    def _hello(self, connection: Connection) -> None:
+        body = producer_heartbeat_body(f"{self._instance}-watch", "oncemq-watch")
+        connection.call(codes.HEARTBEAT, {}, body)

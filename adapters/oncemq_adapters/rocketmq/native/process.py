@@ -1,0 +1,88 @@
+"""The process with librocketmq, as its parent sees it: started by spawning, ended by SIGKILL."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from threading import Event, Thread
+from typing import Any
+
+from oncemq.errors import BrokerUnavailable
+from oncemq_adapters.librocketmq import frames
+
+START_WITHIN = 60.0
+"""Seconds, on a machine that has much else to do."""
+
+
+class LibraryProcess:
+    """One process; it ends by itself when this one does.
+
+    Args:
+        on_message: told where a message lies, on a thread of the process.
+        on_end: told that the process is gone.
+    """
+
+    def __init__(self, on_message: Callable[[frames.Frame], None], on_end: Callable[[], None]) -> None:
+        self._on_message = on_message
+        self._on_end = on_end
+        self._started = Event()
+        self._why = ""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "oncemq_adapters.librocketmq"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            # A signal from the terminal is for the parent, which knows what is to be finished first.
+            start_new_session=True,
+        )
+        self._writer = frames.Writer(self._process.stdin.raw)  # type: ignore[union-attr]
+        self._reader = Thread(target=self._read, name="oncemq-librocketmq", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def start(self, order: Mapping[str, Any]) -> None:
+        """Have it consume.
+
+        Raises:
+            BrokerUnavailable: it did not start; says why.
+        """
+        self._reader.start()
+        # Through the pipe: passwords do not belong on a command line.
+        with suppress(OSError, ValueError):
+            self._writer.write(order)
+        if not self._started.wait(START_WITHIN) or self._why:
+            self.kill()
+            reason = self._why or f"it said nothing for {START_WITHIN:.0f} s"
+            raise BrokerUnavailable(f"the process with librocketmq did not start: {reason}")
+
+    def done(self, numbers: Sequence[int]) -> None:
+        """Let callbacks return; a process that is gone needs no word."""
+        with suppress(OSError, ValueError):
+            self._writer.write({"numbers": list(numbers)})
+
+    def kill(self) -> None:
+        """End it; returns when it is gone and nothing more is told. What it held goes to whoever is there."""
+        self._process.kill()
+        self._process.wait()
+        if self._reader.ident is not None:
+            self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+
+    def _read(self) -> None:
+        try:
+            while (frame := frames.read(self._process.stdout)) is not None:  # type: ignore[arg-type]
+                if frame["kind"] == frames.MESSAGE:
+                    self._on_message(frame)
+                    continue
+                self._why = str(frame.get("why", ""))
+                self._started.set()
+        finally:
+            if not self._started.is_set():
+                self._why = "it ended at once"
+                self._started.set()
+            self._on_end()

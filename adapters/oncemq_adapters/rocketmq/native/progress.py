@@ -1,0 +1,101 @@
+"""How far a group is in each queue: librocketmq tells brokers every five seconds, and never when its process is killed."""
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import NamedTuple
+
+from oncemq_adapters.rocketmq.names import FIRST
+from oncemq_adapters.rocketmq.remoting.brokers import Brokers
+from oncemq_adapters.rocketmq.remoting.offsets import commit_offset, committed_offset, first_offset
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+
+MANY = 4096
+
+
+class Queue(NamedTuple):
+    """A queue, by its names on the broker."""
+
+    broker: str
+    topic: str
+    number: int
+
+
+class Progress:
+    """What is settled and what is not, by queue; safe for all threads.
+
+    Args:
+        group: by its real name.
+    """
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._lock = Lock()
+        self._settled: dict[Queue, set[int]] = {}
+        self._open: dict[Queue, dict[int, StoredMessage]] = {}
+
+    def received(self, queue: Queue, stored: StoredMessage) -> None:
+        """Note a message that is not settled."""
+        with self._lock:
+            self._open.setdefault(queue, {})[stored.offset] = stored
+
+    def settled(self, queue: Queue, offset: int) -> None:
+        """Note that a message is settled."""
+        with self._lock:
+            self._open.get(queue, {}).pop(offset, None)
+            self._settled.setdefault(queue, set()).add(offset)
+
+    def is_settled(self, queue: Queue, offset: int) -> bool:
+        """Return whether a message is settled, and no broker knows that yet: then it may come once more."""
+        with self._lock:
+            return offset in self._settled.get(queue, ())
+
+    def forget_open(self) -> None:
+        """Forget what is not settled: it comes again."""
+        with self._lock:
+            self._open.clear()
+
+    def move(self, send: Callable[[Queue, Sequence[StoredMessage]], Sequence[StoredMessage]]) -> None:
+        """Send what is unsettled before something settled to the group again, so that the settled stays settled.
+
+        Args:
+            send: publishes these for the group, and returns those that are confirmed.
+        """
+        with self._lock:
+            gaps = {queue: self._before_settled(queue) for queue in self._open}
+        for queue, messages in gaps.items():
+            for moved in send(queue, messages) if messages else ():
+                self.settled(queue, moved.offset)
+
+    def _before_settled(self, queue: Queue) -> Sequence[StoredMessage]:
+        last = max(self._settled.get(queue, ()), default=-1)
+        return [stored for offset, stored in sorted(self._open[queue].items()) if offset < last]
+
+    def commit(self, brokers: Brokers, *, only_if_many: bool = False) -> None:
+        """Tell the brokers; never beyond a message that has not been settled here.
+
+        Args:
+            brokers: connections to them.
+            only_if_many: leave out queues of which little has to be remembered.
+
+        Raises:
+            BrokerError: one was not told.
+        """
+        with self._lock:
+            queues = [queue for queue, done in self._settled.items() if len(done) > MANY or not only_if_many]
+        for queue in queues:
+            connection = brokers.get(queue.broker)
+            before = committed_offset(connection, self._group, queue.topic, queue.number)
+            if before is None:  # a retry topic that nobody has finished anything of
+                before = first_offset(connection, queue.topic, queue.number, FIRST)
+            at = self._advanced(queue, before)
+            if at > before:
+                commit_offset(connection, self._group, queue.topic, queue.number, at)
+
+    def _advanced(self, queue: Queue, at: int) -> int:
+        """Return the end of what is settled without a gap, and forget what lies before it."""
+        with self._lock:
+            done = self._settled[queue]
+            while at in done:
+                at += 1
+            self._settled[queue] = {offset for offset in done if offset >= at}
+            return at

@@ -1,0 +1,97 @@
+"""librocketmq in a process of its own: whatever happens to that, the app lives, and nothing is lost or left behind."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oncemq.testing.adapter_suite.bench import Bench, bodies, numbered
+from oncemq.testing.adapter_suite.holder import Holder
+from support.rocketmq_native import ProxiedNativeRocketMQ
+
+MODULE = b"oncemq_adapters.librocketmq"
+
+
+@pytest.fixture
+def bench(rocketmq_native_url: str) -> Iterator[Bench]:
+    """Return a bench on the shared servers."""
+    harness = ProxiedNativeRocketMQ(rocketmq_native_url)
+    bench = Bench(harness)
+    yield bench
+    bench.close_all()
+    harness.close()
+
+
+def _processes(parent: int) -> list[int]:
+    """Return the processes with librocketmq that a process has started."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (folder / "cmdline").read_bytes()
+            owner = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if MODULE in line.split(b"\0") and owner == parent:
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.parametrize("fatal", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
+def test_crash_of_the_library_is_survived(bench: Bench, fatal: signal.Signals) -> None:
+    """When the library crashes, what it held comes again, and what was acknowledged does not."""
+    topic = bench.topic()
+    member = bench.open(bench.subscription(topic))
+    bench.publish(topic, *numbered(4))
+    first = bench.receive(member, 4)
+    bench.settled(member.adapter.acknowledge(first[:1]))
+    os.kill(_processes(os.getpid())[0], fatal)
+    again = bench.receive(member, 7)[4:]
+    assert sorted(bodies(again)) == sorted(bodies(first[1:]))
+    bench.settled(member.adapter.acknowledge(again))
+
+
+def test_process_ends_with_its_parent(bench: Bench) -> None:
+    """When the app is killed, its process with librocketmq does not outlive it as a member of the group."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    bench.prepare(subscription)
+    bench.publish(topic, *numbered(2))
+    with Holder(bench.harness, subscription, count=2) as holder:
+        holder.wait_until_holding(bench.harness.patience)
+        (child,) = _processes(holder._process.pid)
+        holder.kill()
+        bench.eventually(lambda: not _runs(child), "the process with librocketmq to end")
+
+
+def test_nothing_runs_during_an_outage(bench: Bench) -> None:
+    """A consumer of librocketmq burns a core when its broker is away; so there is none until the broker is back."""
+    member = bench.open(bench.subscription(bench.topic()))
+    assert len(_processes(os.getpid())) == 1
+    bench.harness.stop()
+    try:
+        bench.eventually(lambda: not _processes(os.getpid()), "the process with librocketmq to end")
+    finally:
+        bench.harness.start()
+    bench.eventually(lambda: bench.subscribed(member), "the consumer to be subscribed again")
+    assert len(_processes(os.getpid())) == 1
+
+
+def test_frozen_process_holds_up_no_close(bench: Bench) -> None:
+    """A process that answers no more is ended all the same."""
+    member = bench.open(bench.subscription(bench.topic()))
+    os.kill(_processes(os.getpid())[0], signal.SIGSTOP)
+    begun = time.monotonic()
+    bench.close(member)
+    assert time.monotonic() - begun < 10
+    assert not _processes(os.getpid())
+
+
+def _runs(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -1,0 +1,106 @@
+"""RocketMQ on librocketmq under the adapter suite: its proxies stand where the name server says that the broker is."""
+
+import socket
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from oncemq.adapter import Adapter, AdapterScope
+from oncemq.clock import SystemClock
+from oncemq.testing.adapter_suite import AdapterHarness, Topic
+from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
+from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
+from support.rocketmq import broker_address, through
+
+
+class RewritingProxy(TcpProxy):
+    """A proxy before a name server that tells another address of the broker, of the same length.
+
+    librocketmq goes to the addresses that it is told; it cannot be given others.
+    """
+
+    def __init__(self, host: str, port: int, told: str, instead: str) -> None:
+        if len(told) != len(instead):
+            raise ValueError(f"{told} and {instead} differ in length, which stands in front of an answer")
+        self._pair = told.encode(), instead.encode()
+        super().__init__(host, port)
+
+    def changed(self, data: bytes) -> bytes:
+        """Return what clients get instead of this."""
+        return data.replace(*self._pair)
+
+
+def proxy_of_length(host: str, port: int) -> TcpProxy:
+    """Return a proxy whose port has as many digits as the server's."""
+    while True:
+        proxy = TcpProxy(host, port)
+        if len(str(proxy.port)) == len(str(port)):
+            return proxy
+        proxy.close()
+
+
+class ProxiedNativeRocketMQ(AdapterHarness):
+    """Shared servers, in a namespace of each test's own; an outage is a proxy that refuses."""
+
+    adapter_class = NativeRocketMQAdapter
+    patience = 40.0
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        told = broker_address(url)
+        self.broker = proxy_of_length(LOOPBACK, int(told.rpartition(":")[2]))
+        self.names = RewritingProxy(LOOPBACK, parts.port or 9876, told, self.broker.address)
+        self.url = through(url, self.names.port)
+        self.options: Mapping[str, Any] = {
+            "namespace": f"t{uuid4().hex[:10]}",
+            "publish_timeout": "2s",
+            "connect_timeout": "1s",
+        }
+        self.secret = parts.password or ""
+        with socket.socket() as nobody:
+            nobody.bind((LOOPBACK, 0))
+            self._nobody = int(nobody.getsockname()[1])
+        self.address = f"{LOOPBACK}:{self._nobody}"
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic with few queues."""
+        return Topic(f"{name}-{uuid4().hex[:8]}", {"queues": 4})
+
+    def unroutable(self) -> Topic:
+        """Return a topic that nobody has made."""
+        return self.topic("nobody")
+
+    def unreachable(self) -> Adapter:
+        """Return an adapter for a port where nobody listens."""
+        return native_adapter_on(through(self.url, self._nobody))
+
+    def unwelcome(self) -> Adapter:
+        """Return an adapter with a wrong secret key."""
+        self.secret = "wrong-and-secret"
+        return native_adapter_on(self.url, **{**self.options, "password": self.secret})
+
+    def stop(self) -> None:
+        """Reset every connection and take no new ones."""
+        self.names.refuse()
+        self.broker.refuse()
+
+    def start(self) -> None:
+        """Take connections again."""
+        self.broker.accept()
+        self.names.accept()
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        self.names.cut()
+        self.broker.cut()
+
+    def close(self) -> None:
+        """Stop the proxies."""
+        self.names.close()
+        self.broker.close()
+
+
+def native_adapter_on(url: str, **options: Any) -> NativeRocketMQAdapter:
+    """Return an adapter for the servers behind the name server at `url`."""
+    return NativeRocketMQAdapter.build(url, options, AdapterScope("tests", "rocket", SystemClock()))
