@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 from oncemq_adapters.librocketmq import frames
-from oncemq_adapters.librocketmq.consumer import CRASHED, Consumer, Failed
-from oncemq_adapters.librocketmq.library import LibraryMissing, load
+from oncemq_adapters.librocketmq.consumer import CRASHED, Consumer
+from oncemq_adapters.librocketmq.library import load
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def _serve(source: Any, writer: frames.Writer) -> None:
         os.environ["HOME"] = first["log_folder"]
         consumer = Consumer(load(first["library"]), first, writer.write)
         consumer.start()
-    except (LibraryMissing, Failed, ImportError, ValueError) as error:
+    except (RuntimeError, ImportError, ValueError) as error:
         writer.write({"kind": frames.FAILED, "why": f"{type(error).__name__}: {error}"})
         return
     writer.write({"kind": frames.STARTED})

@@ -22,10 +22,6 @@ _CREDENTIALS_CHANNEL = b"ALIYUN"
 Receive = Callable[[Mapping[str, Any]], None]
 
 
-class Failed(Exception):
-    """The library said no; the text is its own."""
-
-
 class Consumer:
     """Starts a push consumer; it is never shut down, since that would run what was pulled: the process leaves.
 
@@ -43,14 +39,14 @@ class Consumer:
         self._callback = ffi.MSG_CALLBACK_FUNC(self._on_message)
         self._handle = self._library.CreatePushConsumer(order["group"].encode())
         if not self._handle:
-            raise Failed("librocketmq made no consumer")
+            raise RuntimeError("librocketmq made no consumer")
         self._set_up(order)
 
     def start(self) -> None:
         """Join the group; says nothing about whether any server answers.
 
         Raises:
-            Failed: it could not.
+            RuntimeError: it could not; the text is the library's own.
         """
         self._check("StartPushConsumer")
 
@@ -76,7 +72,7 @@ class Consumer:
 
     def _check(self, function: str, *arguments: Any) -> None:
         if int(getattr(self._library, function)(self._handle, *arguments)) != 0:
-            raise Failed(f"{function}: {_text(self._library.GetLatestErrorMessage())}")
+            raise RuntimeError(f"{function}: {_text(self._library.GetLatestErrorMessage())}")
 
     def _on_message(self, _consumer: int, message: int) -> int:
         # An error that left a callback would answer with whatever is in memory.

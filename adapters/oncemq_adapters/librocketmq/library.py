@@ -29,10 +29,6 @@ ABSENT_IN_1 = frozenset(
 """What the Python package looks up when it is imported, and 1.x does not have; nothing here calls them."""
 
 
-class LibraryMissing(Exception):
-    """There is no librocketmq that can be used; the text says what to do."""
-
-
 def cache_folder(environment: Mapping[str, str]) -> Path:
     """Return where a fetched library lies: the user's, outside of every site-packages."""
     base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -47,19 +43,19 @@ def find(declared: str | None, environment: Mapping[str, str]) -> str:
         environment: of the process.
 
     Raises:
-        LibraryMissing: what was named is not there, or nothing was found anywhere.
+        FileNotFoundError: what was named is not there, or nothing was found anywhere; the text says what to do.
     """
     for source, named in (("the option library:", declared), (VARIABLE, environment.get(VARIABLE))):
         if named:
             if not Path(named).is_file():
-                raise LibraryMissing(f"{source} names {named!r}, which is no file – {ADVICE}")
+                raise FileNotFoundError(f"{source} names {named!r}, which is no file – {ADVICE}")
             return named
     for path in _usual(environment):
         if path.is_file():
             return str(path)
     found = ctypes.util.find_library("rocketmq")
     if found is None:
-        raise LibraryMissing(f"librocketmq is not installed – {ADVICE}")
+        raise FileNotFoundError(f"librocketmq is not installed – {ADVICE}")
     return found
 
 
@@ -98,7 +94,7 @@ def load(path: str) -> Any:
     """Return the package's module `rocketmq.ffi`, bound to the library at `path`.
 
     Raises:
-        LibraryMissing: the file is no library for this machine, or no librocketmq.
+        ImportError: the file is no library for this machine, or no librocketmq.
     """
     try:
         library = _Library(os.fspath(path))
@@ -109,7 +105,7 @@ def load(path: str) -> Any:
         ):
             return importlib.import_module("rocketmq.ffi")
     except (OSError, AttributeError) as error:
-        raise LibraryMissing(f"{path} cannot be used as librocketmq: {error} – {ADVICE}") from error
+        raise ImportError(f"{path} cannot be used as librocketmq: {error} – {ADVICE}") from error
 
 
 @contextmanager

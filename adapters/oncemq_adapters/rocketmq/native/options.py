@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from oncemq.errors import ConfigError
-from oncemq_adapters.librocketmq.library import LibraryMissing, find
+from oncemq_adapters.librocketmq.library import find
 from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rocketmq.address import KNOWN, TLS
 
@@ -55,5 +55,5 @@ class NativeOptions:
         """
         try:
             return find(self.library, os.environ)
-        except LibraryMissing as error:
+        except FileNotFoundError as error:
             raise ConfigError([str(error)]) from error
