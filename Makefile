@@ -77,7 +77,7 @@ defects: setup services ## break one guard after the other in a copy, and see wh
 
 # The long forms of tests/storm; its README says what each number means.
 STORM = ONCEMQ_STORM_MESSAGES=$(or $(MESSAGES),1000000) ONCEMQ_STORM_KILLS=$(or $(KILLS),20) \
-	ONCEMQ_STORM_OUTAGE=$(or $(OUTAGE),60) ONCEMQ_STORM_ACQUISITIONS=$(or $(ACQUISITIONS),1000000) ONCEMQ_STORM_REPORT=$(CURDIR)/.services/storm.jsonl
+	ONCEMQ_STORM_CONTENTIONS=$(or $(CONTENTIONS),10000) ONCEMQ_STORM_OUTAGE=$(or $(OUTAGE),60) ONCEMQ_STORM_ACQUISITIONS=$(or $(ACQUISITIONS),1000000) ONCEMQ_STORM_REPORT=$(CURDIR)/.services/storm.jsonl
 
 .PHONY: storm
 storm: setup services ## attack it for hours: deaths, outages, poison; MESSAGES=1000000 KILLS=20 OUTAGE=60 ONLY=test_storm.py
