@@ -67,6 +67,20 @@ $(NATIVE)/.installed: pyproject.toml
 	$(NATIVE)/bin/oncemq rocketmq fetch-library
 	@touch $@
 
+# Packages that import as `rocketmq` overwrite each other, so each driver on one of them has an environment of its own.
+ROCKETMQ_GRPC := .venv-rocketmq-grpc
+
+.PHONY: test-rocketmq-grpc
+test-rocketmq-grpc: services $(ROCKETMQ_GRPC)/.installed ## the tests of rocketmq+grpc:// with rocketmq-python-client
+	@$(ROCKETMQ_GRPC)/bin/python -m pytest -q --numprocesses $(AT_ONCE) tests/rocketmq_grpc \
+		|| $(ROCKETMQ_GRPC)/bin/python -m pytest -q --last-failed --last-failed-no-failures none tests/rocketmq_grpc
+
+$(ROCKETMQ_GRPC)/.installed: pyproject.toml
+	@test -x $(ROCKETMQ_GRPC)/bin/python || $(PYTHON) -m venv $(ROCKETMQ_GRPC)
+	$(ROCKETMQ_GRPC)/bin/python -m pip install --quiet --disable-pip-version-check \
+		-e ".[rocketmq-grpc,postgres]" cryptography pytest pytest-timeout pytest-xdist
+	@touch $@
+
 .PHONY: test-embedded
 test-embedded: setup ## the tests that need no server
 	@$(PYTEST) --embedded-only

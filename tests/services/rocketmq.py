@@ -185,7 +185,7 @@ class RocketMQ(Server):
             "grpcServerPort": self.settings.ports["grpc"],
             "remotingListenPort": self.settings.ports["proxy"],
             "minInvisibleTimeMillsForRecv": 1000,
-            "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
+            "grpcClientConsumerMinLongPollingTimeoutMillis": 200,
             "topicRouteServiceCacheRefreshSeconds": 2,
             "grpcThreadPoolNums": 8,
         }

@@ -135,15 +135,15 @@ def _create(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
     }
     for name in routes.brokers():
         brokers.get(name).call(codes.UPDATE_TOPIC, fields)
-    _wait_for_route(routes, topic)
+    wait_for_route(routes, topic.name)
 
 
-def _wait_for_route(routes: Routes, topic: TopicOptions) -> None:
+def wait_for_route(routes: Routes, topic: str) -> None:
     """Wait until the name server has heard of a new topic from its broker."""
     deadline = time.monotonic() + 10
     while True:
         try:
-            routes.ask(topic.name)
+            routes.ask(topic)
         except Denied as denied:
             if denied.code != codes.NO_TOPIC or time.monotonic() > deadline:
                 raise

@@ -90,8 +90,7 @@ class Graveyard:
                 "letters – publish the message anew with `oncemq publish`, then purge the letter"
             )
         letters = self._named(topic, ids)
-        copies = [replay_copy(letter.stored, self._group, letter.broker) for letter in letters]
-        errors = self._producer.send(copies)
+        errors = self._resend(letters)
         sent = [letter for letter, error in zip(letters, errors, strict=True) if error is None]
         self._remove(sent)
         failure = next((error for error in errors if error is not None), None)
@@ -104,6 +103,11 @@ class Graveyard:
         letters = self._named(topic, ids)
         self._remove(letters)
         return len(letters)
+
+    def _resend(self, letters: Sequence[Letter]) -> Sequence[BrokerError | None]:
+        """Send letters to where the group finds its retries; other drivers look elsewhere."""
+        copies = [replay_copy(letter.stored, self._group, letter.broker) for letter in letters]
+        return self._producer.send(copies)
 
     def _named(self, topic: TopicOptions, ids: Sequence[str]) -> Sequence[Letter]:
         wanted = set(ids)

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from oncemq.adapter import Adapter, Burial, Confirmed, Dead, DeadLetter, Subscription
+from oncemq.adapter import Adapter, Burial, Confirmed, Dead, DeadLetter, Order, Subscription
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq.testing.adapter_suite.base import SuitePart
@@ -22,7 +22,10 @@ class DeadLetters(SuitePart):
         keyed = [OutgoingMessage(one, key="one") if isinstance(one, bytes) else one for one in sent]
         bench.publish(Topic(subscription.topic, subscription.options), *keyed)
         cause = {names.REASON: "rejected", names.ERROR_TEXT: "no such ordér"}
-        dead = [Dead(one, cause) for one in bench.receive(member, len(sent))]
+        received = bench.receive(member, len(sent))
+        if bench.harness.capabilities.order is Order.NONE:
+            received.sort(key=lambda one: one.message.body)
+        dead = [Dead(one, cause) for one in received]
         bench.settled(member.adapter.dead_letter(dead))
         return member
 

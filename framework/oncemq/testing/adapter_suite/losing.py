@@ -26,6 +26,8 @@ class Losing(SuitePart):
             member = bench.open(bench.subscription(topic))
             while_alive = self._taken_beside(bench, member)
             holder.kill()
+            # As the engine does: what is held must outlast the leases of the dead.
+            bench.settled(member.adapter.extend(while_alive, timedelta(seconds=60)))
         after = bench.receive(member, 10)[len(while_alive) :]
         assert sorted(bodies([*while_alive, *after])) == numbered(10)
         if bench.harness.capabilities.redelivered_flag:

@@ -1,0 +1,287 @@
+"""The RocketMQ adapter through a gRPC proxy: which part answers which call of the contract."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from threading import Lock
+from typing import Any, ClassVar, Self
+
+from oncemq.adapter import (
+    CONFIRMED,
+    AdapterScope,
+    Burial,
+    Capabilities,
+    Confirmed,
+    ConsumerHealth,
+    Dead,
+    DeadLetter,
+    Later,
+    Order,
+    Refused,
+    SettleFailed,
+    Sink,
+    Subscription,
+)
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq.facts import ConsumerFacts, Problem
+from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq_adapters.rocketmq.grpc.checks import check_consumer
+from oncemq_adapters.rocketmq.grpc.client import hush
+from oncemq_adapters.rocketmq.grpc.copies import (
+    burial_copy,
+    dead_copy,
+    given_back_copy,
+    new_message,
+    retry_copy,
+)
+from oncemq_adapters.rocketmq.grpc.letters import LeasedGraveyard
+from oncemq_adapters.rocketmq.grpc.places import Places
+from oncemq_adapters.rocketmq.grpc.receiving import Receiving
+from oncemq_adapters.rocketmq.grpc.requests import Sending
+from oncemq_adapters.rocketmq.grpc.sending import Outbox
+from oncemq_adapters.rocketmq.grpc.settings import Settings, parse_settings
+from oncemq_adapters.rocketmq.grpc.settlement import SHORTEST, Settler
+from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
+from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, parse_proxied
+from oncemq_adapters.rocketmq.names import group_of
+from oncemq_adapters.rocketmq.remoting.desk import Desk
+
+
+class RocketMQGrpcAdapter:
+    """Receives by a SimpleConsumer for each subscription; publishes by a Producer of its own."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        delay=True,
+        precise_delay=False,
+        redelivered_flag=True,
+        order=Order.NONE,
+        competing=True,
+        lease=True,
+        cumulative_ack=True,
+        browse_dead_letters=True,
+        survives_restart=True,
+    )
+
+    def __init__(self, settings: Settings, scope: AdapterScope) -> None:
+        hush()
+        self._settings = settings
+        self._scope = scope
+        self._lock = Lock()
+        self._outbox: Outbox | None = None
+        self._desk: Desk | None = None
+        self._receiving: dict[Shelf, Receiving] = {}
+        self._consumers: Sequence[str] = ()
+        self._settler = Settler(
+            lambda shelf: self._receiving[shelf].client,
+            self._send,
+            settings.shown,
+            settings.connect_timeout.total_seconds(),
+        )
+
+    @classmethod
+    def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
+        """Make one; connects to nothing yet."""
+        return cls(parse_settings(url, options), scope)
+
+    def __repr__(self) -> str:
+        return f"<RocketMQGrpcAdapter {self._scope.broker!r} at {self._settings.shown}>"
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what cannot be safe or cannot work about this consumer behind a proxy."""
+        return check_consumer(facts, self._settings)
+
+    def prepare(self, subscriptions: Sequence[Subscription]) -> None:
+        """Connect to the proxy and the name servers, and make sure that topics and the groups' places exist."""
+        parsed = [(self._topic(one.topic, one.options), self._group(one)) for one in subscriptions]
+        outbox, desk = self._opened()
+        places = Places(outbox.exists, desk)
+        outbox.welcome()
+        places.connect()
+        for topic, group in parsed:
+            places.prepare(topic, group)
+
+    def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
+        """Receive for every subscription; returns when the proxy knows them all."""
+        self.prepare(subscriptions)
+        for one in subscriptions:
+            topic = self._topic(one.topic, one.options)
+            shelf = Shelf(
+                one.consumer,
+                self._group(one),
+                topic.name,
+                one.in_flight,
+                sink,
+                self._scope.clock,
+                fifo=topic.fifo,
+            )
+            self._receiving[shelf] = Receiving(self._settings, topic, shelf, self._let_go)
+        self._consumers = [one.consumer for one in subscriptions]
+        for receiving in self._receiving.values():
+            receiving.start()
+
+    def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Finish these, many in one question."""
+        return self._settler.acknowledge(deliveries)
+
+    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+        """Publish each to the group's retries of the topic, then finish it; a fifo topic's come again in their place."""
+        ordered = [one for one in later if _fifo(one.delivery)]
+        free = [one for one in later if not _fifo(one.delivery)]
+        failed = self._settler.postpone([(one.delivery, one.delay) for one in ordered])
+        return failed + self._settler.move([(one.delivery, partial(_later_copy, one)) for one in free])
+
+    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        """Publish each to the group's dead letters, one after the other to keep their order, then finish it."""
+        moves = [(one.delivery, partial(_dead_copy, one)) for one in dead]
+        return [failed for move in moves for failed in self._settler.move([move])]
+
+    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+        """Publish messages of other origin to the group's dead letters."""
+        topic, group = self._topic(subscription.topic, subscription.options), self._group(subscription)
+        return self._publish([partial(burial_copy, one, topic.name, group) for one in burials])
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
+        """Have these delivered again at once, to whoever asks; a fifo topic's in their place."""
+        failed = self._settler.postpone([(one, SHORTEST) for one in deliveries if _fifo(one)])
+        free = [one for one in deliveries if not _fifo(one)]
+        return failed + self._settler.move([(one, _given_back_copy) for one in free])
+
+    def publish(
+        self, topic: str, options: Mapping[str, Any], messages: Sequence[OutgoingMessage]
+    ) -> Sequence[Confirmed | Refused]:
+        """Publish to a topic; on a fifo one messages of a key keep their order."""
+        parsed = self._topic(topic, options)
+        now = self._scope.clock.now()
+        makers = [partial(new_message, parsed, one, now) for one in messages]
+        if not parsed.fifo:
+            return self._publish(makers)
+        return [answer for maker in makers for answer in self._publish([maker])]
+
+    def extend(self, deliveries: Sequence[Delivery], by: timedelta) -> Sequence[SettleFailed]:
+        """Make leases last so long from now at least."""
+        return self._settler.extend(deliveries, by, self._scope.clock.monotonic())
+
+    def pause(self, consumer: str) -> None:
+        """Ask for nothing more; what was received can be settled."""
+        self._each(consumer, Shelf.pause)
+
+    def resume(self, consumer: str) -> None:
+        """Ask again."""
+        self._each(consumer, Shelf.resume)
+
+    def health(self) -> Sequence[ConsumerHealth]:
+        """Return whether the proxy gives each consumer messages."""
+        rows = {row.consumer: row for row in [one.health() for one in self._receiving.values()]}
+        return [
+            rows.get(consumer, ConsumerHealth(consumer, subscribed=False, detail="closed"))
+            for consumer in self._consumers
+        ]
+
+    def dead_letters(self, subscription: Subscription, limit: int) -> Iterator[DeadLetter]:
+        """Yield the group's dead letters of this topic, oldest first; nothing is consumed."""
+        yield from self._graveyard(subscription).list(self._plain(subscription), limit)
+
+    def replay_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
+        """Send dead letters to the group again."""
+        return self._graveyard(subscription).replay(self._plain(subscription), ids)
+
+    def purge_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
+        """Remove dead letters for ever."""
+        return self._graveyard(subscription).purge(self._plain(subscription), ids)
+
+    def depth(self, subscription: Subscription) -> int | None:  # noqa: ARG002
+        """Return None: offsets say what was leased, not what was finished."""
+        return None
+
+    def close(self, *, grace: timedelta) -> None:
+        """Take no more, give back what is unsettled, disconnect."""
+        deadline = time.monotonic() + grace.total_seconds()
+        receiving = list(self._receiving.values())
+        for one in receiving:
+            one.stop()
+        for one in receiving:
+            held = one.finish(max(0.1, deadline - time.monotonic()))
+            self._let_go(one.shelf, held)
+        for one in receiving:
+            one.disconnect()
+        with self._lock:
+            outbox, self._outbox = self._outbox, None
+            desk, self._desk = self._desk, None
+        if outbox is not None:
+            outbox.close()
+        if desk is not None:
+            desk.close(1.0)
+
+    def _opened(self) -> tuple[Outbox, Desk | None]:
+        with self._lock:
+            if self._outbox is None:
+                self._outbox = Outbox(self._settings)
+            if self._desk is None and self._settings.administration is not None:
+                group = re.sub(r"[^A-Za-z0-9_-]", "-", f"oncemq-{self._scope.app}")
+                self._desk = Desk(self._settings.administration, group)
+            return self._outbox, self._desk
+
+    def _topic(self, topic: str, options: Mapping[str, Any]) -> ProxiedTopic:
+        return parse_proxied(topic, options, self._settings.namespace)
+
+    def _plain(self, subscription: Subscription) -> Any:
+        return self._topic(subscription.topic, subscription.options).options
+
+    def _group(self, subscription: Subscription) -> str:
+        return group_of(subscription, self._settings.namespace)
+
+    def _graveyard(self, subscription: Subscription) -> LeasedGraveyard:
+        _, desk = self._opened()
+        if desk is None:
+            raise BrokerRefused(
+                "gRPC has no way to look at dead letters without taking them – write name_servers: [host:9876] at the "
+                "broker, where its name servers listen"
+            )
+        topic = self._topic(subscription.topic, subscription.options)
+        return LeasedGraveyard(desk, self._group(subscription), topic, self._send)
+
+    def _publish(self, makers: Sequence[Callable[[], Sending]]) -> Sequence[Confirmed | Refused]:
+        answers: list[Confirmed | Refused] = [CONFIRMED] * len(makers)
+        good: list[tuple[int, Sending]] = []
+        for at, make in enumerate(makers):
+            try:
+                good.append((at, make()))
+            except BrokerError as error:
+                answers[at] = Refused(error)
+        errors = self._send([sending for _, sending in good]) if good else ()
+        for (at, _), wrong in zip(good, errors, strict=True):
+            if wrong is not None:
+                answers[at] = Refused(wrong)
+        return answers
+
+    def _send(self, copies: Sequence[Sending]) -> Sequence[BrokerError | None]:
+        outbox = self._outbox
+        if outbox is None:
+            return [BrokerUnavailable("the RocketMQ adapter is not connected") for _ in copies]
+        return outbox.send(copies)
+
+    def _let_go(self, shelf: Shelf, held: Sequence[Delivery]) -> None:
+        self._settler.let_go(shelf, held, given_back_copy)
+
+    def _each(self, consumer: str, what: Callable[[Shelf], None]) -> None:
+        for shelf in self._receiving:
+            if shelf.consumer == consumer:
+                what(shelf)
+
+
+def _fifo(delivery: Delivery) -> bool:
+    return isinstance(delivery.token, Lease) and delivery.token.shelf.fifo
+
+
+def _later_copy(later: Later, token: Lease) -> Sending:
+    return retry_copy(token.shelf, token.raw, later.headers, later.delay)
+
+
+def _dead_copy(dead: Dead, token: Lease) -> Sending:
+    return dead_copy(token.shelf, token.raw, dead.headers)
+
+
+def _given_back_copy(token: Lease) -> Sending:
+    return given_back_copy(token.shelf, token.raw)

@@ -1,0 +1,63 @@
+"""What cannot be safe or cannot work about a consumer behind a proxy, in words that say what to change."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from oncemq.adapter import Subscription
+from oncemq.durations import format_duration
+from oncemq.errors import ConfigError
+from oncemq.facts import ConsumerFacts, Problem, Severity
+from oncemq_adapters.rocketmq.checks import KEPT
+from oncemq_adapters.rocketmq.delays import LONGEST
+from oncemq_adapters.rocketmq.grpc.settings import Settings
+from oncemq_adapters.rocketmq.grpc.topics import read_proxied
+from oncemq_adapters.rocketmq.names import FIRST, group_of
+
+NATIVE_ATTEMPTS = 16
+"""Tries after which a proxy makes a dead letter by itself, unless the group says otherwise."""
+
+_EXTENDED_IN_TIME = timedelta(seconds=20)
+"""The engine extends what has less than 15 seconds left."""
+
+
+def check_consumer(facts: ConsumerFacts, settings: Settings) -> Iterator[Problem]:
+    """Yield every problem that can be seen without a connection."""
+    topic, problems = read_proxied(facts.topic, facts.options, settings.namespace)
+    yield from problems
+    try:
+        group_of(Subscription(facts.name, facts.topic, facts.group), settings.namespace)
+    except ConfigError as error:
+        yield Problem(str(error), where="group")
+    if facts.retry_horizon > KEPT:
+        yield Problem(
+            f"retries reach over {format_duration(facts.retry_horizon)}, but RocketMQ holds a message back for "
+            f"{format_duration(LONGEST)} at most and deletes it after {format_duration(KEPT)}",
+            "shorten the backoff",
+            "retry",
+            Severity.WARNING,
+        )
+    if settings.lease < _EXTENDED_IN_TIME:
+        yield Problem(
+            f"a delivery is leased for {format_duration(settings.lease)}, which is too short to be extended in time",
+            f"set the broker's lease to {format_duration(_EXTENDED_IN_TIME)} or more",
+            "broker.lease",
+        )
+    if topic.fifo and facts.attempts > NATIVE_ATTEMPTS:
+        yield Problem(
+            f"RocketMQ counts the tries of a fifo group itself and gives up after {NATIVE_ATTEMPTS}, without the cause",
+            f"set attempts to {NATIVE_ATTEMPTS} or less, or raise the group's retryMaxTimes",
+            "retry.attempts",
+            Severity.WARNING,
+        )
+    if settings.administration is None:
+        yield from _without_name_servers(topic.options.start != FIRST)
+
+
+def _without_name_servers(chosen: bool) -> Iterator[Problem]:
+    yield Problem(
+        "without name servers nobody can make topics, list dead letters or see whether the group has other members, "
+        "and a new group begins where the proxy likes, often at the end of the topic",
+        "write name_servers: [host:9876] at the broker",
+        "broker.name_servers",
+        Severity.ERROR if chosen else Severity.WARNING,
+    )

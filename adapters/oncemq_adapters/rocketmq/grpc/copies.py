@@ -1,0 +1,159 @@
+"""What a received message says, and what it becomes when it is sent on: a retry of its group, or a dead letter.
+
+The proxy refuses RocketMQ's own properties, so all history travels in headers of ours.
+"""
+
+import os
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from oncemq.adapter import Burial
+from oncemq.errors import BrokerRefused
+from oncemq.message import headers as names
+from oncemq.message.envelope import Message, OutgoingMessage
+from oncemq_adapters.rocketmq.grpc.requests import Sending
+from oncemq_adapters.rocketmq.grpc.shelf import Shelf
+from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
+from oncemq_adapters.rocketmq.grpc.unpacking import UNREADABLE, unpack
+from oncemq_adapters.rocketmq.names import dead_topic
+from oncemq_adapters.rocketmq.properties import (
+    KEYS,
+    TAGS,
+    UNIQUE_ID,
+    check_size,
+    for_burial,
+    for_next_hop,
+    for_publishing,
+    read_message,
+)
+
+GIVEN_BACK = f"{names.PREFIX}given-back"
+"""It was delivered before and never started."""
+
+
+def unique_id() -> str:
+    """Return an id unlike any other's."""
+    return os.urandom(16).hex().upper()
+
+
+def stored_properties(raw: Any) -> dict[str, str]:
+    """Return a message's properties as the other drivers know them."""
+    system = raw.system_properties
+    properties = dict(raw.user_properties)
+    if system.keys:
+        properties[KEYS] = " ".join(system.keys)
+    if system.tag:
+        properties[TAGS] = system.tag
+    if system.message_id:
+        properties[UNIQUE_ID] = system.message_id
+    return properties
+
+
+def read_taken(topic: str, raw: Any, *, fifo: bool) -> Message:
+    """Return the message as handlers and the framework see it.
+
+    Args:
+        topic: the topic's name in the app.
+        raw: as received.
+        fifo: its tries are counted by the broker.
+    """
+    trouble = unpack(raw)
+    system, properties = raw.system_properties, stored_properties(raw)
+    given_back = properties.pop(GIVEN_BACK, None)
+    tries = max(1, system.delivery_attempt)
+    message = read_message(
+        topic, raw.body, properties, system.born_timestamp.ToMilliseconds(), tries if fifo else 1
+    )
+    if trouble:
+        # An encoding that nobody knows is refused, and the bytes become a dead letter as they are.
+        headers = {**message.headers, names.CONTENT_ENCODING: UNREADABLE, "rocketmq-trouble": trouble}
+        object.__setattr__(message, "headers", headers)
+    if given_back is not None or tries > 1:
+        object.__setattr__(message, "redelivered", True)
+    return message
+
+
+def new_message(topic: ProxiedTopic, message: OutgoingMessage, now: datetime) -> Sending:
+    """Return a message to be published.
+
+    Raises:
+        BrokerRefused: RocketMQ does not take it.
+    """
+    if not message.body:
+        raise BrokerRefused("RocketMQ takes no message with an empty body")
+    if topic.fifo and not message.key:
+        raise BrokerRefused(
+            f"topic {topic.topic!r} is fifo: every message needs a key, which decides its order"
+        )
+    if topic.fifo and message.delay:
+        raise BrokerRefused(f"topic {topic.topic!r} is fifo: RocketMQ delays no message of such a topic")
+    properties = for_publishing(message, now, unique_id())
+    group = message.key or "" if topic.fifo else ""
+    return _sending(topic.name, message.body, properties, message.delay or timedelta(0), group)
+
+
+def retry_copy(shelf: Shelf, raw: Any, headers: Mapping[str, str], delay: timedelta) -> Sending:
+    """Return the copy that comes back to the group after the delay.
+
+    Raises:
+        BrokerRefused: the headers are too large.
+    """
+    properties = for_next_hop(stored_properties(raw), headers)
+    properties.setdefault(names.PUBLISHED_AT, _born(raw))
+    if names.MESSAGE_ID not in properties and raw.system_properties.message_id:
+        properties[names.MESSAGE_ID] = raw.system_properties.message_id
+    if GIVEN_BACK not in headers:
+        properties.pop(GIVEN_BACK, None)
+    properties[UNIQUE_ID] = unique_id()
+    return _sending(leased_retry_topic(shelf.group, shelf.topic), raw.body, properties, delay)
+
+
+def given_back_copy(shelf: Shelf, raw: Any) -> Sending:
+    """Return the copy of a delivery that was never started."""
+    return retry_copy(shelf, raw, {GIVEN_BACK: "1"}, timedelta(0))
+
+
+def dead_copy(shelf: Shelf, raw: Any, headers: Mapping[str, str]) -> Sending:
+    """Return the copy that becomes a dead letter.
+
+    Raises:
+        BrokerRefused: the headers are too large.
+    """
+    added = {names.PUBLISHED_AT: _born(raw), names.MESSAGE_ID: raw.system_properties.message_id}
+    properties = for_next_hop(stored_properties(raw), headers)
+    for name, text in added.items():
+        if text:
+            properties.setdefault(name, text)
+    properties[names.ORIGIN_TOPIC] = shelf.topic
+    properties[UNIQUE_ID] = unique_id()
+    properties.pop(GIVEN_BACK, None)
+    return _sending(dead_topic(shelf.group), raw.body, properties)
+
+
+def burial_copy(burial: Burial, topic: str, group: str) -> Sending:
+    """Return a dead letter made of a message that no broker holds.
+
+    Raises:
+        BrokerRefused: the headers are too large.
+    """
+    properties = for_burial(burial.message, burial.headers, unique_id())
+    properties[names.ORIGIN_TOPIC] = topic
+    return _sending(dead_topic(group), burial.message.body, properties)
+
+
+def _born(raw: Any) -> str:
+    return str(raw.system_properties.born_timestamp.ToDatetime().isoformat()) + "+00:00"
+
+
+def _sending(
+    topic: str,
+    body: bytes,
+    properties: dict[str, str],
+    delay: timedelta = timedelta(0),
+    message_group: str = "",
+) -> Sending:
+    check_size(properties)
+    keys = properties.pop(KEYS, "").split()
+    tag, unique = properties.pop(TAGS, ""), properties.pop(UNIQUE_ID)
+    return Sending(topic, body, properties, unique, keys, tag, message_group, delay)

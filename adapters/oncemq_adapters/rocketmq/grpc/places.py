@@ -1,0 +1,99 @@
+"""What must exist before a proxy can be used: looked for, and made over the remoting protocol if name servers are given."""
+
+from collections.abc import Callable
+
+from oncemq.errors import BrokerError, BrokerRefused
+from oncemq_adapters.rocketmq.grpc.groups import begin, ensure_group, refuse_others
+from oncemq_adapters.rocketmq.grpc.statuses import NO_TOPIC
+from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
+from oncemq_adapters.rocketmq.names import dead_topic
+from oncemq_adapters.rocketmq.remoting import codes
+from oncemq_adapters.rocketmq.remoting.administration import connect_all, wait_for_route
+from oncemq_adapters.rocketmq.remoting.desk import Desk
+from oncemq_adapters.rocketmq.remoting.faults import Denied
+from oncemq_adapters.rocketmq.remoting.routes import TEMPLATE
+
+_READ_AND_WRITE = 6
+
+
+class Places:
+    """Looks for topics and groups, and makes them.
+
+    Args:
+        exists: asks the proxy for a topic; raises BrokerError if there is none.
+        desk: connections over the remoting protocol; None = no name servers are given.
+    """
+
+    def __init__(self, exists: Callable[[str], None], desk: Desk | None) -> None:
+        self._exists = exists
+        self._desk = desk
+
+    def connect(self) -> None:
+        """Prove that the name servers can be used, where they are given."""
+        if self._desk is not None:
+            connect_all(self._desk.routes, self._desk.brokers)
+
+    def prepare(self, topic: ProxiedTopic, group: str) -> None:
+        """Make sure that a topic exists, and a group's own places for it.
+
+        Raises:
+            BrokerError: something is missing and is not made here, or the group is of another kind.
+        """
+        self._ensure(topic.name, topic.options.queues, topic.message_type, wanted=self._may_make(topic))
+        if self._desk is not None:
+            refuse_others(self._desk, group)
+            ensure_group(self._desk, group, fifo=topic.fifo)
+        self._ensure(leased_retry_topic(group, topic.name), 1, "MIXED", wanted=True)
+        self._ensure(dead_topic(group), 1, "MIXED", wanted=True)
+        if self._desk is not None:
+            begin(self._desk, topic, group)
+
+    def _may_make(self, topic: ProxiedTopic) -> bool:
+        if topic.options.create is not None or self._desk is None:
+            return bool(topic.options.create)
+        try:
+            return bool(self._desk.routes.ask(TEMPLATE).writable)
+        except Denied:
+            return False
+
+    def _ensure(self, name: str, queues: int, kind: str, *, wanted: bool) -> None:
+        try:
+            self._look(name)
+        except BrokerError as error:
+            if getattr(error, "code", 0) not in {NO_TOPIC, codes.NO_TOPIC}:
+                raise
+            if self._desk is None or not wanted:
+                raise _missing(name, kind) from error
+            self._make(self._desk, name, queues, kind)
+
+    def _look(self, name: str) -> None:
+        # A proxy remembers for a while that there was no such topic, so name servers are asked where they are known.
+        if self._desk is None:
+            self._exists(name)
+        else:
+            self._desk.routes.ask(name)
+
+    def _make(self, desk: Desk, name: str, queues: int, kind: str) -> None:
+        fields = {
+            "topic": name,
+            "defaultTopic": TEMPLATE,
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": str(_READ_AND_WRITE),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+            "attributes": f"+message.type={kind}",
+            "force": "false",
+        }
+        for broker in desk.routes.brokers():
+            desk.brokers.get(broker).call(codes.UPDATE_TOPIC, fields)
+        wait_for_route(desk.routes, name)
+
+
+def _missing(name: str, kind: str) -> BrokerRefused:
+    return BrokerRefused(
+        f"topic {name!r} does not exist on RocketMQ, and gRPC cannot make it – run "
+        f"`mqadmin updateTopic -c <cluster> -t '{name}' -a +message.type={kind}`, or write name_servers: [host:9876] "
+        "at the broker and create: true at the topic"
+    )

@@ -1,0 +1,176 @@
+"""One thread for each subscription: asks for messages, notices outages, and makes a client anew that does not recover."""
+
+import time
+from collections.abc import Callable, Sequence
+from threading import Event, Lock, Thread
+from typing import Any
+
+from oncemq.adapter import ConsumerHealth
+from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq.message.envelope import Delivery
+from oncemq_adapters.rocketmq.grpc.client import Receiver
+from oncemq_adapters.rocketmq.grpc.copies import read_taken
+from oncemq_adapters.rocketmq.grpc.sending import ANEW_AFTER
+from oncemq_adapters.rocketmq.grpc.settings import Settings
+from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
+from oncemq_adapters.rocketmq.grpc.statuses import SETTINGS_MISSING, surfaced
+from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
+
+AT_ONCE = 32
+"""What a broker gives at most for one question."""
+
+_PAUSE = 0.2
+LetGo = Callable[[Shelf, Sequence[Delivery]], None]
+
+
+class Receiving:
+    """Fills a shelf from a topic.
+
+    Args:
+        settings: where the proxy is.
+        topic: what to receive.
+        shelf: where it goes.
+        let_go: gives back what a lost connection left in our hands.
+    """
+
+    def __init__(self, settings: Settings, topic: ProxiedTopic, shelf: Shelf, let_go: LetGo) -> None:
+        self._settings = settings
+        self._topic = topic
+        self.shelf = shelf
+        self._let_go = let_go
+        self._lock = Lock()
+        self._client: Receiver | None = None
+        self._trouble = "it has not begun"
+        self._failing_since: float | None = None
+        self._left: Sequence[Delivery] = ()
+        self._breaks = 0
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name=f"oncemq-grpc-{shelf.consumer}", daemon=True)
+
+    @property
+    def client(self) -> Receiver:
+        """The living client.
+
+        Raises:
+            BrokerUnavailable: there is none now.
+        """
+        client = self._client
+        if client is None:
+            raise BrokerUnavailable(f"RocketMQ's proxy at {self._settings.shown} is not connected")
+        return client
+
+    def start(self) -> None:
+        """Connect and begin.
+
+        Raises:
+            BrokerError: that is not possible.
+        """
+        self._renew()
+        self._trouble = ""
+        self._thread.start()
+
+    def health(self) -> ConsumerHealth:
+        """Return whether the proxy gives us messages."""
+        if self._stopping.is_set():
+            return ConsumerHealth(self.shelf.consumer, subscribed=False, detail="closed")
+        return ConsumerHealth(self.shelf.consumer, subscribed=not self._trouble, detail=self._trouble)
+
+    def stop(self) -> None:
+        """Ask for nothing more."""
+        self._stopping.set()
+
+    def finish(self, timeout: float) -> Sequence[Delivery]:
+        """Wait for the last answer, and no longer; returns what is held."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        return self.shelf.close()
+
+    def disconnect(self) -> None:
+        """Leave the group."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.shutdown()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            room = self.shelf.wait_for_room(AT_ONCE, self._stopping.is_set)
+            try:
+                if room > 0:
+                    self._receive(room)
+                else:
+                    self._notice_breaks()
+            except Exception as error:
+                if self._stopping.is_set():
+                    return
+                self._failed(surfaced(error, self._settings.shown))
+
+    def _receive(self, room: int) -> None:
+        if self._client is None:
+            self._renew()
+        taken = self.client.take(room)
+        self._notice_breaks()
+        self._recovered()
+        generation = self.shelf.generation
+        messages = []
+        for raw, endpoints in taken:
+            message = read_taken(self._topic.topic, raw, fifo=self._topic.fifo)
+            system = raw.system_properties
+            messages.append(
+                (
+                    message,
+                    Lease(self.shelf, system.message_id, system.receipt_handle, endpoints, raw, generation),
+                )
+            )
+        late = self.shelf.offer(messages, self._settings.lease)
+        if late:
+            self._let_go(self.shelf, late)
+
+    def _notice_breaks(self) -> None:
+        """Tell of a connection that broke and was made again before anybody asked."""
+        client = self._client
+        if client is None or client.breaks == self._breaks:
+            return
+        self._breaks = client.breaks
+        self._let_go(self.shelf, self.shelf.lose())
+
+    def _recovered(self) -> None:
+        self._failing_since, self._trouble = None, ""
+        left, self._left = self._left, ()
+        if left:
+            self._let_go(self.shelf, left)
+
+    def _failed(self, error: BrokerError) -> None:
+        now = time.monotonic()
+        first = self._failing_since is None
+        if first:
+            self._failing_since = now
+        elif now - (self._failing_since or now) > ANEW_AFTER:
+            self._failing_since = now
+            self._drop()
+        if getattr(error, "code", 0) != SETTINGS_MISSING or not first:
+            if not self._trouble:
+                self._left = [*self._left, *self.shelf.lose()]
+            self._breaks = self._client.breaks if self._client is not None else 0
+            self._trouble = str(error)
+        self._stopping.wait(_PAUSE)
+
+    def _drop(self) -> None:
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.shutdown()
+
+    def _renew(self) -> None:
+        try:
+            client: Any = Receiver(self._settings, self.shelf.group, self._topic)
+            client.start()
+        except Exception as error:
+            raise surfaced(error, self._settings.shown) from error
+        with self._lock:
+            if not self._stopping.is_set():
+                self._client, self._breaks = client, 0
+                return
+        client.shutdown()

@@ -1,0 +1,152 @@
+"""What one consumer has in its hands: leased deliveries, counted until they are settled or their lease has ended."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Condition, Lock
+from typing import Any
+
+from oncemq.adapter import Sink
+from oncemq.clock import Clock
+from oncemq.message.envelope import Delivery, Message
+
+PRUNE_EVERY = 0.2
+"""Seconds between looks at leases that have ended, while there is no room."""
+
+
+@dataclass(eq=False, slots=True)
+class Lease:
+    """The token of a delivery.
+
+    Args:
+        shelf: where it is counted.
+        message_id: the broker's.
+        handle: with which it is settled; each extension brings a new one.
+        endpoints: of the proxy that gave it.
+        raw: the message as it came.
+        generation: of the connection that it came by.
+        turn: held by whoever speaks with the proxy about it.
+    """
+
+    shelf: "Shelf"
+    message_id: str
+    handle: str
+    endpoints: Any
+    raw: Any
+    generation: int
+    turn: Lock = field(default_factory=Lock)
+
+
+class Shelf:
+    """Hands over to the sink as long as there is room; safe for any number of threads.
+
+    Args:
+        consumer: the subscription's name.
+        group: by its real name.
+        topic: by its real name.
+        limit: how many deliveries may be unsettled at once.
+        fifo: what came is kept in order.
+        sink: where they go.
+        clock: when leases end.
+    """
+
+    def __init__(
+        self,
+        consumer: str,
+        group: str,
+        topic: str,
+        limit: int,
+        sink: Sink,
+        clock: Clock,
+        *,
+        fifo: bool = False,
+    ) -> None:
+        self.consumer = consumer
+        self.group = group
+        self.topic = topic
+        self.fifo = fifo
+        self.generation = 1
+        self._limit = limit
+        self._sink = sink
+        self._clock = clock
+        self._changed = Condition()
+        self._out: dict[int, Delivery] = {}
+        self._paused = False
+        self._closed = False
+
+    def wait_for_room(self, most: int, stopping: Callable[[], bool]) -> int:
+        """Return how many more may come, at most `most`; 0 if there is no room for a while or it is closed."""
+        with self._changed:
+            room = self._room()
+            if room <= 0 and not stopping():
+                self._changed.wait(PRUNE_EVERY)
+                room = self._room()
+        return max(0, min(room, most))
+
+    def offer(self, messages: Iterable[tuple[Message, Lease]], lease: timedelta) -> Sequence[Delivery]:
+        """Deliver these; returns what came too late for a paused or closed shelf, and should go to others."""
+        until = self._clock.monotonic() + lease.total_seconds()
+        with self._changed:
+            fresh = [Delivery(message, token, token.generation, until) for message, token in messages]
+            if self._closed or self._paused:
+                return fresh
+            for delivery in fresh:
+                self._out[id(delivery)] = delivery
+                self._sink.deliver(delivery, self.consumer)
+        return ()
+
+    def settled(self, deliveries: Iterable[Delivery]) -> None:
+        """Note that these are out no more."""
+        with self._changed:
+            for delivery in deliveries:
+                self._out.pop(id(delivery), None)
+            self._changed.notify_all()
+
+    def ours(self, delivery: Delivery) -> bool:
+        """Return whether a delivery is still of the living connection and its lease has not ended."""
+        token: Lease = delivery.token
+        return (
+            not self._closed
+            and token.generation == self.generation
+            and (delivery.expires_at or 0.0) > self._clock.monotonic()
+        )
+
+    def lose(self) -> Sequence[Delivery]:
+        """Void everything and tell the sink; returns what was held, so that it can be given back when that is possible."""
+        with self._changed:
+            held = self._take_all()
+            lost, self.generation = self.generation, self.generation + 1
+        self._sink.lost(self.consumer, lost)
+        return held
+
+    def close(self) -> Sequence[Delivery]:
+        """Deliver nothing more; returns what is held."""
+        with self._changed:
+            self._closed = True
+            held = self._take_all()
+            self._changed.notify_all()
+        return held
+
+    def pause(self) -> None:
+        """Deliver nothing until `resume`."""
+        with self._changed:
+            self._paused = True
+
+    def resume(self) -> None:
+        """Deliver again."""
+        with self._changed:
+            self._paused = False
+            self._changed.notify_all()
+
+    def _take_all(self) -> list[Delivery]:
+        now = self._clock.monotonic()
+        held = list(self._out.values())
+        self._out.clear()
+        return [one for one in held if not one.settled and (one.expires_at or 0.0) > now]
+
+    def _room(self) -> int:
+        now = self._clock.monotonic()
+        if len(self._out) >= self._limit:
+            # Whatever has expired comes again, to us or to others: dropped here, refused when settled.
+            self._out = {key: one for key, one in self._out.items() if (one.expires_at or 0.0) > now}
+        return 0 if self._paused or self._closed else self._limit - len(self._out)

@@ -1,0 +1,130 @@
+"""Tags, SQL92 filters, the order of keys and fifo groups, through the real proxy."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from time import monotonic
+
+import pytest
+
+from oncemq.errors import BrokerRefused
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.testing.adapter_suite import Topic
+from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
+from oncemq_adapters.rocketmq.grpc.requests import Sending
+from services.rocketmq import RocketMQ
+from support.rocketmq_grpc import ProxiedGrpc
+from support.servers import url_from
+
+
+@pytest.fixture
+def bench(rocketmq_url: str) -> Iterator[Bench]:
+    """Return a bench on the shared proxy."""
+    harness = ProxiedGrpc(url_from(f"{RocketMQ.variable}_GRPC"), rocketmq_url)
+    bench = Bench(harness)
+    yield bench
+    bench.close_all()
+    harness.close()
+
+
+def with_options(topic: Topic, **options: object) -> Topic:
+    """Return the topic with more options."""
+    return topic._replace(options={**topic.options, **options})
+
+
+def test_tags_select(bench: Bench) -> None:
+    """Only messages with one of the tags come."""
+    topic = with_options(bench.topic(), tags=["paid", "sent"])
+    member = bench.open(bench.subscription(topic))
+    bench.publish(topic, *[OutgoingMessage(tag.encode(), {"tags": tag}) for tag in ("paid", "new", "sent")])
+    received = bench.receive(member, 2)
+    assert sorted(bodies(received)) == [b"paid", b"sent"]
+    assert {one.message.headers["tags"] for one in received} == {"paid", "sent"}
+    bench.nothing_more(member, 2)
+
+
+def test_an_expression_selects(bench: Bench) -> None:
+    """Only messages whose properties the SQL92 expression selects come."""
+    topic = with_options(bench.topic(), filter="amount > 10 AND region = 'north'")
+    member = bench.open(bench.subscription(topic))
+    for amount, region in ((5, "north"), (50, "north"), (50, "south")):
+        bench.publish(topic, OutgoingMessage(b"%d" % amount, {"amount": str(amount), "region": region}))
+    assert bodies(bench.receive(member, 1)) == [b"50"]
+    bench.nothing_more(member, 1)
+
+
+def test_several_keys_keep_their_order(bench: Bench) -> None:
+    """`keys[0]` is what the producer wrote first, whatever a set would make of it."""
+    topic = bench.topic()
+    member = bench.open(bench.subscription(topic))
+    keys = tuple(f"key-{number}" for number in (7, 3, 9, 1))
+    name = f"{bench.harness.options['namespace']}%{topic.name}"
+    (error,) = member.adapter._outbox.send([Sending(name, b"x", {}, "1" * 32, keys)])
+    assert error is None
+    assert bench.receive(member, 1)[0].message.keys == keys
+
+
+@pytest.fixture
+def fifo(bench: Bench) -> Topic:
+    """Return a fifo topic."""
+    topic = with_options(bench.topic("fifo"), fifo=True)
+    return topic._replace(
+        options={name: one for name, one in topic.options.items() if name != "message_type"}
+    )
+
+
+def test_a_fifo_group_waits_for_each_other(bench: Bench, fifo: Topic) -> None:
+    """Messages of a key come in order, and a retry is not overtaken."""
+    subscription = bench.subscription(fifo, in_flight=1)
+    member = bench.open(subscription)
+    bench.publish(fifo, *[OutgoingMessage(body, key="one") for body in numbered(3)])
+    (first,) = bench.receive(member, 1)
+    started = monotonic()
+    bench.settled(member.adapter.retry([later(first, 3)]))
+    (_, again) = bench.receive(member, 2)
+    assert again.message.body == first.message.body
+    assert again.message.attempt == 2
+    assert monotonic() - started > 2.9
+    bench.settled(member.adapter.acknowledge([again]))
+    for count in (3, 4):
+        bench.settled(member.adapter.acknowledge([bench.receive(member, count)[-1]]))
+    assert bodies(member.sink.deliveries())[1:] == numbered(3)
+
+
+def test_a_fifo_message_needs_a_key(bench: Bench, fifo: Topic) -> None:
+    """Without one nobody knows its place."""
+    bench.prepare(bench.subscription(fifo))
+    (answer,) = bench.publisher().publish(fifo.name, fifo.options, [OutgoingMessage(b"x")])
+    assert "needs a key" in str(answer.error)
+
+
+def test_a_fifo_topic_and_a_plain_group_do_not_mix(bench: Bench, fifo: Topic) -> None:
+    """A group that is not orderly is refused for a fifo topic, with the command that changes it."""
+    plain = bench.subscription(bench.topic())
+    bench.prepare(plain)
+    with pytest.raises(BrokerRefused, match=r"not orderly.*updateSubGroup"):
+        bench.prepare(replace(plain, topic=fifo.name, options=fifo.options))
+
+
+def test_what_gRPC_cannot_do_is_said(bench: Bench) -> None:
+    """Without name servers a topic is not made, and dead letters are not listed: the error says what to write."""
+    adapter = bench.adopt(bench.harness.make_adapter(name_servers=[]))
+    subscription = bench.subscription(bench.topic())
+    with pytest.raises(BrokerRefused, match=r"mqadmin updateTopic.*name_servers"):
+        adapter.prepare([subscription])
+    with pytest.raises(BrokerRefused, match="name_servers"):
+        list(adapter.dead_letters(subscription, 10))
+
+
+def test_a_pause_gives_back_what_was_asked_for_before(bench: Bench) -> None:
+    """What comes in answer to a question from before the pause goes to others, not only when its lease ends."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    member = bench.open(subscription)
+    member.adapter.pause(subscription.consumer)
+    bench.publish(topic, *numbered(3))
+    other = bench.open(subscription)
+    started = monotonic()
+    assert sorted(bodies(bench.receive(other, 3))) == numbered(3)
+    assert timedelta(seconds=monotonic() - started) < timedelta(seconds=7)
+    bench.nothing_more(member, 0)
