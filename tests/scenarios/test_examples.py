@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from interop import redisson
+from services.catalog import FOLDER
 from support.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if (folder / "app.yaml").exists())
+ON_REDIS = [name for name in NAMES if "\nredis:" in (EXAMPLES / name / "app.yaml").read_text()]
 ON_SERVERS = [name for name in NAMES if "The same on RabbitMQ" in (EXAMPLES / name / "README.md").read_text()]
 """Those whose README says so; the others show a strategy that the suites run on every database."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
@@ -48,7 +51,7 @@ def as_pattern(printed: str) -> re.Pattern[str]:
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        *((name, EMBEDDED) for name in NAMES),
+        *((name, EMBEDDED) for name in NAMES if name not in ON_REDIS),
         *(pytest.param(name, POSTGRESQL, marks=pytest.mark.server) for name in ON_SERVERS),
     ],
     indirect=["place"],
@@ -65,15 +68,53 @@ def test_an_example_prints_what_its_readme_shows(name: str, place: Place) -> Non
             app.read_text().replace(f"app: {name}", f"app: {place.name}").replace(topic, place.name)
         )
     commands = sessions((folder / "README.md").read_text())
+    if on_servers:
+        commands = [
+            (
+                command.replace(topic, place.name),
+                printed.replace(topic, place.name)
+                .replace(f"{name} may", f"{place.name} may")
+                .replace(f"{name}-", f"{place.name}-"),
+            )
+            for command, printed in commands
+        ]
+    follow(commands, folder, place.environment if on_servers else {})
+
+
+@pytest.mark.parametrize("name", ON_REDIS)
+def test_an_example_with_redis_prints_what_its_readme_shows(
+    name: str, tmp_path: Path, redis_url: str
+) -> None:
+    """The same, with a Redis; the other service is Python here."""
+    follow_with_redis(name, tmp_path, redis_url, database=7)
+
+
+def test_the_ride_lock_is_shared_with_java(tmp_path: Path, redis_url: str) -> None:
+    """The README says the same of `Dispatch.java` on the real Redisson."""
+    redisson.class_path(redisson.VERSIONS[0])
+    jars = FOLDER / "jars" / f"redisson-{redisson.VERSIONS[0]}"
+    printed = follow_with_redis("ride-lock", tmp_path, redis_url, database=8, REDISSON=str(jars))
+    assert "Java holds ride-lock-r-1" in printed
+
+
+def follow_with_redis(name: str, folder: Path, url: str, *, database: int, **environment: str) -> str:
+    """Follow a README in a copy of its example, on a database of Redis that is nobody else's."""
+    shutil.copytree(EXAMPLES / name, folder / name)
+    own = f"{url.rpartition('/')[0]}/{database}"
+    commands = sessions((EXAMPLES / name / "README.md").read_text())
+    return follow(commands, folder / name, {"REDIS": own, **environment})
+
+
+def follow(commands: list[tuple[str, str]], folder: Path, environment: dict[str, str]) -> str:
+    """Give every command; each succeeds and prints exactly what it should. Returns all that was printed."""
     assert len(commands) > 4
+    everything = []
     for command, printed in commands:
-        if on_servers:
-            command = command.replace(topic, place.name)  # noqa: PLW2901
-            printed = printed.replace(topic, place.name).replace(f"{name} may", f"{place.name} may")  # noqa: PLW2901
-            printed = printed.replace(f"{name}-", f"{place.name}-")  # noqa: PLW2901
-        done = _shell(command, folder, place.environment if on_servers else {})
+        done = _shell(command, folder, environment)
         assert done.returncode == 0, f"{command}: {done.stderr}"
         assert as_pattern(printed).fullmatch(done.stdout.rstrip("\n")), f"{command}:\n{done.stdout}"
+        everything.append(done.stdout)
+    return "".join(everything)
 
 
 def test_a_second_sending_changes_nothing(tmp_path: Path) -> None:
@@ -88,7 +129,11 @@ def test_a_second_sending_changes_nothing(tmp_path: Path) -> None:
 
 def _shell(command: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    inherited = {name: text for name, text in os.environ.items() if name not in {"BROKER", "DATABASE"}}
+    inherited = {
+        name: text
+        for name, text in os.environ.items()
+        if name not in {"BROKER", "DATABASE", "REDIS", "REDISSON"}
+    }
     return subprocess.run(
         command,
         shell=True,

@@ -1,0 +1,48 @@
+"""What happens when a ride departs: it is written down with the driver whom the dispatch service has chosen."""
+
+import os
+
+import redis
+from pydantic import BaseModel
+from sqlalchemy import String, create_engine, select
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+drivers = redis.Redis.from_url(os.environ.get("REDIS", "redis://localhost:6379/0"), decode_responses=True)
+"""Whom the dispatch service has chosen, by ride."""
+
+
+class Base(DeclarativeBase):
+    """The tables of this app."""
+
+
+class Departure(Base):
+    """One departure. Without a unique constraint: a double effect would show as a second line."""
+
+    __tablename__ = "departures"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    ride_id: Mapped[str] = mapped_column(String(64))
+    driver: Mapped[str] = mapped_column(String(64))
+
+
+class Departed(BaseModel):
+    """What a message says."""
+
+    ride_id: str
+
+
+def depart(event: Departed, session: Session) -> None:
+    """Write the departure down; the lock is held, so nobody is just about to choose another driver."""
+    driver = drivers.get(f"ride-driver-{event.ride_id}") or "nobody"
+    session.add(Departure(ride_id=event.ride_id, driver=str(driver)))
+
+
+if __name__ == "__main__":
+    engine = create_engine(os.environ.get("DATABASE", "sqlite:///rides.db"))
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        departures = session.scalars(select(Departure).order_by(Departure.ride_id)).all()
+        for one in departures:
+            print(f"{one.ride_id} departed with {one.driver}")
+    if not departures:
+        print("nothing has departed")
