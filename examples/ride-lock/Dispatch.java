@@ -7,18 +7,19 @@ import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
-/** Chooses a driver for a ride, which takes seconds, under Redisson's lock of the ride. Arguments: URL, ride, seconds. */
+/** Chooses a driver for a ride, which takes seconds, under Redisson's lock of the ride. Arguments: ride, seconds. */
 public final class Dispatch {
     public static void main(String[] arguments) throws Exception {
-        RedissonClient client = Redisson.create(config(URI.create(arguments[0])));
-        String name = "ride-lock-" + arguments[1];
+        String url = System.getenv().getOrDefault("REDIS", "redis://localhost:6379/0");
+        RedissonClient client = Redisson.create(config(URI.create(url)));
+        String name = "ride-lock-" + arguments[0];
         RLock lock = client.getLock(name);
         lock.lock();
         try {
             System.out.println("Java holds " + name);
-            RBucket<String> driver = client.getBucket("ride-driver-" + arguments[1], StringCodec.INSTANCE);
+            RBucket<String> driver = client.getBucket("ride-driver-" + arguments[0], StringCodec.INSTANCE);
             driver.delete();
-            Thread.sleep((long) (Double.parseDouble(arguments[2]) * 1000));
+            Thread.sleep((long) (Double.parseDouble(arguments[1]) * 1000));
             driver.set("zoe", Duration.ofHours(1));
         } finally {
             lock.unlock();

@@ -34,9 +34,11 @@ def start(ride: str, seconds: str) -> None:
     """Start the service and return when it holds the lock."""
     command = [sys.executable, __file__, "python", ride, seconds]
     if shutil.which("javac") and JARS.is_dir():
-        command = ["java", "-cp", f"{JARS}/*", "Dispatch.java", REDIS, ride, seconds]
+        command = ["java", "-cp", f"{JARS}/*", "Dispatch.java", ride, seconds]
     with LOG.open("w") as log:
-        service = subprocess.Popen(command, stdout=log, stderr=subprocess.DEVNULL, start_new_session=True)
+        service = subprocess.Popen(  # noqa: S603 - our own command
+            command, stdout=log, stderr=subprocess.DEVNULL, start_new_session=True
+        )
     while "holds" not in LOG.read_text():
         if service.poll() is not None:
             sys.exit(f"the service has ended; look why: {' '.join(command)}")

@@ -1,5 +1,6 @@
 """The chains that the strategy suite runs, each under a name for test ids."""
 
+from dataclasses import replace
 from itertools import permutations
 
 from oncemq.testing.strategy_suite import ChainSpec
@@ -90,3 +91,26 @@ FLAG = ("redis_flag", {"verify": "$VERIFY", "lease": "1s", "fingerprint": ["body
 
 FLAGS = {"redis_flag": ChainSpec([FLAG], waits=False, direct=True, doubts=False, compares_content=True)}
 """Flags in Redis, for effects outside; what is in doubt leaves its trace there, and none in the database."""
+
+LOCK = ("redis_lock", {"name": "$LOCKS-{key}"})
+
+LOCKED = {
+    "redis_lock+unique_key": ChainSpec([LOCK, UNIQUE_FULL], compares_content=True, defers=True),
+    "redis_lock+unique_key+state_machine": ChainSpec(
+        [LOCK, UNIQUE, MACHINE], late_is_stale=True, defers=True
+    ),
+}
+"""A lock before what decides."""
+
+LOCKED_DIRECT = {
+    "redis_lock+two_phase": ChainSpec(
+        [LOCK, TWO_PHASE], direct=True, defers=True, doubts=True, compares_content=True
+    ),
+}
+
+
+def under_locks_of(chain: ChainSpec, prefix: str, **options: str) -> ChainSpec:
+    """Return a chain whose locks have names that no other test uses, and these options."""
+    (lock, given), *others = chain.strategies
+    named = {**given, **options, "name": given["name"].replace("$LOCKS", prefix)}
+    return replace(chain, strategies=[(lock, named), *others])

@@ -17,6 +17,7 @@ class ChainSpec:
         entity: the chain works on a table of the user's, which `$TABLE` in its options stands for.
         parks: a message that comes early is parked, and follows when its turn has come.
         waits: a copy does not run while the first one's transaction is open; else it may, and loses then.
+        defers: a copy is put off, and not waited for, while the first one's unit is under way.
         direct: effects are outside, so units are direct; each handler commits its effect by itself. `$VERIFY` in the
             options stands for a function that looks whether a message's effect is there.
         doubts: what a handler did that raised is in doubt, which leaves a trace until somebody has looked.
@@ -30,6 +31,7 @@ class ChainSpec:
     entity: bool = False
     parks: bool = False
     waits: bool = True
+    defers: bool = False
     direct: bool = False
     doubts: bool = False
     redis: str = ""

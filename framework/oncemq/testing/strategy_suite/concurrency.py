@@ -51,11 +51,13 @@ class Concurrency(SuitePart):
             assert inside.wait(DEADLINE)
             waiter: Future[list[Outcome]] = threads.submit(second.deliver, message("a", number))
             assert not ran.wait(UNSEEN) or not chain.waits
-            assert chain.direct or not waiter.done()
+            if chain.defers:
+                assert waiter.result(DEADLINE) == [Outcome.DEFER]
+            assert chain.direct or chain.defers or not waiter.done()
             finish.set()
             assert holder.result(DEADLINE) == [Outcome.RETRY if first_fails else Outcome.PROCEED]
             outcomes = waiter.result(DEADLINE)
-        if not chain.waits and outcomes == [Outcome.DEFER]:
+        if (chain.defers or not chain.waits) and outcomes == [Outcome.DEFER]:
             outcomes = second.deliver(message("a", number))
         assert outcomes == [Outcome.PROCEED if first_fails else Outcome.DUPLICATE]
         assert first.effects() == [*before, ("a", number)]
