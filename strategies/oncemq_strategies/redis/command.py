@@ -27,12 +27,7 @@ WARNING = (
 )
 
 
-@click.group("locks")
-def locks() -> None:
-    """List the locks in Redis, or take one away from its holder."""
-
-
-@locks.command("list", short_help="List the locks that are held.")
+@click.command("list", short_help="List the locks that are held.")
 @click.argument("pattern", default="*")
 @json_option
 @app_option
@@ -50,7 +45,7 @@ def list_locks(pattern: str, files: Sequence[Path], *, as_json: bool) -> None:
     Output(as_json=as_json).rows(COLUMNS, rows, none="no such lock is held")
 
 
-@locks.command("release", short_help="Take a lock away from its holder.")
+@click.command("release", short_help="Take a lock away from its holder.")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @app_option
