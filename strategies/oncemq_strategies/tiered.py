@@ -64,6 +64,13 @@ class Tiered(Strategy):
         """Return what cannot be safe, or cannot help."""
         yield from check_transactional(facts, "tiered")
         yield from check_records(facts, "tiered")
+        if "unique_key" in facts.strategies:
+            yield Problem(
+                "tiered and unique_key keep the same row of each message, so the later of the two would take every "
+                "message for a duplicate of itself",
+                "leave out unique_key: tiered is unique_key with caches before it",
+                "strategies",
+            )
         if self._options.ttl < facts.retry_horizon:
             yield Problem(
                 f"marks are kept for {format_duration(self._options.ttl)}, but a message can come back after "

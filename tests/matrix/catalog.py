@@ -30,7 +30,7 @@ class Entry:
         sequel: its promise about order.
         twice: it says that a message may take effect twice.
         redis: it needs Redis.
-        doubts: a handler that raised leaves a trace until somebody has looked.
+        doubts: a handler that raised leaves a row in the ledger until somebody has looked.
         refuses_copies: a copy is no duplicate to it, but a message that does not fit: a dead letter.
     """
 
@@ -71,6 +71,8 @@ CATALOG: Mapping[str, Entry] = {
     "sequence": Entry(sequel=Sequel.STRICT),
     "pessimistic_lock": Entry(_ROW, decides=False),
     "redis_lock": Entry({"name": "matrix-{key}"}, decides=False, effects=_BOTH, redis=True),
+    "tiered": Entry({"bloom": True}, redis=True),
+    "redis_flag": Entry({"verify": unasked}, effects=_OUTSIDE, redis=True),
     "two_phase": Entry({"verify": unasked}, effects=_OUTSIDE, doubts=True),
     "none": Entry(effects=_BOTH, twice=True),
 }

@@ -6,7 +6,13 @@ from oncemq.facts import Effects
 
 def refusals(pair: Pair) -> list[tuple[str, str]]:
     """Return (what is wrong, what to write) for every reason against a pair; empty when it is safe."""
-    return [*_twice_the_same(pair), *_wrong_place(pair), *_no_memory(pair), *_contradiction(pair)]
+    return [
+        *_twice_the_same(pair),
+        *_wrong_place(pair),
+        *_no_memory(pair),
+        *_contradiction(pair),
+        *_same_row(pair),
+    ]
 
 
 def _names(pair: Pair) -> list[str]:
@@ -46,3 +52,13 @@ def _contradiction(pair: Pair) -> list[tuple[str, str]]:
         for name in dict.fromkeys(_names(pair))
         if name != "none" and CATALOG[name].decides
     ]
+
+
+def _same_row(pair: Pair) -> list[tuple[str, str]]:
+    if set(_names(pair)) != {"tiered", "unique_key"}:
+        return []
+    text = (
+        "tiered and unique_key keep the same row of each message, so the later of the two would take every message "
+        "for a duplicate of itself"
+    )
+    return [(text, "leave out unique_key: tiered is unique_key with caches before it")]
