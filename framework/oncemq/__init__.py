@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from oncemq.app import App
+    from oncemq.app import App, publisher_of
     from oncemq.batch import Batch
     from oncemq.errors import ConfigError, OnceMQError, Reject, Retry, Unpublishable
     from oncemq.fencing import FencingToken
     from oncemq.message.envelope import Envelope
     from oncemq.publisher import Publisher
     from oncemq.retry.unique import UniqueViolation
+    from oncemq.run.transactions import TransactionalPublisher
     from oncemq.verification import Done, NotDone, Unknown
 
 __version__ = "0.1.0"
@@ -30,9 +31,11 @@ __all__ = [
     "Reject",
     "Retry",
     "Session",
+    "TransactionalPublisher",
     "UniqueViolation",
     "Unknown",
     "Unpublishable",
+    "publisher_of",
 ]
 
 _HOMES = {
@@ -48,9 +51,11 @@ _HOMES = {
     "Reject": "oncemq.errors",
     "Retry": "oncemq.errors",
     "Session": "sqlalchemy.orm",
+    "TransactionalPublisher": "oncemq.run.transactions",
     "UniqueViolation": "oncemq.retry.unique",
     "Unknown": "oncemq.verification",
     "Unpublishable": "oncemq.errors",
+    "publisher_of": "oncemq.app",
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
+from oncemq.config import load
 from oncemq.config.build import LoadedApp, build_app
 from oncemq.config.catalog import Catalog
 from oncemq.config.problems import ConfigProblem, Position, Problems
@@ -22,6 +23,7 @@ from oncemq.errors import ConfigError
 from oncemq.observe.logs import configure
 from oncemq.run.application import Application
 from oncemq.run.plan import AppPlan
+from oncemq.run.transactions import TransactionalPublisher
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -162,6 +164,14 @@ class App:
         idle = parse_duration(until_idle) if isinstance(until_idle, str) else until_idle
         return run_loaded(loaded, until_idle=idle)
 
+    def publisher(self) -> TransactionalPublisher:
+        """Return what publishes together with database transactions, outside of handlers; open it by `with`.
+
+        Raises:
+            ConfigError: the app cannot run; carries every problem.
+        """
+        return TransactionalPublisher(self.plan())
+
     def _load(self) -> LoadedApp:
         problems = Problems(found=list(self._problems))
         given = {name: value for name, value in self._sections.items() if value is not None}
@@ -186,6 +196,18 @@ class App:
         given = {field: value for field, value in fields.items() if value is not None}
         section.fields[name] = from_python(given, position)
         section.keys[name] = position
+
+
+def publisher_of(*files: str | Path) -> TransactionalPublisher:
+    """Return what publishes together with database transactions, for an app in YAML; open it by `with`.
+
+    Args:
+        files: the app, and files laid over it; `app.yaml` unless given.
+
+    Raises:
+        ConfigError: the app cannot run; carries every problem.
+    """
+    return TransactionalPublisher(load([Path(file) for file in files or ("app.yaml",)]).plan)
 
 
 def run_loaded(loaded: LoadedApp, *, index: int = 0, until_idle: timedelta | None = None) -> int:

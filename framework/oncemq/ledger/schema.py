@@ -36,6 +36,7 @@ from oncemq.ledger import (
     shards,
     states,
     suspects,
+    transactions,
     workers,
 )
 from oncemq.ledger.connect import place
@@ -65,6 +66,7 @@ TABLES: tuple[Table, ...] = (
     locked_rows.TABLE,
     outbox.TABLE,
     requests.TABLE,
+    transactions.TABLE,
     workers.TABLE,
 )
 """A new table is one file and one line here."""

@@ -16,6 +16,8 @@ from oncemq.adapter import (
     ConsumerHealth,
     Dead,
     DeadLetter,
+    Decision,
+    HeldMessages,
     Later,
     Order,
     Refused,
@@ -33,6 +35,7 @@ from oncemq_adapters.rocketmq.remoting import administration, settlement
 from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
 from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
 from oncemq_adapters.rocketmq.remoting.desk import Desk
+from oncemq_adapters.rocketmq.remoting.held import HalfMessages
 from oncemq_adapters.rocketmq.remoting.holding import hold_back
 from oncemq_adapters.rocketmq.remoting.member import Member
 from oncemq_adapters.rocketmq.remoting.membership import members_of
@@ -55,6 +58,7 @@ class RocketMQAdapter:
         cumulative_ack=True,
         browse_dead_letters=True,
         survives_restart=True,
+        transactions=True,
         partitioned=True,
     )
 
@@ -134,6 +138,10 @@ class RocketMQAdapter:
         if desk is None:
             return [Refused(BrokerUnavailable("the RocketMQ adapter is not connected")) for _ in messages]
         return desk.publish(self._topic(topic, options), messages, self._scope.clock.now())
+
+    def hold_messages(self, ledger: str, decide: Callable[[str], Decision]) -> HeldMessages:
+        """Become one of the producers that answer for this ledger's transactions."""
+        return HalfMessages(self._address, self._scope, ledger, decide)
 
     def extend(self, deliveries: Sequence[Delivery], by: timedelta) -> Sequence[SettleFailed]:  # noqa: ARG002
         """Do nothing: RocketMQ leases nothing here."""

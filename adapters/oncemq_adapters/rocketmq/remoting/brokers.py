@@ -1,6 +1,7 @@
 """Connections to brokers for one purpose: made when needed, introduced to the broker, made anew when lost."""
 
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
 
 from oncemq.errors import BrokerError, BrokerUnavailable
@@ -19,7 +20,7 @@ class Brokers:
         address: how to connect.
         routes: who the brokers are.
         hello: introduces a new connection to its broker; raises BrokerError if it is not welcome.
-        on_request: answers what brokers ask.
+        on_request: answers what the broker of a name asks.
         on_close: told of lost connections.
     """
 
@@ -28,7 +29,7 @@ class Brokers:
         address: Address,
         routes: Routes,
         hello: Callable[[Connection], None],
-        on_request: Callable[[Frame], bytes | None] | None = None,
+        on_request: Callable[[str, Frame], bytes | None] | None = None,
         on_close: Callable[[str], None] | None = None,
     ) -> None:
         self._address = address
@@ -78,8 +79,9 @@ class Brokers:
         peer = self._address.reached(told)
         self._patience.check(peer)
         try:
+            asked = partial(self._on_request, name) if self._on_request is not None else None
             connection = Connection(
-                self._address, peer, f"broker {name!r}", self._on_request, lambda _: self._lost(name)
+                self._address, peer, f"broker {name!r}", asked, lambda _: self._lost(name)
             )
             try:
                 self._hello(connection)

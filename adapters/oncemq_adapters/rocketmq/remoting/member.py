@@ -239,7 +239,7 @@ class Member:
         self._error = ""
         self._rebalance()
 
-    def _asked(self, frame: Frame) -> bytes | None:
+    def _asked(self, _broker: str, frame: Frame) -> bytes | None:
         """Answer the broker; on a connection's thread."""
         if frame.code == codes.CONSUMERS_CHANGED:
             self.steward.at(0, self._commit_all)

@@ -1,13 +1,16 @@
-"""A message on its way to a broker."""
+"""A message on its way to a broker, and how a request says it."""
 
 import time
+import zlib
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from oncemq_adapters.rocketmq.remoting.routes import Place
+from oncemq_adapters.rocketmq.remoting.routes import TEMPLATE, Place
 
 COMPRESS_FROM = 4096
 """Bytes, as Java's producer by default."""
+
+_ZLIB = 0x301
 
 
 @dataclass(slots=True)
@@ -43,3 +46,34 @@ class Outgoing:
         """Whether it can be sent together with others."""
         small = len(self.body) <= COMPRESS_FROM
         return small and not self.delay and self.most_attempts is None and not self.topic.startswith("%")
+
+
+def pack(body: bytes) -> tuple[bytes, int]:
+    """Return a body as it is sent, and the flags that say how."""
+    return (zlib.compress(body, 5), _ZLIB) if len(body) > COMPRESS_FROM else (body, 0)
+
+
+def send_fields(group: str, message: Outgoing, queue: int, system: int, properties: str) -> dict[str, str]:
+    """Return the fields of a request that sends a message.
+
+    Args:
+        group: how the brokers know the producer.
+        message: what is sent.
+        queue: where it goes.
+        system: flags.
+        properties: as they stand in a request.
+    """
+    return {
+        "a": group,
+        "b": message.topic,
+        "c": TEMPLATE,
+        "d": "4",
+        "e": str(queue),
+        "f": str(system),
+        "g": str(message.born),
+        "h": str(message.flag),
+        "i": properties,
+        "j": str(message.attempts),
+        "k": "false",
+        "m": "false",
+    }

@@ -3,7 +3,6 @@
 import itertools
 import os
 import time
-import zlib
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
@@ -18,8 +17,8 @@ from oncemq_adapters.rocketmq.remoting.batches import batch_body, parcels
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.connection import Connection, Fields, Request
 from oncemq_adapters.rocketmq.remoting.faults import Denied, surfaced
-from oncemq_adapters.rocketmq.remoting.outgoing import COMPRESS_FROM, Outgoing
-from oncemq_adapters.rocketmq.remoting.routes import TEMPLATE, Place, Routes
+from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing, pack, send_fields
+from oncemq_adapters.rocketmq.remoting.routes import Place, Routes
 from oncemq_adapters.rocketmq.remoting.tally import Tally
 
 Parcel = tuple[Sequence[int], tuple[int, Fields, bytes]]
@@ -28,7 +27,6 @@ UNDER_WAY = 256
 """Sends; more would only grow old in the broker's queue, which throws them out after 200 ms."""
 
 TOGETHER = 64
-_ZLIB = 0x301
 _PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
@@ -193,35 +191,17 @@ class Producer:
         first = messages[0]
         if len(messages) > 1:
             text = to_text({"WAIT": "true"})
-            fields = self._fields(first, queue, 0, text) | {"m": "true"}
+            fields = send_fields(self._group, first, queue, 0, text) | {"m": "true"}
             return codes.SEND_BATCH, fields, batch_body(messages)
         properties = first.properties
         if first.delay:
             timer = connection.version >= codes.TIMER_SINCE and name not in self._without_timer
             properties = {**properties, **delay_properties(first.delay, timer=timer)}
-        body, system = first.body, 0
-        if len(body) > COMPRESS_FROM:
-            body, system = zlib.compress(body, 5), _ZLIB
-        fields = self._fields(first, queue, system, to_text(properties))
+        body, system = pack(first.body)
+        fields = send_fields(self._group, first, queue, system, to_text(properties))
         if first.most_attempts is not None:
             fields["l"] = str(first.most_attempts)
         return codes.SEND_MESSAGE, fields, body
-
-    def _fields(self, message: Outgoing, queue: int, system: int, properties: str) -> dict[str, str]:
-        return {
-            "a": self._group,
-            "b": message.topic,
-            "c": TEMPLATE,
-            "d": "4",
-            "e": str(queue),
-            "f": str(system),
-            "g": str(message.born),
-            "h": str(message.flag),
-            "i": properties,
-            "j": str(message.attempts),
-            "k": "false",
-            "m": "false",
-        }
 
 
 def _abandon(chain: deque[Parcel], tally: Tally, error: BrokerError) -> None:
