@@ -13,7 +13,7 @@ import yaml
 
 from interop import redisson
 from services.catalog import FOLDER
-from support.places import EMBEDDED, POSTGRESQL, Place, make_place
+from support.places import EMBEDDED, POSTGRESQL, ROCKETMQ, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -22,6 +22,8 @@ NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if (folder / "app.ya
 ON_REDIS = [name for name in NAMES if "\nredis:" in (EXAMPLES / name / "app.yaml").read_text()]
 ON_SERVERS = [name for name in NAMES if "The same on RabbitMQ" in (EXAMPLES / name / "README.md").read_text()]
 """Those whose README says so; the others show a strategy that the suites run on every database."""
+ON_ROCKETMQ = ["paid-points", "rides"]
+"""What shows transactional messages, and what RocketMQ is often used for."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -51,7 +53,8 @@ def as_pattern(printed: str) -> re.Pattern[str]:
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        *((name, EMBEDDED) for name in NAMES if name not in ON_REDIS),
+        *((name, EMBEDDED) for name in NAMES if name not in {*ON_REDIS, "paid-points"}),
+        *(pytest.param(name, ROCKETMQ, marks=pytest.mark.server) for name in ON_ROCKETMQ),
         *(pytest.param(name, POSTGRESQL, marks=pytest.mark.server) for name in ON_SERVERS),
     ],
     indirect=["place"],
@@ -67,6 +70,8 @@ def test_an_example_prints_what_its_readme_shows(name: str, place: Place) -> Non
         app.write_text(
             app.read_text().replace(f"app: {name}", f"app: {place.name}").replace(topic, place.name)
         )
+        for program in folder.glob("*.py"):
+            program.write_text(program.read_text().replace(f'"{topic}"', f'"{place.name}"'))
     commands = sessions((folder / "README.md").read_text())
     if on_servers:
         commands = [

@@ -12,6 +12,7 @@ import pytest
 EMBEDDED = "embedded+sqlite"
 POSTGRESQL = "rabbitmq+postgresql"
 MARIADB = "rabbitmq+mariadb"
+ROCKETMQ = "rocketmq+sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Place:
 
     def clear(self) -> None:
         """Delete every queue whose name starts with this place's."""
-        if self.broker.startswith("embedded"):
+        if not self.broker.startswith("amqp"):
             return
         with pika.BlockingConnection(pika.URLParameters(self.broker)) as connection:
             channel = connection.channel()
@@ -67,6 +68,10 @@ def make_place(kind: str, request: pytest.FixtureRequest, folder: Path, name: st
     """Lend a place of this kind; its queues are deleted at the end."""
     if kind == EMBEDDED:
         yield Place(f"embedded:///{folder}/broker.db", f"sqlite:///{folder}/effects.db", name, folder)
+        return
+    if kind == ROCKETMQ:
+        url = request.getfixturevalue("rocketmq_url")
+        yield Place(url, f"sqlite:///{folder}/effects.db", name, folder)
         return
     database = "postgresql_database" if kind == POSTGRESQL else "mariadb_database"
     place = Place(request.getfixturevalue("rabbitmq_url"), request.getfixturevalue(database), name, folder)

@@ -1,0 +1,30 @@
+"""The shop: takes the orders given as `order:user`; one of the user `nobody` fails in the middle of its transaction."""
+
+import sys
+
+from handlers import Order
+
+from oncemq import TransactionalPublisher, publisher_of
+
+TOPIC = "order-paid"
+
+
+def pay(publisher: TransactionalPublisher, order_id: str, user: str) -> None:
+    """Write the order down, and let consumers know if that lasts."""
+    message = {"order_id": order_id, "payment_no": 1, "user": user}
+    with publisher.transaction(TOPIC, message, key=order_id) as session:
+        session.add(Order(order_id=order_id, user=user))
+        session.flush()
+        if user == "nobody":
+            raise LookupError("there is no such user")
+
+
+with publisher_of("app.yaml") as publisher:
+    for argument in sys.argv[1:]:
+        order_id, user = argument.split(":")
+        try:
+            pay(publisher, order_id, user)
+        except LookupError as error:
+            print(f"{order_id} is not paid: {error}")
+        else:
+            print(f"{order_id} is paid")
