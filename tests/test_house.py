@@ -13,7 +13,7 @@ import pytest
 
 import oncemq.errors
 from oncemq.errors import MissingExtra
-from oncemq.run.points import OUTBOX_POINTS, POINTS
+from oncemq.run.points import OUTBOX_POINTS, POINTS, TRANSACTION_POINTS
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
@@ -148,7 +148,7 @@ def test_every_named_point_is_told_somewhere(trees: dict[str, ast.Module]) -> No
         and node.args
         and isinstance(node.args[0], ast.Constant)
     }
-    assert told == {*POINTS, *OUTBOX_POINTS}
+    assert told == {*POINTS, *OUTBOX_POINTS, *TRANSACTION_POINTS}
 
 
 def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:

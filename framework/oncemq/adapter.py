@@ -4,7 +4,7 @@ An adapter owns its connections and threads. It hands every received message to 
 and is told, from any thread and in any order, what became of it. It never decides.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -39,7 +39,7 @@ class Capabilities:
         cumulative_ack: settling many is cheaper than settling each.
         browse_dead_letters: dead letters can be listed, replayed and purged.
         survives_restart: confirmed messages outlive a restart of the broker.
-        transactions: it can hold a message until a database transaction has ended: a `TransactionalAdapter`.
+        transactions: it can hold a message until a database transaction has ended: an `oncemq.held.TransactionalAdapter`.
     """
 
     delay: bool
@@ -295,69 +295,5 @@ class Adapter(Settling, Protocol):
         """Stop consuming, send what has been settled within `grace`, disconnect; unsettled deliveries go back.
 
         May be called twice, and after a failed `open`.
-        """
-        ...
-
-
-class Decision(StrEnum):
-    """What became of the transaction that a held message depends on."""
-
-    COMMIT = "commit"
-    ROLL_BACK = "roll back"
-    UNKNOWN = "unknown"
-    """Not yet; the broker asks again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A message that the broker holds until it is told what to do with it.
-
-    Args:
-        id: by which the broker asks about it; nobody else's.
-        topic: the topic's name in the app.
-        place: where it is held, in the adapter's own words; any process can finish it by this.
-    """
-
-    id: str
-    topic: str
-    place: str
-
-
-class HeldMessages(Protocol):
-    """Messages that consumers get if, and only if, somebody says so; safe for all threads."""
-
-    def hold(self, topic: str, options: Mapping[str, Any], message: OutgoingMessage) -> Held:
-        """Publish a message that nobody gets yet; returns when the broker has it.
-
-        Raises:
-            BrokerError: it may have it all the same, and then asks about it.
-        """
-        ...
-
-    def finish(self, held: Held, *, commit: bool, again: bool = False) -> None:
-        """Let consumers have it, or have it forgotten; `again`: it may have been said before.
-
-        Raises:
-            BrokerError: the broker does not know it yet; saying it again is allowed.
-        """
-        ...
-
-    def close(self) -> None:
-        """Disconnect; whatever is held stays so, until others are asked."""
-        ...
-
-
-class TransactionalAdapter(Adapter, Protocol):
-    """What an adapter with `Capabilities.transactions` is, too."""
-
-    def hold_messages(self, ledger: str, decide: Callable[[str], Decision]) -> HeldMessages:
-        """Connect, and from now on answer what the broker asks about held messages.
-
-        Args:
-            ledger: only those are asked that hold messages for the same one.
-            decide: returns what became of the transaction with this id; called in a thread that may wait.
-
-        Raises:
-            BrokerError: there is no connection, or we are not welcome.
         """
         ...

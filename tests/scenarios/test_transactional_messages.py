@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, func, select
 
-from oncemq.adapter import Decision
+from oncemq.held import Decision
 from oncemq.ledger import schema, transactions
 from oncemq.ledger.engine import make_engine
 from oncemq.run.application import Application
 from oncemq.run.plan import AppPlan
+from oncemq.run.points import TRANSACTION_POINTS
 from oncemq.run.transactions import TransactionalPublisher
 from support.effects import Base, Name, effects
 from support.program import eventually
@@ -22,8 +23,7 @@ from support.transactional_app import Spec
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.server]
 
-COMMITTED = ("committed", "finished")
-NOT_COMMITTED = ("held", "begun", "worked")
+NOT_COMMITTED, COMMITTED = TRANSACTION_POINTS[:3], TRANSACTION_POINTS[3:]
 TESTS = Path(__file__).parent.parent
 
 

@@ -22,6 +22,15 @@ POINTS = (
 OUTBOX_POINTS = ("outbox-published",)
 """Between a broker's confirmation of what a handler published and the deletion of its row."""
 
+TRANSACTION_POINTS = (
+    "message-held",
+    "transaction-begun",
+    "transaction-worked",
+    "transaction-committed",
+    "message-released",
+)
+"""The steps of a publisher's own transaction, from the broker's holding its message to the broker's letting it go."""
+
 
 def nothing(name: str) -> None:
     """Ignore the point `name`."""

@@ -14,8 +14,8 @@ from typing import Any, Final, Self, cast
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
-from oncemq.adapter import Decision, Held, HeldMessages, TransactionalAdapter
 from oncemq.errors import ConfigError, Unpublishable
+from oncemq.held import Decision, Held, HeldMessages, TransactionalAdapter
 from oncemq.ledger import probe, schema, transactions
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.transactions import Unsent
@@ -136,13 +136,13 @@ class TransactionalPublisher:
         message = declared.message(body, key=key, version=version, headers=headers, message_id=message_id)
         broker, began = self._broker(declared), self._clock.monotonic()
         held = broker.hold(topic, declared.options, message)
-        self._point("held")
+        self._point("message-held")
         try:
             lent = self._begin(held)
             try:
-                self._point("begun")
+                self._point("transaction-begun")
                 yield lent.session
-                self._point("worked")
+                self._point("transaction-worked")
             except BaseException:
                 lent.roll_back()
                 raise
@@ -151,10 +151,10 @@ class TransactionalPublisher:
                 broker.finish(held, commit=False)
             raise
         self._commit(lent, held, began)
-        self._point("committed")
+        self._point("transaction-committed")
         with _quietly("having a message delivered"):
             broker.finish(held, commit=True)
-            self._point("finished")
+            self._point("message-released")
             self._told.append(held.id)
 
     def _connect(self) -> None:

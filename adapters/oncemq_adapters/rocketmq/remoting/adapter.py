@@ -16,8 +16,6 @@ from oncemq.adapter import (
     ConsumerHealth,
     Dead,
     DeadLetter,
-    Decision,
-    HeldMessages,
     Later,
     Order,
     Refused,
@@ -27,6 +25,7 @@ from oncemq.adapter import (
 )
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.facts import ConsumerFacts, Problem
+from oncemq.held import Decision, HeldMessages
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
