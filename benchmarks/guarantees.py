@@ -17,11 +17,13 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from benchmarks.servers import Servers, servers
-from benchmarks.tables import Points
+from benchmarks.tables import THINGS, Points, Thing
 from oncemq import App, Done, Envelope, NotDone, Publisher
 from oncemq.adapter import SettleFailed
 from oncemq.config.catalog import Catalog
@@ -31,7 +33,7 @@ from oncemq.run.application import Application, tables_of
 from oncemq.testing.scripted import ScriptedAdapter
 
 WINDOW = 1000
-KEYS = 1000
+KEYS = THINGS
 ZIPF = 1.1
 SHARES = (0.0, 0.1, 0.5)
 
@@ -41,18 +43,20 @@ class Guarantee:
     """One way of making the same handler idempotent.
 
     Args:
-        strategy: as the configuration writes it.
+        strategy: as the configuration writes it; several make a list.
         external: its effect is outside the database; the handler is empty then, and 32 run at once.
         publishes: it also publishes one message, by the outbox.
         options: more for the consumer.
         ordered: each key's messages come in their order, instead of shuffled.
+        numbers: the handler also writes the message's number into the row of its key.
     """
 
-    strategy: str | Mapping[str, Any]
+    strategy: str | Mapping[str, Any] | tuple[str | Mapping[str, Any], ...]
     external: bool = False
     publishes: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     ordered: bool = False
+    numbers: bool = False
 
 
 def look(_envelope: Envelope) -> Done | NotDone:
@@ -60,15 +64,31 @@ def look(_envelope: Envelope) -> Done | NotDone:
     return NotDone()
 
 
+_ROW = {"table": "bench_things", "key": "name"}
+_ONE_AFTER_THE_OTHER = {"to": "body.state", "states": [f"s{place}" for place in range(1, 20_001)]}
+_NUMBER_BEFORE = {"entity": _ROW, "where": {"number": "body.before"}, "otherwise": "stale"}
+
 GUARANTEES: dict[str, Guarantee] = {
     "none": Guarantee("none"),
     "unique_key": Guarantee("unique_key"),
     "unique_key, fingerprint": Guarantee({"unique_key": {"fingerprint": ["body.amount"]}}),
     "unique_key, in order": Guarantee("unique_key", ordered=True),
     "sequence, in order": Guarantee({"sequence": {"order": "body.n"}}, ordered=True),
+    "state_machine, in order": Guarantee({"state_machine": _ONE_AFTER_THE_OTHER}, ordered=True),
+    "optimistic_lock, in order": Guarantee(
+        {"optimistic_lock": {"entity": {**_ROW, "version": "version"}, "version": "body.n"}}, ordered=True
+    ),
+    "row updated by the handler, unique_key": Guarantee("unique_key", ordered=True, numbers=True),
+    "row updated by the handler, precondition": Guarantee(
+        {"precondition": _NUMBER_BEFORE}, ordered=True, numbers=True
+    ),
+    "pessimistic_lock + unique_key": Guarantee(({"pessimistic_lock": _ROW}, "unique_key")),
+    "redis_lock + unique_key": Guarantee(({"redis_lock": {"name": "bench-{key}"}}, "unique_key")),
+    "tiered": Guarantee({"tiered": {"bloom": True}}),
     "unique_key, one message published": Guarantee("unique_key", publishes=True),
     "none, effects outside": Guarantee("none", external=True),
     "two_phase": Guarantee({"two_phase": {"verify": look}}, external=True),
+    "redis_flag": Guarantee({"redis_flag": {"verify": look}}, external=True),
 }
 """A new strategy is one line here."""
 
@@ -97,6 +117,12 @@ def give_points(order: dict, session: Session) -> None:  # type: ignore[type-arg
     session.add(Points(order_id=order["order_id"], user_id=order["key"], points=30))
 
 
+def give_and_number(order: dict, session: Session) -> None:  # type: ignore[type-arg]
+    """Write one row, and change the one of the message's key."""
+    give_points(order, session)
+    session.execute(update(Thing).where(Thing.name == order["key"]).values(number=order["n"]))
+
+
 def give_and_publish(order: dict, session: Session, publisher: Publisher) -> None:  # type: ignore[type-arg]
     """Write one row, and tell whoever waits for it."""
     give_points(order, session)
@@ -123,7 +149,14 @@ def bodies(messages: int, duplicates: float, *, zipf: bool, ordered: bool) -> li
         counts[key] += 1
         places.append(counts[key])
     orders = [
-        {"order_id": f"o{number}", "key": f"k{keys[number]}", "n": places[number], "amount": 12.5}
+        {
+            "order_id": f"o{number}",
+            "key": f"k{keys[number]}",
+            "amount": 12.5,
+            "n": places[number],
+            "before": places[number] - 1,
+            "state": f"s{places[number]}",
+        }
         for number in numbers
     ]
     return [json.dumps(order).encode() for order in orders]
@@ -137,16 +170,24 @@ def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> tupl
             "bench",
             brokers={"memory": "scripted://"},
             database=where.postgresql,
+            redis=where.redis,
             catalog=Catalog(adapters={"scripted": Clocked}),
             state=str(Path(folder) / "state"),
         )
         app.topic("orders", key="body.key", identity="body.order_id")
         effects = {"effects": "external"} if guarantee.external else {}
+        chain = guarantee.strategy if isinstance(guarantee.strategy, tuple) else (guarantee.strategy,)
         declare = app.consumer(
-            topic="orders", name="work", strategies=[guarantee.strategy], **effects, **guarantee.options
+            # A name of its own: what Redis remembers cannot be emptied.
+            topic="orders",
+            name=f"work-{uuid4().hex[:8]}",
+            strategies=list(chain),
+            **effects,
+            **guarantee.options,
         )
         app.topic("given", key="body.key", identity="message_id")
         in_database = give_and_publish if guarantee.publishes else give_points
+        in_database = give_and_number if guarantee.numbers else in_database
         declare(do_nothing if guarantee.external else in_database)
         plan = app.plan()
         if plan.engine is not None:

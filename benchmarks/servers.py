@@ -10,10 +10,11 @@ from pathlib import Path
 from uuid import uuid4
 
 import pika
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Engine, create_engine, inspect, make_url, text
 
 from benchmarks import tables
 from oncemq.ledger import schema
+from oncemq.ledger.schema import VERSIONS
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
@@ -28,14 +29,16 @@ class Servers:
 
     rabbitmq: str
     postgresql: str
+    redis: str | None
     engine: Engine
 
     def empty(self) -> None:
         """Leave the tables as new: no measurement pays for the one before."""
         with self.engine.begin() as connection:
-            names = "bench_points, bench_processed, oncemq_processed, oncemq_claims, oncemq_history"
+            present = inspect(connection).get_table_names()
+            # What is known of a key, such as its last number, would make the next measurement's messages old ones.
+            names = ", ".join(sorted(set(present) - {VERSIONS.name}))
             connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY"))
-            connection.execute(text("TRUNCATE bench_users"))
             tables.refill(connection)
 
     def number(self, query: str) -> int:
@@ -61,7 +64,9 @@ def servers() -> Iterator[Servers]:
     try:
         tables.create(engine)
         schema.create(engine)
-        yield Servers(rabbitmq, mine.render_as_string(hide_password=False), engine)
+        yield Servers(
+            rabbitmq, mine.render_as_string(hide_password=False), found.get("ONCEMQ_TEST_REDIS"), engine
+        )
     finally:
         engine.dispose()
         with admin.connect() as connection:

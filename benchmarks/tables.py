@@ -5,6 +5,7 @@ from sqlalchemy import Connection, Engine, Integer, String, insert, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 USERS = 100
+THINGS = 1000
 
 
 class Base(DeclarativeBase):
@@ -39,6 +40,16 @@ class User(Base):
     points: Mapped[int] = mapped_column(Integer)
 
 
+class Thing(Base):
+    """A row that strategies compare or lock; it exists before its first message."""
+
+    __tablename__ = "bench_things"
+
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    number: Mapped[int] = mapped_column(Integer)
+    version: Mapped[int | None] = mapped_column(Integer)
+
+
 class OrderPaid(BaseModel):
     """What a message says; a negative amount is poison."""
 
@@ -62,7 +73,10 @@ def create(engine: Engine) -> None:
 
 
 def refill(connection: Connection) -> None:
-    """Have every user start at 0 points."""
+    """Have every user start at 0 points, and every thing at number 0."""
     rows = [{"user_id": f"user-{number}", "points": 0} for number in range(USERS)]
     connection.execute(text("DELETE FROM bench_users"))
     connection.execute(insert(User), rows)
+    things = [{"name": f"k{number}", "number": 0} for number in range(THINGS)]
+    connection.execute(text("DELETE FROM bench_things"))
+    connection.execute(insert(Thing), things)
