@@ -51,7 +51,7 @@ test-redis-py-cluster: services $(ORIGINAL)/.installed ## the Redis tests with t
 
 $(ORIGINAL)/.installed: pyproject.toml
 	@test -x $(ORIGINAL)/bin/python || $(PYTHON) -m venv $(ORIGINAL)
-	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster]" pytest pytest-timeout
+	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster,bloom]" pytest pytest-timeout
 	@touch $@
 
 # The packages of RocketMQ's drivers overwrite each other, so each has an environment of its own.
