@@ -25,6 +25,10 @@ PYTEST := $(BIN)/python -m pytest
 # Many tests wait for servers and processes, so a few more of them than cores run at once.
 AT_ONCE ?= 3
 
+# What failed beside others must pass alone: real servers on busy cores miss deadlines that no defect made them miss.
+tested = $(1)/bin/python -m pytest --numprocesses $(AT_ONCE) $(2) \
+	|| $(1)/bin/python -m pytest --last-failed --last-failed-no-failures none $(filter tests/%,$(2))
+
 .PHONY: services
 services: ## start RabbitMQ, RocketMQ, PostgreSQL, MariaDB and Redis for the tests; URLs in .services/env
 	@$(SERVICES) start
@@ -39,8 +43,7 @@ demo: setup ## see real order events counted once, in under a minute and without
 
 .PHONY: test
 test: setup services ## all tests, against the real servers
-	@: # What failed beside others must pass alone: real servers on busy cores miss deadlines that no defect made them miss.
-	@$(PYTEST) --numprocesses $(AT_ONCE) --dist loadscope || $(PYTEST) --last-failed --last-failed-no-failures none
+	@$(call tested,$(VENV),--dist loadscope)
 
 # The original client and redis-py 5 cannot be installed side by side.
 ORIGINAL := .venv-redis-py-cluster
@@ -59,7 +62,7 @@ NATIVE := .venv-rocketmq-native
 
 .PHONY: test-rocketmq-native
 test-rocketmq-native: services $(NATIVE)/.installed ## the tests of rocketmq+native://, on rocketmq-client-python
-	@$(NATIVE)/bin/python -m pytest -q --numprocesses $(AT_ONCE) tests/rocketmq_native
+	@$(call tested,$(NATIVE),-q tests/rocketmq_native)
 
 $(NATIVE)/.installed: pyproject.toml
 	@test -x $(NATIVE)/bin/python || $(PYTHON) -m venv $(NATIVE)
@@ -72,8 +75,7 @@ ROCKETMQ_GRPC := .venv-rocketmq-grpc
 
 .PHONY: test-rocketmq-grpc
 test-rocketmq-grpc: services $(ROCKETMQ_GRPC)/.installed ## the tests of rocketmq+grpc:// with rocketmq-python-client
-	@$(ROCKETMQ_GRPC)/bin/python -m pytest -q --numprocesses $(AT_ONCE) tests/rocketmq_grpc \
-		|| $(ROCKETMQ_GRPC)/bin/python -m pytest -q --last-failed --last-failed-no-failures none tests/rocketmq_grpc
+	@$(call tested,$(ROCKETMQ_GRPC),-q tests/rocketmq_grpc)
 
 $(ROCKETMQ_GRPC)/.installed: pyproject.toml
 	@test -x $(ROCKETMQ_GRPC)/bin/python || $(PYTHON) -m venv $(ROCKETMQ_GRPC)
