@@ -52,7 +52,11 @@ def test_the_demo_runs_on_servers(tmp_path: Path, rabbitmq_url: str, postgresql_
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--broker", "foo://x"), 3, "unknown broker scheme 'foo' (known: amqp, amqps, embedded)"),
+        (
+            ("--broker", "foo://x"),
+            3,
+            "unknown broker scheme 'foo' (known: amqp, amqps, embedded, rocketmq, rocketmq+grpc, rocketmq+native)",
+        ),
         (("--broker", "amqp://127.0.0.1:1/"), 4, "cannot reach RabbitMQ at 127.0.0.1:1"),
         (("--database", "postgresql://u:hush@127.0.0.1:1/x"), 5, "does not answer: is the server running"),
         (("--orders", "missing.csv"), 2, "'missing.csv' does not exist"),

@@ -17,7 +17,8 @@ from oncemq.observe.observers import Observers
 from oncemq.observe.state import PauseReason
 from oncemq.registry import STRATEGIES, Registry
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.assembly import Crew, Crews
+from oncemq.run.assembly import Crew
+from oncemq.run.crews import Crews
 from oncemq.run.limits import Watchdog
 from oncemq.run.publishing import Publishing
 from oncemq.run.workshop import Workshop
@@ -231,6 +232,7 @@ class Process:
         self._clock = clock
         self.consumer = crew.consumer
         vars(self.consumer.gate)["sleep"] = lambda seconds: clock.advance(timedelta(seconds=seconds))
+        self._aftermath = crew._aftermath
         self._workers = [crew._worker(number) for number in range(WORKERS)]
         self.line.open([plan.subscription], Crews({CONSUMER: crew}))
 
@@ -251,6 +253,7 @@ class Process:
         taken, self.taken[worker] = self.taken[worker], []
         if taken:
             self._workers[worker].work(taken)
+            self._aftermath.catch_up()
             self.consumer.finished(taken)
 
     def holds(self) -> list[int]:

@@ -72,23 +72,32 @@ class Aftermath:
 
     def loop(self) -> None:
         """Settle what failed, until closed and nothing is left."""
-        while True:
-            with self._changed:
-                while not self._failed and not self._closed:
-                    self._changed.wait()
-                failed, self._failed = self._failed, []
-            if not failed:
-                return
-            try:
-                self._settler.settle(failed)
-            finally:
-                self._holder.settled([delivery for delivery, _ in failed])
+        while self._wait():
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Settle what has failed so far."""
+        with self._changed:
+            failed, self._failed = self._failed, []
+        if not failed:
+            return
+        try:
+            self._settler.settle(failed)
+        finally:
+            self._holder.settled([delivery for delivery, _ in failed])
 
     def close(self) -> None:
         """Let `loop` end when all is settled."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+    def _wait(self) -> bool:
+        """Wait for something to do; False when it is time to end."""
+        with self._changed:
+            while not self._failed and not self._closed:
+                self._changed.wait()
+            return bool(self._failed)
 
     def _leave(self, failed: list[tuple[Delivery, Verdict]]) -> None:
         if failed:

@@ -149,7 +149,7 @@ DEFECTS = (
         "What is loaded can be printed and logged without its values.",
         [
             Edit(
-                "framework/oncemq/config/model.py",
+                "framework/oncemq/config/section.py",
                 "        return f\"{type(self).__name__}({', '.join(sorted(self.model_fields_set))})\"\n",
                 "        return super().__repr__()\n",
             )

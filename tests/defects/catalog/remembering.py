@@ -119,7 +119,7 @@ DEFECTS = (
         "Records must be kept for at least as long as a message can come back.",
         [
             Edit(
-                "strategies/oncemq_strategies/unique_key.py",
+                "strategies/oncemq_strategies/processed_checks.py",
                 "if facts.keep < facts.retry_horizon:",
                 "if False:",
             )
@@ -131,9 +131,9 @@ DEFECTS = (
         "Without a version the key alone cannot be the identity where order matters.",
         [
             Edit(
-                "strategies/oncemq_strategies/unique_key.py",
-                "        if ordering and (",
-                "        if False and (",
+                "strategies/oncemq_strategies/processed_checks.py",
+                "    if ordering and (",
+                "    if False and (",
             )
         ],
         ["tests/unit/strategies/test_options.py::test_identity_equal_to_key_is_refused_where_order_matters"],
