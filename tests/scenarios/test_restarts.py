@@ -7,6 +7,7 @@ import pytest
 from support.judged_app import CONSUMER, JudgedApp, fine
 from support.places import Place
 from support.program import Started, eventually
+from support.quorum import wait_until_named
 from support.servers import OwnServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(300)]
@@ -26,6 +27,7 @@ def test_a_broker_killed_and_started_again_costs_nothing(
     server = own_rabbitmq()
     app = JudgedApp(Place(server.url, postgresql_database, fresh, tmp_path))
     app.publish(IDS)
+    wait_until_named(server, app.place.queue(CONSUMER))
     with app.program.started("run") as running:
         wait_for_effects(app, 200, running)
         server.kill()

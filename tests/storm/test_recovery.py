@@ -9,7 +9,8 @@ import pytest
 
 from storm.havoc import Field
 from storm.nursery import Child, Nursery
-from storm.stage import Settings, Stage, bodies, report, wait_for
+from storm.stage import CONSUMER, Settings, Stage, bodies, report, wait_for
+from support.quorum import wait_until_named
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(400)]
 
@@ -47,6 +48,7 @@ def test_effects_come_soon_after_a_server_was_killed_and_started_again(field: Fi
         consumer = running(stage)
         publisher = stage.publisher(stage.write(bodies(200, prefix="after", twice=0.0)), rate=40, batch=10)
         wait_for(lambda: stage.applied() > 20, "the stream to flow")
+        wait_until_named(field.rabbitmq, field.place.queue(CONSUMER))
         server.kill()
         stage.happened(f"{which} killed", fired=not server.answers())
         Event().wait(OUTAGE)  # the longer it is away, the longer are the pauses between tries

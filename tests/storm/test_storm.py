@@ -10,8 +10,9 @@ import pytest
 from storm.havoc import FAULTS, Assassin, Field
 from storm.nursery import Nursery
 from storm.orders import as_networks_do, events, order_file
-from storm.stage import Settings, Stage, report, wait_for
+from storm.stage import CONSUMER, Settings, Stage, report, wait_for
 from support.places import Place
+from support.quorum import wait_until_named
 
 MESSAGES = int(os.environ.get("ONCEMQ_STORM_MESSAGES", "20000"))
 SLICE = min(20_000, MESSAGES // len(FAULTS) + 1)
@@ -46,6 +47,7 @@ def _slice(stage: Stage, field: Field, name: str, messages: list[dict[str, objec
     """Publish a part from two processes while one fault happens."""
     half = len(messages) // 2
     publishers = [stage.publisher(stage.write(part)) for part in (messages[:half], messages[half:])]
+    wait_until_named(field.rabbitmq, field.place.queue(CONSUMER))
     stage.happened(name, fired=FAULTS[name](field))
     assert [child.wait(180) for child in publishers] == [0, 0], stage.nursery.said()
 
