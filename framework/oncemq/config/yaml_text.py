@@ -1,5 +1,6 @@
 """From bytes to a tree with positions; hostile or careless YAML is refused before it can cost anything."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
 MAX_NODES = 20_000
 
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -56,17 +58,13 @@ def _decode(data: bytes, file: str) -> str:
 
 
 def _refuse_control_characters(text: str, file: str) -> None:
-    for index, letter in enumerate(text):
-        if (
-            (letter < " " and letter not in "\t\n\r")
-            or "\x7f" <= letter <= "\x9f"
-            or letter in "\ufffe\uffff"
-        ):
-            raise fail(
-                _position_at(text[:index], file),
-                f"the control character U+{ord(letter):04X} cannot stand in a configuration",
-                'take it out, or write it as an escape inside double quotes, like "\\x07"',
-            )
+    found = _CONTROL.search(text)
+    if found is not None:
+        raise fail(
+            _position_at(text[: found.start()], file),
+            f"the control character U+{ord(found[0]):04X} cannot stand in a configuration",
+            'take it out, or write it as an escape inside double quotes, like "\\x07"',
+        )
 
 
 def _position_at(before: str, file: str) -> Position:
