@@ -91,8 +91,9 @@ def _faststream_plain(label: str, handler: str, messages: int, effect: str) -> C
     return _drain(label, Drain(command, Orders(messages, 0.0), effect))
 
 
-def _by_hand(label: str, module: str, messages: int, effect: str = drain.POINTS) -> Case:
-    return _drain(label, Drain(_python("-m", f"benchmarks.peers.{module}"), Orders(messages), effect))
+def _by_hand(label: str, module: str, messages: int, effect: str = drain.POINTS, *arguments: str) -> Case:
+    command = _python("-m", f"benchmarks.peers.{module}", *arguments)
+    return _drain(label, Drain(command, Orders(messages), effect))
 
 
 def _full_ledger(servers: Servers) -> None:
@@ -131,6 +132,9 @@ CASES: dict[str, Case] = {
     "dramatiq-2": _dramatiq(2),
     "dramatiq-3": _dramatiq(3),
     "group-commit": _by_hand("group commit by hand, Core inserts", "group_commit", 40_000),
+    "group-commit-orm": _by_hand(
+        "group commit by hand, ORM object per message", "group_commit", 40_000, drain.POINTS, "orm"
+    ),
     "faststream-empty": _faststream_plain("FastStream, empty handler, at least once", "empty", 12_000, QUEUE),
     "oncemq-batch": _drain(
         "OnceMQ, batch handler, Core inserts",
@@ -164,6 +168,7 @@ CASES: dict[str, Case] = {
     "latency-low-group": _latency("group commit by hand, 100 msg/s", _GROUP, latency.LOW),
     "latency-high": _latency("OnceMQ, 80 % of what OnceMQ can do", _oncemq(), latency.HIGH),
     "latency-high-group": _latency("group commit by hand, at the same rate", _GROUP, latency.HIGH),
+    "latency-high-own": _latency("group commit by hand, 80 % of what it can do", _GROUP, latency.OWN_HIGH),
     "embedded": Case("OnceMQ, embedded broker and SQLite, ORM handler", embedded.measure),
     "engine-direct": Case("OnceMQ, engine in memory, no transaction", inside.engine("direct")),
     "engine-unit": Case("OnceMQ, engine in memory, units on SQLite in memory", inside.engine("unit")),

@@ -48,6 +48,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(_ONE, ("oncemq-1",), ("dramatiq-1",), 6),
         Row(_ONE, ("oncemq-1",), ("faststream-empty",), 1.5),
         Row(_ONE, ("oncemq-1",), ("group-commit",), 0.6),
+        Row(_ONE, ("oncemq-1",), ("group-commit-orm",), None),
     ),
     "processes": (
         Row(_BEST, OURS, FASTSTREAM, 10),
@@ -91,6 +92,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "latency": (
         Row(_LATENCY, ("latency-low",), ("latency-low-single",), 2, "p99_ms", AT_MOST, "ms"),
         Row(_LATENCY, ("latency-low",), ("latency-low-group",), 2, "p99_ms", AT_MOST, "ms"),
+        Row(_LATENCY, ("latency-high",), ("latency-high-own",), 2, "p99_ms", AT_MOST, "ms"),
         Row(_LATENCY, ("latency-high",), ("latency-high-group",), 2, "p99_ms", AT_MOST, "ms"),
     ),
     "keys": (Row("many messages of few keys", ("keys-zipf",), ("keys-uniform",), None),),
