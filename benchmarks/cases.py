@@ -96,13 +96,23 @@ def _by_hand(label: str, module: str, messages: int, effect: str = drain.POINTS,
     return _drain(label, Drain(command, Orders(messages), effect))
 
 
-def _full_ledger(servers: Servers) -> None:
+def _ledger(label: str, rows: int, *, days: int = 0, long: bool = False) -> Case:
+    """Return the usual case with so many records in the ledger already, which are so many days old."""
+
+    def prepare(servers: Servers) -> None:
+        _fill_ledger(servers, rows, days)
+
+    return _drain(label, Drain(_oncemq(), Orders(25_000), prepare=prepare), long=long)
+
+
+def _fill_ledger(servers: Servers, rows: int, days: int) -> None:
     query = text(
         "INSERT INTO oncemq_processed (consumer, identity, key, processed_at)"
-        " SELECT 'bench.points', md5(n::text) || '-old', md5(n::text), now() FROM generate_series(1, 10000000) AS n"
+        " SELECT 'bench.points', md5(n::text) || '-old', md5(n::text), now() - make_interval(days => :days)"
+        " FROM generate_series(1, :rows) AS n"
     )
     with servers.engine.begin() as connection:
-        connection.execute(query)
+        connection.execute(query, {"rows": rows, "days": days})
     with servers.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE oncemq_processed"))
         connection.execute(text("CHECKPOINT"))
@@ -173,9 +183,7 @@ CASES: dict[str, Case] = {
     "engine-direct": Case("OnceMQ, engine in memory, no transaction", inside.engine("direct")),
     "engine-unit": Case("OnceMQ, engine in memory, units on SQLite in memory", inside.engine("unit")),
     "memory": Case("OnceMQ, memory over distinct keys", inside.memory, once=True),
-    "full-ledger": _drain(
-        "OnceMQ, 10 M rows in the dedup table",
-        Drain(_oncemq(), Orders(25_000), prepare=_full_ledger),
-        long=True,
-    ),
+    "ledger-kept": _ledger("OnceMQ, 1 M records that are kept", 1_000_000),
+    "ledger-purged": _ledger("OnceMQ, 1 M records that are purged meanwhile", 1_000_000, days=30),
+    "full-ledger": _ledger("OnceMQ, 10 M rows in the dedup table", 10_000_000, long=True),
 }

@@ -98,6 +98,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "keys": (Row("many messages of few keys", ("keys-zipf",), ("keys-uniform",), None),),
     "memory": (Row("memory, growth from 10 % to all keys", ("memory",), (), 20, "growth_mb", AT_MOST, "MB"),),
     "embedded": (Row("no server at all, ORM handler", ("embedded",), (), 3000),),
+    "purge": (Row("while old records are purged", ("ledger-purged",), ("ledger-kept",), 0.9),),
     "full-ledger": (Row("dedup table with 10 M rows", ("full-ledger",), ("oncemq-1",), 0.8),),
 }
 LONG = ("full-ledger",)
