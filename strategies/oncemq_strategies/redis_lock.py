@@ -1,5 +1,6 @@
 """`redis_lock`: a handler runs while its message's lock is held, which Java services on Redisson take part in."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Self
@@ -142,11 +143,12 @@ class RedisLock(Strategy):
         names = sorted(set(notes.names.values()))
         if not names:
             return
+        began = time.monotonic()
         self._locks.acquire(names, unit.owner, notes.tried)
         for delivery, name in notes.names.items():
             if name in notes.tried.taken:
                 unit.verdicts[delivery] = defer(_pause(notes.tried.taken[name]), f"lock {name!r} is taken")
-                self._alarms.set(name, delivery.key, unit.resume)
+                self._alarms.set(name, delivery.key, unit.resume, since=began)
             elif name in notes.tried.refused:
                 unit.verdicts[delivery] = retry(f"lock {name!r} cannot be had: {notes.tried.refused[name]}")
             else:

@@ -96,11 +96,15 @@ class UnitLocks:
         calls = [self._acquire_call(name, owner) for name in names]
         held: list[Holding] = []
         failed: dict[str, RedisUnavailable] = {}
+        refusals: list[RedisRefused] = []
         for name, call, answer in zip(names, calls, self._client.together(calls), strict=True):
             if isinstance(answer, RedisUnavailable):
                 failed[name] = answer
             elif isinstance(answer, RedisRefused):
-                tried.refused[name] = _about_one(answer)
+                if _WRONG_TYPE in str(answer):  # about this lock alone
+                    tried.refused[name] = str(answer)
+                else:
+                    refusals.append(answer)
             elif (taken := self._taken(answer)) is not None:
                 tried.taken[name] = taken
             else:
@@ -111,6 +115,8 @@ class UnitLocks:
                 if call.acknowledged < self._replicas:
                     failed[name] = RedisUnavailable(f"lock {name!r} did not reach {self._replicas} replicas")
         self._keeper.add_all(held)
+        if refusals:
+            raise refusals[0]
         lost = [one for one in failed.values() if not one.sent]
         return list(failed), next(iter(lost or failed.values()), None)
 
@@ -133,14 +139,3 @@ class UnitLocks:
         return Call.of(
             RELEASE, [holding.name, channel_of(holding.name)], [holding.lease, holding.owner, 0, clustered]
         )
-
-
-def _about_one(refusal: RedisRefused) -> str:
-    """Return why one lock cannot be had.
-
-    Raises:
-        RedisRefused: it is not about this lock alone.
-    """
-    if _WRONG_TYPE not in str(refusal):
-        raise refusal
-    return str(refusal)
