@@ -92,14 +92,20 @@ def add(connection: Connection, consumer: str, rows: Sequence[Parked]) -> None:
         connection.execute(insert(TABLE), [_values(consumer, row) for row in rows])
 
 
-def identities(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, set[str]]:
-    """Return what waits by key: the identities."""
-    found: dict[str, set[str]] = {}
+def waiting(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, list[str]]:
+    """Return what waits by key: the identities, one for each message."""
+    found: dict[str, list[str]] = {}
     for key, identity in connection.execute(
         select(_T.key, _T.identity).where(*_of(connection, consumer, keys))
     ):
-        found.setdefault(key, set()).add(identity)
+        found.setdefault(key, []).append(identity)
     return found
+
+
+def messages(connection: Connection, consumer: str, key: str, identity: str) -> list[Message]:
+    """Return the messages of one identity that wait for a key."""
+    same = (_T.consumer == consumer) & (_T.key == key) & (_T.identity == identity)
+    return [_parked(row).message for row in connection.execute(select(TABLE).where(same))]
 
 
 def turns(connection: Connection, consumer: str, reached: Mapping[str, int | None], most: int) -> list[int]:

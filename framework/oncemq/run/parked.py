@@ -16,6 +16,7 @@ from oncemq.ledger.parking import Parked
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.run.judge import describe
+from oncemq.run.parked_copies import Waiting
 
 Part = TypeVar("Part", Later, Dead)
 
@@ -145,8 +146,7 @@ class ParkedMessages:
         if envelope is None:
             return False
         self.lock(connection, [key])
-        there = parking.identities(connection, self.consumer, [key])
-        if envelope.identity not in there.get(key, ()):
+        if not Waiting(connection, self.consumer, [key]).has(envelope, delivery.message):
             message = _grown(delivery.message, later.headers)
             reason, due_at = later.headers.get(names.ERROR_TEXT, ""), now + later.delay
             row = Parked(0, key, envelope.identity, None, True, message, reason, now, due_at)

@@ -12,6 +12,7 @@ from oncemq.ledger import parking
 from oncemq.ledger.parking import Parked
 from oncemq.message.envelope import Delivery
 from oncemq.run.parked import ParkedMessages, Ticket
+from oncemq.run.parked_copies import Waiting
 from oncemq.run.plan import ConsumerPlan
 from oncemq.strategy import Strategy, Traits
 from oncemq.unit import Item, Run
@@ -97,18 +98,18 @@ class ParkedRows(Strategy):
         if not new:
             return
         now, rows, crowded = self._messages.clock.now(), list[Parked](), dict[Item, Verdict]()
-        there = parking.identities(run.connection, run.consumer, {item.key for item, _ in new})
+        waiting = Waiting(run.connection, run.consumer, {item.key for item, _ in new})
         for item, place in new:
-            waiting = there.setdefault(item.key, set())
-            if item.envelope.identity in waiting:
-                continue  # a copy
-            if len(waiting) >= place.limit:
-                crowded[item] = retry(f"{len(waiting)} messages of key {item.key!r} are parked already")
+            message = item.delivery.message
+            if waiting.has(item.envelope, message):
                 continue
-            waiting.add(item.envelope.identity)
+            count = waiting.count(item.key)
+            if count >= place.limit:
+                crowded[item] = retry(f"{count} messages of key {item.key!r} are parked already")
+                continue
+            waiting.add(item.envelope, message)
             due_at = now + place.again if place.again is not None else None
             reason = item.verdict.reason if item.verdict is not None else ""
-            message = item.delivery.message
             rows.append(
                 Parked(
                     0,

@@ -15,7 +15,9 @@ from oncemq.message import headers as names
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.run.plan import ConsumerPlan
 from oncemq.testing.scripted import ScriptedAdapter
+from oncemq_strategies.none import NoStrategy
 from oncemq_strategies.sequence import SequenceStrategy
+from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
 from support.databases import database, engine
 from support.engine import make_app, make_consumer, running
@@ -231,3 +233,32 @@ def test_a_copy_of_a_held_message_is_held_once(
         seen.wait_for("a1", "a2")
         adapter.wait_until(lambda broker: len(broker.acknowledged) == 4)
     assert (seen.done, parked()) == (["a1", "a2"], 0)
+
+
+def test_messages_of_one_identity_with_different_contents_all_wait(
+    engine: Engine, adapter: ScriptedAdapter, seen: Seen, parked: Callable[[], int], name: str
+) -> None:
+    """Where the key is the identity, what comes early twice is two messages: neither is lost as the other's copy."""
+    line = {"to": "body.id", "states": ["a1", "a2", "a3"], "early": "park"}
+    chain = [build(StateMachine, engine, name, line)]
+    plan = make_consumer(seen.handle, chain, name=name, retry=SOON, identity=("key",))
+    with running(make_app(adapter, engine, plan)):
+        for number in (3, 2, 1):
+            adapter.deliver(order(number))
+        seen.wait_for("a1", "a2", "a3")
+        adapter.wait_until(lambda broker: len(broker.acknowledged) == 3)
+    assert parked() == 0
+
+
+def test_held_messages_of_one_identity_with_different_contents_all_run(
+    engine: Engine, adapter: ScriptedAdapter, seen: Seen, parked: Callable[[], int], name: str
+) -> None:
+    """Where nothing is protected every message runs, also those that waited behind one of the same identity."""
+    seen.fails["a1"] = [ValueError("no")]
+    chain = [build(NoStrategy, engine, name)]
+    plan = make_consumer(seen.handle, chain, name=name, retry=SOON, identity=("key",), hold_key=True)
+    with running(make_app(adapter, engine, plan)):
+        for number in (1, 2, 3):
+            adapter.deliver(order(number))
+        seen.wait_for("a1", "a2", "a3")
+    assert parked() == 0
