@@ -1,6 +1,6 @@
 """The source "parked": messages that wait in the ledger, delivered when their turn has come and settled there."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
@@ -51,6 +51,8 @@ class ParkedMessages:
         adapter: takes dead letters.
         subscription: whose dead letters those are.
         understand: fills in a delivery's envelope, key and payload.
+        queued: returns what waits for this process's workers; each of them will decide about it.
+        running: returns what they hold.
     """
 
     def __init__(
@@ -61,6 +63,8 @@ class ParkedMessages:
         adapter: Adapter,
         subscription: Subscription,
         understand: Callable[[Delivery], None],
+        queued: Callable[[], Iterable[Delivery]] = tuple,
+        running: Callable[[], Iterable[Delivery]] = tuple,
     ) -> None:
         self.consumer = consumer
         self._engine = engine
@@ -68,6 +72,8 @@ class ParkedMessages:
         self._adapter = adapter
         self._subscription = subscription
         self._understand = understand
+        self._queued = queued
+        self._running = running
 
     # Taking
 
@@ -77,9 +83,22 @@ class ParkedMessages:
         return [self._delivery(row, doubtful=doubtful) for row in rows]
 
     def sweep(self, connection: Connection) -> list[Delivery]:
-        """Take what is due: its pause is over, or whoever had taken it is gone."""
-        ids = parking.due(connection, self.consumer, self.clock.now(), _SWEEP)
+        """Take what is due: its pause is over, or whoever had taken it is gone.
+
+        What this process has in hand is left out, however long that takes: a second delivery of it would take the
+        row from the first one, whose failure would then neither count nor be waited for.
+        """
+        # In this order: what is taken from the queue meanwhile is in both.
+        ours = self.queued() | self._rows(self._running())
+        ids = parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours)
         return self.take(connection, ids, doubtful=True)
+
+    def queued(self) -> set[int]:
+        """Return the rows whose deliveries wait for this process's workers."""
+        return self._rows(self._queued())
+
+    def _rows(self, deliveries: Iterable[Delivery]) -> set[int]:
+        return {one.token.id for one in deliveries if one.source is self}
 
     def _delivery(self, row: Parked, *, doubtful: bool) -> Delivery:
         message = replace(row.message, redelivered=True) if doubtful else row.message

@@ -2,18 +2,23 @@
 
 import json
 import threading
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Connection, Engine, func, select
 
+from oncemq.adapter import Subscription
 from oncemq.errors import Reject, Retry
-from oncemq.ledger import parking
+from oncemq.ledger import parking, schema
 from oncemq.message import headers as names
+from oncemq.message.envelope import Delivery, Message
 from oncemq.retry.backoff import RetryPolicy
+from oncemq.run.parked import ParkedMessages
 from oncemq.run.plan import ConsumerPlan
+from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.none import NoStrategy
 from oncemq_strategies.sequence import SequenceStrategy
@@ -262,3 +267,58 @@ def test_held_messages_of_one_identity_with_different_contents_all_run(
             adapter.deliver(order(number))
         seen.wait_for("a1", "a2", "a3")
     assert parked() == 0
+
+
+def test_each_parked_message_is_taken_once(
+    engine: Engine,
+    adapter: ScriptedAdapter,
+    sequence: ConsumerPlan,
+    seen: Seen,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every commit lets a key's next messages follow; those that follow already are not read again each time."""
+    taken: list[int] = []
+    take = parking.take
+
+    def counting(connection: Connection, ids: Sequence[int], until: datetime) -> list[parking.Parked]:
+        taken.extend(ids)
+        return take(connection, ids, until)
+
+    monkeypatch.setattr(parking, "take", counting)
+    with running(make_app(adapter, engine, replace(sequence, batch_limit=2))):
+        for number in range(20, 0, -1):
+            adapter.deliver(order(number))
+        seen.wait_for(*(f"a{number}" for number in range(1, 21)))
+    assert len(taken) == 19
+
+
+def test_what_a_process_has_in_hand_is_not_swept(engine: Engine, name: str) -> None:
+    """A lease may end while its message waits or runs here: a second delivery would keep its failures from counting."""
+    schema.create(engine, [parking.TABLE])
+    clock, adapter = FakeClock(), ScriptedAdapter()
+    queued: list[Delivery] = []
+    held: list[Delivery] = []
+    place = ParkedMessages(
+        name, engine, clock, adapter, Subscription(name, "t", "g"), _keyed, lambda: queued, lambda: held
+    )
+
+    def swept() -> list[Delivery]:
+        clock.advance(timedelta(minutes=1))
+        with engine.begin() as connection:
+            return place.sweep(connection)
+
+    with engine.begin() as connection:
+        row = parking.Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
+        parking.add(connection, name, [row])
+    (delivery,) = swept()
+    queued.append(delivery)
+    assert swept() == []
+    queued.clear()
+    held.append(delivery)
+    assert swept() == []
+    held.clear()
+    assert len(swept()) == 1
+
+
+def _keyed(delivery: Delivery) -> None:
+    delivery.key = "a"
