@@ -51,7 +51,13 @@ class Crew:
         self._settling = Threads(f"{plan.name}-failures", shop.observers.failed, shop.clock)
         parked = [
             parking_of(
-                plan, engine, shop.clock, adapter, self._understand, self._queued, lambda: self.consumer.running()
+                plan,
+                engine,
+                shop.clock,
+                adapter,
+                self._understand,
+                self._queued,
+                self._running,
             )
             for engine in shop.engines
         ] or [None]
@@ -81,6 +87,9 @@ class Crew:
 
     def _queued(self) -> list[Delivery]:
         return self.consumer.scheduler.snapshot()
+
+    def _running(self) -> list[Delivery]:
+        return self.consumer.running()
 
     def start(self) -> None:
         """Start the workers; they wait for deliveries."""

@@ -7,9 +7,9 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from oncemq.adapter import Adapter, Burial, Dead, Later, Refused, SettleFailed, Subscription
+from oncemq.adapter import Adapter, Burial, Confirmed, Dead, Later, Refused, SettleFailed, Subscription
 from oncemq.clock import Clock
-from oncemq.errors import BrokerUnavailable, DeliveryVoid
+from oncemq.errors import BrokerError, BrokerUnavailable, DeliveryVoid
 from oncemq.ledger import parking
 from oncemq.ledger.locked_rows import lock_keys
 from oncemq.ledger.parking import Parked
@@ -132,8 +132,7 @@ class ParkedMessages:
         failed = self._each(dead, self._claim)
         lost = {one.delivery for one in failed}
         mine = [one for one in dead if one.delivery not in lost]
-        burials = [Burial(one.delivery.message, one.headers) for one in mine]
-        answers = self._adapter.bury(self._subscription, burials) if mine else ()
+        answers = self._bury([Burial(one.delivery.message, one.headers) for one in mine])
         buried: list[Dead] = []
         for one, answer in zip(mine, answers, strict=True):
             if isinstance(answer, Refused):
@@ -141,6 +140,12 @@ class ParkedMessages:
             else:
                 buried.append(one)
         return [*failed, *self._each(buried, self._end)]
+
+    def _bury(self, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+        try:
+            return self._adapter.bury(self._subscription, burials) if burials else ()
+        except BrokerError as error:
+            return [Refused(error)] * len(burials)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Let others take at once what was never started."""

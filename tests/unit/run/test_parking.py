@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, func, select
 
-from oncemq.adapter import Subscription
-from oncemq.errors import Reject, Retry
+from oncemq.adapter import Burial, Confirmed, Dead, Refused, Subscription
+from oncemq.errors import BrokerUnavailable, Reject, Retry
 from oncemq.ledger import parking, schema
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
@@ -186,6 +186,26 @@ def test_a_burial_that_the_broker_refuses_is_tried_again(
         adapter.deliver(order(1))
         adapter.wait_until(lambda broker: bool(broker.buried), 20)
     assert (len(adapter.buried), parked()) == (1, 0)
+
+
+def test_a_burial_that_cannot_be_asked_for_is_tried_again(engine: Engine, name: str) -> None:
+    """A broker that is away altogether says no to each message, and the rows stay."""
+
+    class Away(ScriptedAdapter):
+        def bury(
+            self, subscription: Subscription, burials: Sequence[Burial]
+        ) -> Sequence[Confirmed | Refused]:
+            raise BrokerUnavailable("away")
+
+    schema.create(engine, [parking.TABLE])
+    clock = FakeClock()
+    place = ParkedMessages(name, engine, clock, Away(), Subscription(name, "t", "g"), _keyed)
+    with engine.begin() as connection:
+        row = parking.Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
+        parking.add(connection, name, [row])
+        (delivery,) = place.sweep(connection)
+    (failed,) = place.dead_letter([Dead(delivery, {})])
+    assert (failed.delivery, str(failed.error), place.count()) == (delivery, "away", 1)
 
 
 def test_a_held_key_keeps_its_order_through_a_retry(
