@@ -1,7 +1,7 @@
 """The locks of a whole unit: tried in one round trip, given back in one."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
 from oncemq_strategies.redis.keeper import LEASE, Holding, Keeper, milliseconds
 from oncemq_strategies.redis.names import channel_of, token_of
-from oncemq_strategies.redis.scripts import ACQUIRE, ACQUIRE_FENCED, RELEASE
+from oncemq_strategies.redis.scripts import ACQUIRE, ACQUIRE_FENCED, RAISE, RELEASE
 
 _WRONG_TYPE = "WRONGTYPE"
 _ANSWERED_ONE_BY_ONE = 2
@@ -71,6 +71,15 @@ class UnitLocks:
                 )
             raise failure
 
+    def number_above(self, tokens: Mapping[str, int]) -> None:
+        """Have the next acquisition of each lock numbered higher than this: Redis may have forgotten how far it was.
+
+        Raises:
+            RedisUnavailable: Redis does not answer.
+        """
+        calls = [Call.of(RAISE, [token_of(name)], [token]) for name, token in tokens.items()]
+        _raise_first(self._client.together(calls) if calls else [])
+
     def release(self, holdings: Iterable[Holding]) -> None:
         """Give back what is still held.
 
@@ -81,9 +90,7 @@ class UnitLocks:
         for holding in mine:
             self._keeper.drop(holding)
         calls = [self._release_call(holding) for holding in mine]
-        failures = [one for one in self._client.together(calls) if isinstance(one, Failure)] if calls else []
-        if failures:
-            raise failures[0]
+        _raise_first(self._client.together(calls) if calls else [])
 
     @property
     def _keeper(self) -> Keeper:
@@ -139,3 +146,9 @@ class UnitLocks:
         return Call.of(
             RELEASE, [holding.name, channel_of(holding.name)], [holding.lease, holding.owner, 0, clustered]
         )
+
+
+def _raise_first(answers: Iterable[Any]) -> None:
+    failures = [one for one in answers if isinstance(one, Failure)]
+    if failures:
+        raise failures[0]
