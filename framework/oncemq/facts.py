@@ -74,6 +74,7 @@ class ConsumerFacts:
         hard_limit: after which the process is; None = never.
         hold_key: after a Retry the key's later messages wait in the ledger until it is done.
         options: the topic's broker options as declared.
+        longest_pause: the longest that a single pause between two tries can be.
     """
 
     app: str
@@ -97,3 +98,4 @@ class ConsumerFacts:
     hard_limit: timedelta | None
     hold_key: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    longest_pause: timedelta = timedelta(0)

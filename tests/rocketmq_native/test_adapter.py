@@ -1,10 +1,15 @@
 """librocketmq passes the adapter suite."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
+from oncemq.adapter import AdapterScope
+from oncemq.clock import SystemClock
 from oncemq.testing.adapter_suite import AdapterSuite
+from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
+from support.facts import facts_of
 from support.rocketmq_native import ProxiedNativeRocketMQ
 
 
@@ -17,3 +22,17 @@ class TestNativeRocketMQAdapter(AdapterSuite):
         harness = ProxiedNativeRocketMQ(rocketmq_native_url)
         yield harness
         harness.close()
+
+
+def test_check_connect_finds_what_is_missing(rocketmq_native_url: str) -> None:
+    """It asks over the remoting protocol, without the library."""
+    adapter = NativeRocketMQAdapter.build(
+        rocketmq_native_url, {}, AdapterScope("tests", "native", SystemClock())
+    )
+    try:
+        adapter.prepare(())
+        assert adapter.examine(facts_of("nobodys-topic", "nobodys-group")) == []
+        (problem,) = adapter.examine(facts_of("nobodys-topic", "nobodys-group", options={"create": False}))
+    finally:
+        adapter.close(grace=timedelta(seconds=1))
+    assert "topic 'nobodys-topic' does not exist" in problem.text

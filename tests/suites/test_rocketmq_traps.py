@@ -11,6 +11,7 @@ import pytest
 
 from oncemq.adapter import Adapter, Confirmed, Dead, Later, Subscription
 from oncemq.errors import BrokerRefused
+from oncemq.facts import Severity
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
@@ -18,6 +19,7 @@ from oncemq_adapters.rocketmq.remoting.frames import FrameReader
 from services import catalog
 from services.rocketmq import BROKER, NAME_SERVER, RocketMQBroker
 from support.rocketmq import ProxiedRocketMQ, adapter_on
+from support.rocketmq_bench import Bench
 
 GRACE = timedelta(seconds=5)
 Open = Callable[..., tuple[Adapter, RecordingSink]]
@@ -254,3 +256,45 @@ def test_deaths_of_broker_and_name_server_lose_nothing(
         eventually(lambda: len(set(worker.done)) == 600)
     finally:
         worker.stop()
+
+
+@pytest.fixture
+def settings(own_server: RocketMQBroker) -> Iterator[Bench]:
+    """A broker whose configuration may be changed."""
+    bench = Bench(own_server.url)
+    yield bench
+    bench.set_back()
+    bench.close()
+
+
+def test_a_group_that_nobody_makes_is_found(settings: Bench) -> None:
+    """Where brokers make no groups on demand, it must be there."""
+    settings.make_topic()
+    settings.configure(autoCreateSubscriptionGroup="false")
+    (problem,) = settings.examine()
+    assert "does not exist on broker-a, and is not made on demand there" in problem.text
+    assert f"mqadmin updateSubGroup -c <cluster> -g {settings.group_name}" in problem.advice
+    settings.make_group()
+    assert settings.examine() == []
+
+
+def test_a_broker_without_timer_wheel_is_found(settings: Bench) -> None:
+    """Pauses become coarse, which is said; what its delay levels cannot do at all is refused."""
+    settings.make_topic()
+    settings.configure(timerWheelEnable="false")
+    (problem,) = settings.examine()
+    assert ("no timer wheel on broker-a" in problem.text, problem.severity) == (True, Severity.WARNING)
+    (problem,) = settings.examine(longest_pause=timedelta(hours=3))
+    assert ("one can be 3h long" in problem.text, problem.severity) == (True, Severity.ERROR)
+    assert settings.examine(attempts=1) == []
+
+
+def test_messages_that_do_not_outlive_their_retries_are_found(settings: Bench) -> None:
+    """Kept for less than the retries take, or held back for less than a pause: both name the broker."""
+    settings.make_topic()
+    settings.configure(fileReservedTime="2", timerMaxDelaySec="3600")
+    kept, held = settings.examine(retry_horizon=timedelta(hours=3), longest_pause=timedelta(hours=2))
+    assert "retries reach over 3h, but broker-a deletes messages after 2h" in kept.text
+    assert "a pause can be 2h long, but broker-a holds messages back for 1h at most" in held.text
+    assert (kept.severity, held.severity) == (Severity.ERROR, Severity.ERROR)
+    assert settings.examine() == []

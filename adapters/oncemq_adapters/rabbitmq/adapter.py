@@ -31,6 +31,7 @@ from oncemq_adapters.rabbitmq.checks import check_consumer
 from oncemq_adapters.rabbitmq.confirms import Publication
 from oncemq_adapters.rabbitmq.consuming import Consuming
 from oncemq_adapters.rabbitmq.copies import burial_copy, dead_copy, delayed_copy, new_message
+from oncemq_adapters.rabbitmq.examination import examine_place
 from oncemq_adapters.rabbitmq.intake import Token
 from oncemq_adapters.rabbitmq.link import quiet_pika
 from oncemq_adapters.rabbitmq.names import Place, TopicOptions, parse_topic, place_of
@@ -73,6 +74,12 @@ class RabbitMQAdapter:
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe or cannot work about this consumer on RabbitMQ."""
         return check_consumer(facts, self._address.queue_type)
+
+    def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return which queues and exchanges are missing, or declared differently."""
+        subscription = Subscription(facts.name, facts.topic, facts.group, facts.options)
+        with self._short_connection() as connection:
+            return list(examine_place(connection, self._place(subscription)))
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect once and declare what the subscriptions need."""

@@ -14,6 +14,10 @@ from oncemq_adapters.rabbitmq.names import DEFAULT_KIND, Place, TopicOptions
 
 Arguments = Mapping[str, Any]
 
+# Quorum queues count every look as a delivery, change the order, and drop what was looked at too often.
+DEAD_ARGUMENTS: Arguments = {"x-queue-type": "classic"}
+"""Of every queue of dead letters."""
+
 
 @contextmanager
 def connected(address: Address, name: str) -> Iterator[Any]:
@@ -49,15 +53,12 @@ def ensure_place(connection: Any, place: Place) -> None:
         BrokerRefused: something does not exist, or exists and is declared differently.
     """
     topic = place.topic
-    # Quorum queues count every look as a delivery, change the order, and drop what was looked at too often.
-    declare(connection, place.dead_queue, {"x-queue-type": "classic"})
+    declare(connection, place.dead_queue, DEAD_ARGUMENTS)
     if place.is_existing:
-        _look_at_queue(connection, place)
+        look_at_queue(connection, place)
         return
     ensure_exchange(connection, topic)
-    # From RabbitMQ 4 a quorum queue drops what was delivered 20 times, unless it has somewhere to put it.
-    arguments = {"x-queue-type": topic.queue_type, **dead_lettering("", place.dead_queue)}
-    declare(connection, place.queue, arguments)
+    declare(connection, place.queue, own_arguments(place))
     with _explained("queue", place.queue, f"it cannot be bound to {topic.exchange!r}"):
         connection.channel().queue_bind(place.queue, topic.exchange, topic.routing_key)
 
@@ -66,7 +67,7 @@ def ensure_exchange(connection: Any, topic: TopicOptions) -> None:
     """Make the topic's exchange unless it exists; a declared type that differs is refused."""
     if not topic.exchange:
         return
-    if topic.exchange_type is None and _exists(connection, topic.exchange):
+    if topic.exchange_type is None and exchange_exists(connection, topic.exchange):
         return
     kind = topic.exchange_type or DEFAULT_KIND
     advice = f"write the exchange_type it has at topic {topic.topic!r}, or leave it out to take the exchange as it is"
@@ -86,6 +87,12 @@ def declare(connection: Any, queue: str, arguments: Arguments) -> None:
     )
     with _explained("queue", queue, advice):
         connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+
+
+def own_arguments(place: Place) -> Arguments:
+    """Return the arguments of a group's own queue."""
+    # From RabbitMQ 4 a quorum queue drops what was delivered 20 times, unless it has somewhere to put it.
+    return {"x-queue-type": place.topic.queue_type, **dead_lettering("", place.dead_queue)}
 
 
 def dead_lettering(exchange: str, routing_key: str) -> Arguments:
@@ -112,16 +119,12 @@ def depth_of(connection: Any, queue: str) -> int:
         return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
 
 
-def _look_at_queue(connection: Any, place: Place) -> None:
-    advice = (
-        f"topic {place.topic.topic!r} says queue: {place.queue}, which is never declared here – declare it, or "
-        "replace queue: by exchange: and routing_key: to have a queue of the group's own declared and bound"
-    )
-    with _explained("queue", place.queue, advice):
-        connection.channel().queue_declare(place.queue, passive=True)
+def exchange_exists(connection: Any, exchange: str) -> bool:
+    """Return whether there is such an exchange.
 
-
-def _exists(connection: Any, exchange: str) -> bool:
+    Raises:
+        BrokerRefused: there is not, and nobody may declare one of that name; or we may not look.
+    """
     try:
         connection.channel().exchange_declare(exchange, passive=True)
     except ChannelClosed as error:
@@ -131,6 +134,35 @@ def _exists(connection: Any, exchange: str) -> bool:
             error, "exchange", exchange, "names that start with amq. cannot be declared"
         ) from error
     return True
+
+
+def queue_exists(connection: Any, queue: str) -> bool:
+    """Return whether there is such a queue.
+
+    Raises:
+        BrokerRefused: we may not look.
+    """
+    try:
+        connection.channel().queue_declare(queue, passive=True)
+    except ChannelClosed as error:
+        if error.reply_code == faults.MISSING:
+            return False
+        raise faults.declaring(error, "queue", queue, "") from error
+    return True
+
+
+def look_at_queue(connection: Any, place: Place) -> None:
+    """Insist that a queue of somebody else's exists.
+
+    Raises:
+        BrokerRefused: it does not, or we may not use it.
+    """
+    advice = (
+        f"topic {place.topic.topic!r} says queue: {place.queue}, which is never declared here – declare it, or "
+        "replace queue: by exchange: and routing_key: to have a queue of the group's own declared and bound"
+    )
+    with _explained("queue", place.queue, advice):
+        connection.channel().queue_declare(place.queue, passive=True)
 
 
 def _differs_elsewhere(error: ChannelClosed, argument: str) -> bool:

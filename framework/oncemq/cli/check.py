@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from oncemq.cli.exit_codes import OK, exit_code
+from oncemq.cli.exit_codes import BROKER, OK, exit_code
 from oncemq.cli.files import app_option
-from oncemq.cli.proving import failed_connections, redis_risks
+from oncemq.cli.proving import Proof, connect_to_all
 from oncemq.config import load
 from oncemq.config.build import LoadedApp
 from oncemq.config.problems import ConfigProblem
 from oncemq.config.settled import Settled
 from oncemq.durations import format_duration
-from oncemq.errors import ConfigError, OnceMQError
+from oncemq.errors import ConfigError
 
 
 @click.command(
@@ -28,7 +28,10 @@ Examples:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, for scripts.")
 @click.option(
-    "--connect", is_flag=True, help="Also prove that brokers, database, Redis and ledger tables are there."
+    "--connect",
+    is_flag=True,
+    help="Also prove that brokers, database, Redis and ledger tables are there, and that the brokers have what "
+    "each consumer needs.",
 )
 @app_option
 def check(files: Sequence[Path], as_json: bool, connect: bool) -> int:
@@ -41,30 +44,31 @@ def check(files: Sequence[Path], as_json: bool, connect: bool) -> int:
     except ConfigError as error:
         if not as_json:
             raise
-        click.echo(_json(error.problems, [], [], []))
+        click.echo(_json(error.problems, [], []))
         return exit_code(error)
-    failures = list(failed_connections(loaded.plan)) if connect else []
-    risks = redis_risks(loaded.plan) if connect else []
+    proof = connect_to_all(loaded) if connect else Proof()
     if as_json:
+        warnings = [*loaded.warnings, *proof.problems.warnings, *proof.risks]
         consumers = [consumer.name for consumer in loaded.plan.consumers]
-        click.echo(_json([], [*loaded.warnings, *risks], failures, consumers))
+        click.echo(_json([*proof.problems.errors, *proof.failures], warnings, consumers))
     else:
-        _print(loaded, failures, risks, connect=connect)
-    return exit_code(failures[0]) if failures else OK
+        _print(loaded, proof, connect=connect)
+    if proof.failures:
+        return exit_code(proof.failures[0])
+    return BROKER if proof.problems.errors else OK
 
 
-def _print(
-    loaded: LoadedApp, failures: Sequence[OnceMQError], risks: Sequence[str], *, connect: bool
-) -> None:
-    for warning in (*loaded.warnings, *risks):
+def _print(loaded: LoadedApp, proof: Proof, *, connect: bool) -> None:
+    for warning in (*loaded.warnings, *proof.problems.warnings, *proof.risks):
         click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
-    for failure in failures:
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {failure}", err=True)
+    errors = (*proof.problems.errors, *proof.failures)
+    for error in errors:
+        click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
     for settled in loaded.consumers:
         click.echo(_line(settled))
     if not loaded.plan.consumers:
         click.echo("no consumers: this app can publish only")
-    if not failures:
+    if not errors:
         click.echo(
             f"{loaded.plan.name} may run" + ("; brokers, database and tables are there" if connect else "")
         )
@@ -80,16 +84,15 @@ def _line(settled: Settled) -> str:
 
 
 def _json(
-    problems: Iterable[Any],
-    warnings: Iterable[ConfigProblem | str],
-    failures: Sequence[OnceMQError],
+    errors: Iterable[Any],
+    warnings: Iterable[Any],
     consumers: Sequence[str],
 ) -> str:
-    errors = [_problem(problem) for problem in problems] + [{"text": str(error)} for error in failures]
+    told = [_problem(error) for error in errors]
     return json.dumps(
         {
-            "ok": not errors,
-            "errors": errors,
+            "ok": not told,
+            "errors": told,
             "warnings": [_problem(warning) for warning in warnings],
             "consumers": list(consumers),
         },

@@ -26,7 +26,7 @@ MEANINGS: Sequence[tuple[int, str]] = (
     (FAILED, "something failed; `run`: work was left unsettled and will be delivered again"),
     (USAGE, "the command line is wrong"),
     (CONFIG, "the configuration cannot run, or a needed package is not installed"),
-    (BROKER, "a broker cannot be reached or refuses"),
+    (BROKER, "a broker cannot be reached, refuses, or lacks what a consumer needs"),
     (DATABASE, "the database cannot be reached, or its OnceMQ tables are missing or of another version"),
     (HARD_LIMIT, "a worker process ended because a handler exceeded its hard time limit"),
     (INTERRUPTED, "stopped at once, by Ctrl-C or a second signal"),

@@ -1,23 +1,67 @@
 """Whether an app's brokers, database, Redis and ledger tables are there, asked without changing anything."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from oncemq.adapter import Adapter
+from oncemq.config.build import LoadedApp
+from oncemq.config.examined import examined
+from oncemq.config.problems import Problems
 from oncemq.errors import OnceMQError
+from oncemq.examining import ExaminingAdapter
 from oncemq.ledger import probe, schema, shards
 from oncemq.redis.probe import prove, startup_warnings
 from oncemq.run.application import tables_of
 from oncemq.run.plan import AppPlan
 
 
-def failed_connections(plan: AppPlan) -> Iterable[OnceMQError]:
-    """Connect to everything and yield what failed; goes on after a failure, so that a person mends all in one go."""
-    for adapter in plan.adapters.values():
+@dataclass(slots=True)
+class Proof:
+    """What was found by connecting to everything.
+
+    Args:
+        failures: what could not be reached, or is not what it should be.
+        problems: what does not fit the consumers, with its place in the file.
+        risks: what is risky about Redis' settings.
+    """
+
+    failures: list[OnceMQError] = field(default_factory=list)
+    problems: Problems = field(default_factory=Problems)
+    risks: list[str] = field(default_factory=list)
+
+
+def connect_to_all(loaded: LoadedApp) -> Proof:
+    """Connect to everything, and look what the brokers have of what each consumer needs."""
+    problems = Problems(secrets=set(loaded.secrets))
+
+    def look(broker: str, adapter: Adapter) -> Iterable[OnceMQError]:
+        if isinstance(adapter, ExaminingAdapter):
+            return examined(loaded, broker, adapter, problems)
+        return ()
+
+    failures = list(failed_connections(loaded.plan, look))
+    return Proof(failures, problems, redis_risks(loaded.plan))
+
+
+def failed_connections(
+    plan: AppPlan, look: Callable[[str, Adapter], Iterable[OnceMQError]] = lambda *_: ()
+) -> Iterator[OnceMQError]:
+    """Connect to everything and yield what failed; goes on after a failure, so that a person mends all in one go.
+
+    Args:
+        plan: the app.
+        look: told each broker's name and its connected adapter; yields what else is wrong with it.
+    """
+    for name, adapter in plan.adapters.items():
         try:
-            _prove_broker(adapter)
+            # Without subscriptions nothing is declared: only address and credentials are proved.
+            adapter.prepare(())
+            yield from look(name, adapter)
         except OnceMQError as error:
             yield error
+        finally:
+            adapter.close(grace=timedelta(seconds=1))
     for proof in (_prove_database, _prove_redis):
         try:
             proof(plan)
@@ -36,14 +80,6 @@ def redis_risks(plan: AppPlan) -> list[str]:
         return []
     finally:
         plan.redis.close()
-
-
-def _prove_broker(adapter: Adapter) -> None:
-    """Without subscriptions nothing is declared: only address and credentials are proved."""
-    try:
-        adapter.prepare(())
-    finally:
-        adapter.close(grace=timedelta(seconds=1))
 
 
 def _prove_database(plan: AppPlan) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Engine, MetaData
 
 from oncemq.clock import SystemClock
-from oncemq.config.build_consumer import Surroundings, build_consumer
+from oncemq.config.build_consumer import Surroundings, build_consumer, facts_of
 from oncemq.config.build_databases import build_engines, build_layout, database_urls
 from oncemq.config.build_parts import Reporter, build_adapters, build_redis
 from oncemq.config.build_topics import build_topics
@@ -19,6 +19,7 @@ from oncemq.config.problems import ConfigProblem, Problems
 from oncemq.config.settled import Settled, settle
 from oncemq.config.topic_names import check_topic_names
 from oncemq.config.tree import Fields
+from oncemq.facts import ConsumerFacts
 from oncemq.observe.monitor import require_metrics
 from oncemq.registry import did_you_mean
 from oncemq.run.plan import AppPlan
@@ -37,13 +38,17 @@ class LoadedApp:
         consumers: every consumer's settled values, by declaration order.
         warnings: what a person should know.
         secrets: texts that logs must not show.
+        facts: what is known about every consumer, in the same order.
+        tree: where everything was written.
     """
 
     plan: AppPlan
     model: AppModel
     consumers: tuple[Settled, ...] = field(repr=False)
     warnings: tuple[ConfigProblem, ...]
-    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    secrets: frozenset[str] = field(repr=False)
+    facts: tuple[ConsumerFacts, ...] = field(repr=False)
+    tree: Fields = field(repr=False)
 
 
 def build_app(
@@ -106,7 +111,18 @@ def build_app(
         layout=layout,
         warnings=tuple(str(warning) for warning in problems.warnings),
     )
-    return LoadedApp(plan, model, tuple(consumers), tuple(problems.warnings), frozenset(problems.secrets))
+    return LoadedApp(
+        plan,
+        model,
+        tuple(consumers),
+        tuple(problems.warnings),
+        frozenset(problems.secrets),
+        tuple(
+            facts_of(settled, around, ready.handler)
+            for settled, ready in zip(consumers, plan.consumers, strict=True)
+        ),
+        tree,
+    )
 
 
 def _dialect(model: AppModel, engine: Engine | None) -> str:

@@ -1,6 +1,6 @@
 """One consumer from its settled values: handler imported, strategies built, everything checked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -231,7 +231,7 @@ def _name_of(function: Any, settled: Settled) -> str:
 def _check(
     settled: Settled, around: Surroundings, chain: list[Strategy] | None, handler: BoundHandler | None
 ) -> None:
-    facts = _facts(settled, around, handler)
+    facts = facts_of(settled, around, handler)
     found: list[Problem] = [*check_effects(facts), *check_hold(facts), *check_times(facts)]
     adapter = around.adapters.get(settled.broker)
     if adapter is not None:
@@ -240,9 +240,14 @@ def _check(
         found += check_chain(facts, chain, settled.kind)
         for index, strategy in enumerate(chain):
             found += (_below(problem, index) for problem in strategy.check(facts))
+    note_all(found, settled, around.report)
+
+
+def note_all(found: Iterable[Problem], settled: Settled, report: Reporter) -> None:
+    """Put what was found about a consumer at its places in the file."""
     for problem in found:
         text = f"{settled.name}: {problem.text}"
-        around.report.note(
+        report.note(
             settled.path(problem.where), Problem(text, problem.advice, problem.where, problem.severity)
         )
 
@@ -254,7 +259,8 @@ def _below(problem: Problem, index: int) -> Problem:
     return Problem(problem.text, problem.advice, f"strategies[{index}]", problem.severity)
 
 
-def _facts(settled: Settled, around: Surroundings, handler: BoundHandler | None) -> ConsumerFacts:
+def facts_of(settled: Settled, around: Surroundings, handler: BoundHandler | None) -> ConsumerFacts:
+    """Return what is known about a consumer; `handler` is None while it cannot be called."""
     return ConsumerFacts(
         app=around.app,
         name=settled.name,
@@ -277,4 +283,5 @@ def _facts(settled: Settled, around: Surroundings, handler: BoundHandler | None)
         hard_limit=settled.hard_limit,
         hold_key=settled.hold_key,
         options=written(settled.options),
+        longest_pause=settled.retry.longest_pause(),
     )

@@ -38,3 +38,7 @@ class RetryPolicy:
         """Return the longest time all pauses together can take."""
         pauses = (self._plain_pause(attempt) for attempt in range(1, self.attempts))
         return sum(pauses, timedelta(0)) * (1 + self.jitter)
+
+    def longest_pause(self) -> timedelta:
+        """Return the longest that a single pause can be; nothing where there is none."""
+        return self._plain_pause(self.attempts - 1) * (1 + self.jitter) if self.attempts > 1 else timedelta(0)

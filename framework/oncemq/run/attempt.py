@@ -188,15 +188,12 @@ class Attempt:
     def _after_commit(self, run: Run) -> None:
         self._point("committed")
         if self._relay is not None:
-            self._quietly(self._relay.committed, run, "sending what handlers published")
+            self._relay.committed(run)
         for committed in self._chain.committeds:
-            self._quietly(committed, run, "a strategy's committed hook")
-
-    def _quietly(self, hook: Callable[[Run], None], run: Run, doing: str) -> None:
-        try:
-            hook(run)
-        except Exception as error:
-            self._failed(doing, error)
+            try:
+                committed(run)
+            except Exception as error:
+                self._failed("a strategy's committed hook", error)
 
 
 def make_items(deliveries: Sequence[Delivery], reader: Reader) -> list[Item]:

@@ -46,7 +46,6 @@ def test_help_lists_every_command_and_exit_code(tmp_path):
         "schema",
         "publish",
         "dead-letters",
-        "outbox",
         "inspect",
         "Exit codes",
     ):
@@ -76,8 +75,6 @@ def test_help_imports_no_engine(tmp_path):
         "schema",
         "publish",
         "dead-letters",
-        "outbox list",
-        "outbox drop",
         "inspect",
         "demo",
     ],

@@ -38,3 +38,10 @@ def test_the_horizon_is_the_sum_of_the_longest_pauses() -> None:
 def test_one_attempt_has_no_horizon() -> None:
     """Without a second try there is no pause."""
     assert RetryPolicy(attempts=1).horizon() == timedelta(0)
+
+
+def test_the_longest_pause_is_the_last_one_at_its_upper_end() -> None:
+    """It stops growing at the maximum; a single try has none."""
+    assert RetryPolicy(attempts=3, jitter=0.2).longest_pause() == 4.8 * SECOND
+    assert RetryPolicy(attempts=9, max=10 * SECOND, jitter=0).longest_pause() == 10 * SECOND
+    assert RetryPolicy(attempts=1).longest_pause() == timedelta(0)

@@ -36,6 +36,7 @@ from oncemq_adapters.rocketmq.grpc.copies import (
     new_message,
     retry_copy,
 )
+from oncemq_adapters.rocketmq.grpc.examination import examine
 from oncemq_adapters.rocketmq.grpc.letters import LeasedGraveyard
 from oncemq_adapters.rocketmq.grpc.places import Places
 from oncemq_adapters.rocketmq.grpc.receiving import Receiving
@@ -91,6 +92,13 @@ class RocketMQGrpcAdapter:
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe or cannot work about this consumer behind a proxy."""
         return check_consumer(facts, self._settings)
+
+    def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what the proxy and its brokers lack for this consumer, or have otherwise."""
+        subscription = Subscription(facts.name, facts.topic, facts.group, facts.options)
+        outbox, desk = self._opened()
+        topic, group = self._topic(facts.topic, facts.options), self._group(subscription)
+        return list(examine(self._settings, Places(outbox.exists, desk), desk, facts, topic, group))
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect to the proxy and the name servers, and make sure that topics and the groups' places exist."""

@@ -1,17 +1,19 @@
 """What a group must be for a proxy: orderly for fifo topics only, without members on the remoting protocol, begun somewhere."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
+from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.desk import Desk
 from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.frames import loose_json
+from oncemq_adapters.rocketmq.remoting.inventory import group_settings
 from oncemq_adapters.rocketmq.remoting.offsets import commit_offset, committed_offset, first_offset
 
 UPDATE_GROUP = 200
-ALL_GROUPS = 201
-MEMBERS = 203
 _PUSHED = "CONSUME_PASSIVELY"
 
 
@@ -23,18 +25,26 @@ def ensure_group(desk: Desk, group: str, *, fifo: bool) -> None:
     """
     for broker in desk.routes.brokers():
         connection = desk.brokers.get(broker)
-        # Asked for one group alone, a broker would make it.
-        known = loose_json(connection.call(ALL_GROUPS, {})[1]).get("subscriptionGroupTable") or {}
-        if group not in known:
+        known = group_settings(connection, group)
+        if known is None:
             wanted = {"groupName": group, "consumeEnable": True, "consumeMessageOrderly": fifo}
             connection.call(UPDATE_GROUP, {}, json.dumps(wanted).encode())
-            continue
-        if bool(known[group].get("consumeMessageOrderly")) != fifo:
-            raise BrokerRefused(
-                f"group {group!r} of RocketMQ is {'not ' if fifo else ''}orderly, but its topic is "
-                f"{'' if fifo else 'not '}fifo – take another group, or run `mqadmin updateSubGroup -c <cluster> "
-                f"-g '{group}' -o {str(fifo).lower()}`"
-            )
+        elif is_other_kind(known, fifo=fifo):
+            raise other_kind(group, fifo=fifo)
+
+
+def is_other_kind(known: Mapping[str, Any], *, fifo: bool) -> bool:
+    """Return whether a group is orderly and its topic is not, or the other way round."""
+    return bool(known.get("consumeMessageOrderly")) != fifo
+
+
+def other_kind(group: str, *, fifo: bool) -> BrokerRefused:
+    """Return the error for such a group."""
+    return BrokerRefused(
+        f"group {group!r} of RocketMQ is {'not ' if fifo else ''}orderly, but its topic is "
+        f"{'' if fifo else 'not '}fifo – take another group, or run `mqadmin updateSubGroup -c <cluster> "
+        f"-g '{group}' -o {str(fifo).lower()}`"
+    )
 
 
 def refuse_others(desk: Desk, group: str) -> None:
@@ -45,7 +55,7 @@ def refuse_others(desk: Desk, group: str) -> None:
     """
     for broker in desk.routes.brokers():
         try:
-            _, body = desk.brokers.get(broker).call(MEMBERS, {"consumerGroup": group})
+            _, body = desk.brokers.get(broker).call(codes.GROUP_MEMBERS, {"consumerGroup": group})
         except Denied:  # nobody is connected
             continue
         found = loose_json(body)

@@ -1,6 +1,6 @@
 """What must exist before a proxy can be used: looked for, and made over the remoting protocol if name servers are given."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq_adapters.rocketmq.grpc.groups import begin, ensure_group, refuse_others
@@ -20,12 +20,12 @@ class Places:
     """Looks for topics and groups, and makes them.
 
     Args:
-        exists: asks the proxy for a topic; raises BrokerError if there is none.
+        ask: asks the proxy for a topic; raises BrokerError if there is none.
         desk: connections over the remoting protocol; None = no name servers are given.
     """
 
-    def __init__(self, exists: Callable[[str], None], desk: Desk | None) -> None:
-        self._exists = exists
+    def __init__(self, ask: Callable[[str], None], desk: Desk | None) -> None:
+        self._ask = ask
         self._desk = desk
 
     def connect(self) -> None:
@@ -48,6 +48,21 @@ class Places:
         if self._desk is not None:
             begin(self._desk, topic, group)
 
+    def missing(self, topic: ProxiedTopic, group: str) -> Iterator[BrokerRefused]:
+        """Yield which of them are missing and are not made at the start; nothing is made.
+
+        Raises:
+            BrokerError: the proxy or the name servers do not say.
+        """
+        made = self._desk is not None
+        for name, kind, wanted in (
+            (topic.name, topic.message_type, self._may_make(topic)),
+            (leased_retry_topic(group, topic.name), "MIXED", made),
+            (dead_topic(group), "MIXED", made),
+        ):
+            if not self.exists(name) and not (made and wanted):
+                yield _missing(name, kind)
+
     def _may_make(self, topic: ProxiedTopic) -> bool:
         if topic.options.create is not None or self._desk is None:
             return bool(topic.options.create)
@@ -57,21 +72,29 @@ class Places:
             return False
 
     def _ensure(self, name: str, queues: int, kind: str, *, wanted: bool) -> None:
+        if self.exists(name):
+            return
+        if self._desk is None or not wanted:
+            raise _missing(name, kind)
+        self._make(self._desk, name, queues, kind)
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a topic of this name.
+
+        Raises:
+            BrokerError: the proxy or the name servers do not say.
+        """
         try:
-            self._look(name)
+            # A proxy remembers for a while that there was no such topic, so name servers are asked where they are known.
+            if self._desk is None:
+                self._ask(name)
+            else:
+                self._desk.routes.ask(name)
         except BrokerError as error:
             if getattr(error, "code", 0) not in {NO_TOPIC, codes.NO_TOPIC}:
                 raise
-            if self._desk is None or not wanted:
-                raise _missing(name, kind) from error
-            self._make(self._desk, name, queues, kind)
-
-    def _look(self, name: str) -> None:
-        # A proxy remembers for a while that there was no such topic, so name servers are asked where they are known.
-        if self._desk is None:
-            self._exists(name)
-        else:
-            self._desk.routes.ask(name)
+            return False
+        return True
 
     def _make(self, desk: Desk, name: str, queues: int, kind: str) -> None:
         fields = {

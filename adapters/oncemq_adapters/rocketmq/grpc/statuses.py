@@ -14,6 +14,7 @@ NOT_OURS_NOW = (40013, 40400)
 """The receipt handle has expired, or nobody knows it."""
 
 SETTINGS_MISSING = 50001
+LEASE_REFUSED = 40011
 _UNAVAILABLE_FROM = 50000
 _BUSY = 42900
 _LONGEST_TEXT = 300
@@ -22,7 +23,7 @@ _MEANINGS = {
     NO_TOPIC: "it has no such topic",
     40100: "it does not permit that: check username and password",
     40300: "it does not permit that: check what the account may do",
-    40011: "the lease is shorter than the proxy allows: write lease: 10s or more at the broker",
+    LEASE_REFUSED: "the proxy grants no such lease: write lease: 10s or more, and less than 12h, at the broker",
     40018: "the poll is shorter than the proxy allows: write poll: 5s or more at the broker",
 }
 

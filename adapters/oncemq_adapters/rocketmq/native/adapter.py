@@ -32,6 +32,7 @@ from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.packages import require_package
 from oncemq_adapters.rocketmq.remoting.adapter import RocketMQAdapter
 from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
+from oncemq_adapters.rocketmq.remoting.examination import examine
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
@@ -76,6 +77,11 @@ class NativeRocketMQAdapter(RocketMQAdapter):
             yield Problem(
                 "fifo cannot be kept by rocketmq+native://", "use rocketmq:// for this topic", "fifo"
             )
+
+    def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what the brokers lack for this consumer, or have otherwise; groups are made at the start."""
+        topic, group = self._place(facts)
+        return list(examine(self._opened_desk(), facts, topic, group, makes_groups=True))
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect, make sure that the topics exist, and note where new groups begin."""

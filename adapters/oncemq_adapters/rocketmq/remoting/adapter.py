@@ -34,6 +34,7 @@ from oncemq_adapters.rocketmq.remoting import administration, settlement
 from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
 from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
 from oncemq_adapters.rocketmq.remoting.desk import Desk
+from oncemq_adapters.rocketmq.remoting.examination import examine
 from oncemq_adapters.rocketmq.remoting.held import HalfMessages
 from oncemq_adapters.rocketmq.remoting.holding import hold_back
 from oncemq_adapters.rocketmq.remoting.member import Member
@@ -80,6 +81,11 @@ class RocketMQAdapter:
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe or cannot work about this consumer on RocketMQ."""
         return check_consumer(facts, self._address.namespace)
+
+    def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what the brokers lack for this consumer, or have otherwise."""
+        topic, group = self._place(facts)
+        return list(examine(self._opened_desk(), facts, topic, group, makes_groups=False))
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect to name server and brokers, and make sure that the topics exist."""
@@ -207,6 +213,10 @@ class RocketMQAdapter:
 
     def _group(self, subscription: Subscription) -> str:
         return group_of(subscription, self._address.namespace)
+
+    def _place(self, facts: ConsumerFacts) -> tuple[TopicOptions, str]:
+        subscription = Subscription(facts.name, facts.topic, facts.group, facts.options)
+        return self._topic_of(subscription), self._group(subscription)
 
     def _graveyard(self, subscription: Subscription) -> Graveyard:
         desk = self._opened_desk()

@@ -16,7 +16,7 @@ from oncemq_adapters.rocketmq.remoting.offsets import (
     last_offset,
 )
 from oncemq_adapters.rocketmq.remoting.presence import Presence
-from oncemq_adapters.rocketmq.remoting.routes import TEMPLATE, Place, Routes
+from oncemq_adapters.rocketmq.remoting.routes import TEMPLATE, Place, Route, Routes
 
 _READ_AND_WRITE = 6
 
@@ -51,9 +51,26 @@ def ensure_topic(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
     except Denied as denied:
         if denied.code != codes.NO_TOPIC:
             raise
-        if not (topic.create or (topic.create is None and _on_demand(routes))):
+        if not _is_made(routes, topic):
             raise missing(topic) from denied
         _create(routes, brokers, topic)
+
+
+def route_of(routes: Routes, topic: TopicOptions) -> Route | None:
+    """Return where a topic is, or will be made when it is missing; None if it is missing and nobody makes it.
+
+    Raises:
+        BrokerError: the name server does not say.
+    """
+    try:
+        return routes.ask(topic.name)
+    except Denied as denied:
+        if denied.code != codes.NO_TOPIC:
+            raise
+        if not _is_made(routes, topic):
+            return None
+        places = tuple((name, number) for name in sorted(routes.brokers()) for number in range(topic.queues))
+        return Route(places, places)
 
 
 def missing(topic: TopicOptions) -> BrokerRefused:
@@ -111,6 +128,10 @@ def _places(routes: Routes, *topics: str) -> Iterator[tuple[str, Place]]:
             continue
         for place in readable:
             yield topic, place
+
+
+def _is_made(routes: Routes, topic: TopicOptions) -> bool:
+    return bool(topic.create or (topic.create is None and _on_demand(routes)))
 
 
 def _on_demand(routes: Routes) -> bool:

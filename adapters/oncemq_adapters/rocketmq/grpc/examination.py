@@ -1,0 +1,102 @@
+"""Whether a proxy and its brokers have what a consumer needs; each finding one line that says what to do."""
+
+from collections.abc import Iterator, Sequence
+
+from oncemq.errors import BrokerRefused
+from oncemq.facts import ConsumerFacts, Problem, Severity
+from oncemq_adapters.rocketmq.grpc.checks import NATIVE_ATTEMPTS
+from oncemq_adapters.rocketmq.grpc.groups import is_other_kind, other_kind, refuse_others
+from oncemq_adapters.rocketmq.grpc.places import Places
+from oncemq_adapters.rocketmq.grpc.probing import refused_lease
+from oncemq_adapters.rocketmq.grpc.settings import Settings
+from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
+from oncemq_adapters.rocketmq.remoting.desk import Desk
+from oncemq_adapters.rocketmq.remoting.examination import (
+    group_switches,
+    limits,
+    message_types,
+    whereabouts,
+    without_timer,
+)
+from oncemq_adapters.rocketmq.remoting.inventory import Inventory, take_stock
+
+
+def examine(
+    settings: Settings,
+    places: Places,
+    desk: Desk | None,
+    facts: ConsumerFacts,
+    topic: ProxiedTopic,
+    group: str,
+) -> Iterator[Problem]:
+    """Yield what is missing, or is otherwise than the consumer needs.
+
+    Args:
+        settings: of the proxy.
+        places: which topics there are.
+        desk: connected over the remoting protocol; None = no name servers are given, and topics are all that is seen.
+        facts: about the consumer.
+        topic: what is declared about its topic.
+        group: by its real name.
+    """
+    for error in places.missing(topic, group):
+        yield Problem(str(error), where="topic.topic_name")
+    if places.exists(topic.name):
+        refused = refused_lease(settings, topic)
+        if refused is not None:
+            yield Problem(str(refused), where="broker.lease")
+    if desk is None:
+        return
+    names, _ = whereabouts(desk, topic.options)
+    stock = take_stock(desk.brokers, names, topic.name, group)
+    yield from message_types(stock, topic.options, Severity.ERROR)
+    yield from _declared_type(stock, topic, declared="message_type" in facts.options)
+    yield from group_switches(stock, group)
+    yield from _kind(desk, stock, topic, group)
+    yield from _tries(stock, facts, group)
+    yield from _timers(stock, facts)
+    yield from limits(stock, facts)
+
+
+def _declared_type(stock: Sequence[Inventory], topic: ProxiedTopic, *, declared: bool) -> Iterator[Problem]:
+    others = sorted({one.message_type for one in stock} - {topic.message_type, "MIXED", ""})
+    if declared and others:
+        yield Problem(
+            f"message_type {topic.message_type} is declared, but topic {topic.name!r} is of type {', '.join(others)}: the "
+            "proxy takes no other messages for it",
+            f"write what it is, or run `mqadmin updateTopic -c <cluster> -t {topic.name} -a "
+            f"+message.type={topic.message_type}`",
+            "topic.message_type",
+        )
+
+
+def _kind(desk: Desk, stock: Sequence[Inventory], topic: ProxiedTopic, group: str) -> Iterator[Problem]:
+    if any(one.group is not None and is_other_kind(one.group, fifo=topic.fifo) for one in stock):
+        yield Problem(str(other_kind(group, fifo=topic.fifo)), where="group")
+    try:
+        refuse_others(desk, group)
+    except BrokerRefused as error:
+        yield Problem(str(error), where="group")
+
+
+def _tries(stock: Sequence[Inventory], facts: ConsumerFacts, group: str) -> Iterator[Problem]:
+    for one in stock:
+        most = (one.group or {}).get("retryMaxTimes", NATIVE_ATTEMPTS)
+        if most < facts.attempts:
+            yield Problem(
+                f"{one.broker} gives up on a message of group {group!r} after {most} deliveries of its own, without the "
+                f"cause, while this consumer may try {facts.attempts} times",
+                f"run `mqadmin updateSubGroup -c <cluster> -g {group} -r {facts.attempts}`, or lower attempts",
+                "retry.attempts",
+                Severity.WARNING,
+            )
+
+
+def _timers(stock: Sequence[Inventory], facts: ConsumerFacts) -> Iterator[Problem]:
+    brokers = without_timer(stock)
+    if brokers and facts.attempts > 1:
+        yield Problem(
+            f"no timer wheel on {', '.join(brokers)}: what a proxy shall hold back is refused, so nothing can be retried",
+            "set timerWheelEnable=true in its broker.conf",
+            "retry",
+        )

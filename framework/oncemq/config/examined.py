@@ -1,0 +1,31 @@
+"""What a look at a real broker says about its consumers, at its place in the file."""
+
+from collections.abc import Iterator
+
+from oncemq.config.build import LoadedApp
+from oncemq.config.build_consumer import note_all
+from oncemq.config.build_parts import Reporter
+from oncemq.config.problems import Problems
+from oncemq.errors import OnceMQError
+from oncemq.examining import ExaminingAdapter
+
+
+def examined(
+    loaded: LoadedApp, broker: str, adapter: ExaminingAdapter, problems: Problems
+) -> Iterator[OnceMQError]:
+    """Note what does not fit each consumer of a broker; yields why a consumer could not be looked after.
+
+    Args:
+        loaded: the app.
+        broker: its name in the app.
+        adapter: connected to it.
+        problems: where they are collected.
+    """
+    report = Reporter(loaded.tree, problems)
+    for settled, facts in zip(loaded.consumers, loaded.facts, strict=True):
+        if settled.broker != broker:
+            continue
+        try:
+            note_all(adapter.examine(facts), settled, report)
+        except OnceMQError as error:
+            yield error

@@ -1,0 +1,96 @@
+"""`check --connect` says what a real RabbitMQ lacks or has otherwise, and declares nothing."""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from oncemq.adapter import Subscription
+from oncemq.facts import Problem
+from support.command_line import CommandLine
+from support.facts import facts_of
+from support.rabbitmq import adapter_on
+
+
+@pytest.fixture
+def channel(rabbitmq_url: str) -> Iterator[BlockingChannel]:
+    """A channel to declare things that are in the way."""
+    connection = pika.BlockingConnection(pika.URLParameters(rabbitmq_url))
+    yield connection.channel()
+    connection.close()
+
+
+def examined(url: str, name: str, **options: Any) -> Sequence[Problem]:
+    """Return what is found about a consumer of topic and group `name`."""
+    adapter = adapter_on(url)
+    try:
+        return list(adapter.examine(facts_of(name, name, options=options)))
+    finally:
+        adapter.close(grace=timedelta(seconds=1))
+
+
+def test_a_missing_queue_of_somebody_elses_is_found(rabbitmq_url: str, fresh: str) -> None:
+    """The line says which topic names it and what to do; where: at the option."""
+    (problem,) = examined(rabbitmq_url, fresh, queue=fresh)
+    assert f"the queue '{fresh}' does not exist" in problem.text
+    assert "declare it, or replace queue: by exchange:" in problem.text
+    assert problem.where == "topic.queue"
+
+
+def test_what_a_start_makes_is_no_problem_and_is_not_made(
+    rabbitmq_url: str, fresh: str, channel: BlockingChannel
+) -> None:
+    """Exchange and queue of the group's own need not exist, and do not exist afterwards either."""
+    assert examined(rabbitmq_url, fresh, exchange=fresh) == []
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
+        channel.exchange_declare(fresh, passive=True)
+
+
+def start_once(url: str, name: str, **options: Any) -> None:
+    """Have everything made that a consumer of topic and group `name` needs."""
+    adapter = adapter_on(url)
+    adapter.prepare([Subscription("points", name, name, options)])
+    adapter.close(grace=timedelta(seconds=1))
+
+
+def test_what_a_start_has_made_is_no_problem(rabbitmq_url: str, fresh: str) -> None:
+    """An app that has run once is found to be as it should be."""
+    start_once(rabbitmq_url, fresh)
+    assert examined(rabbitmq_url, fresh) == []
+
+
+def test_a_queue_that_is_declared_differently_is_found(rabbitmq_url: str, fresh: str) -> None:
+    """A classic queue in the place of a quorum queue: both are said."""
+    start_once(rabbitmq_url, fresh, queue_type="classic")
+    (problem,) = examined(rabbitmq_url, fresh, queue_type="quorum")
+    assert "x-queue-type is 'classic', this app declares 'quorum'" in problem.text
+    assert problem.where == "topic.queue_type"
+
+
+def test_an_exchange_of_another_type_is_found(
+    rabbitmq_url: str, fresh: str, channel: BlockingChannel
+) -> None:
+    """It stays as it is."""
+    channel.exchange_declare(fresh, "direct", durable=True)
+    (problem,) = examined(rabbitmq_url, fresh, exchange=fresh, exchange_type="fanout")
+    assert "type is 'direct', this app declares 'fanout'" in problem.text
+    assert examined(rabbitmq_url, fresh, exchange=fresh) == []
+
+
+def test_check_connect_points_to_the_line(tmp_path: Any, rabbitmq_url: str, fresh: str) -> None:
+    """File, line and column of the option, and the code of a broker that lacks something; without --connect it passes."""
+    line = CommandLine(tmp_path)
+    line.create_tables()
+    text = line.app.read_text().replace(f"embedded:///{tmp_path}/broker.db", rabbitmq_url)
+    line.app.write_text(text.replace("key: body.order_id,", f"queue: {fresh}, key: body.order_id,"))
+    assert line.run("check").exit_code == 0
+    said = line.run("check", "--connect")
+    assert said.exit_code == 4
+    row = 1 + next(at for at, one in enumerate(line.app.read_text().splitlines()) if "queue:" in one)
+    assert f"app.yaml:{row}:" in said.stderr
+    assert f"award: the queue '{fresh}' does not exist" in said.stderr
+    assert "may run" not in said.stdout
+    assert '"ok": false' in line.run("check", "--connect", "--json").stdout

@@ -1,0 +1,76 @@
+"""`check --connect` says what a real RocketMQ lacks or has otherwise, each in a line that says what to do; it makes nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from oncemq.facts import Severity
+from support.rocketmq_bench import Bench
+
+
+@pytest.fixture
+def bench(rocketmq_url: str) -> Iterator[Bench]:
+    """On the shared server."""
+    bench = Bench(rocketmq_url)
+    yield bench
+    bench.close()
+
+
+def test_a_missing_topic_is_found_unless_the_start_makes_it(bench: Bench) -> None:
+    """With create: false nobody makes it; the line names the command that does."""
+    (problem,) = bench.examine({"create": False})
+    assert f"topic '{bench.topic}' does not exist on RocketMQ" in problem.text
+    assert f"mqadmin updateTopic -c <cluster> -t {bench.topic}" in problem.text
+    assert (problem.where, problem.severity) == ("topic.topic_name", Severity.ERROR)
+    assert bench.examine() == []
+    assert bench.examine({"create": True}) == []
+
+
+def test_looking_makes_neither_topic_nor_group(bench: Bench) -> None:
+    """A broker that makes both on demand has neither afterwards."""
+    assert bench.examine() == []
+    assert bench.group() is None
+    (problem,) = bench.examine({"create": False})
+    assert "does not exist" in problem.text
+
+
+def test_what_fits_is_no_problem(bench: Bench) -> None:
+    """A topic and a group as a start makes them, plain and fifo."""
+    bench.make_topic(fifo=True)
+    bench.make_group()
+    assert bench.examine({"fifo": True}) == []
+
+
+def test_a_fifo_topic_of_another_type_is_found(bench: Bench) -> None:
+    """Members here keep its order, but producers behind a proxy cannot: a warning with the command."""
+    bench.make_topic()
+    (problem,) = bench.examine({"fifo": True})
+    assert "is of type NORMAL on broker-a" in problem.text
+    assert "-a +message.type=FIFO" in problem.advice
+    assert (problem.where, problem.severity) == ("topic.fifo", Severity.WARNING)
+
+
+def test_a_topic_of_type_fifo_wants_fifo(bench: Bench) -> None:
+    """Whoever publishes in order should know that retries are overtaken."""
+    bench.make_topic(fifo=True)
+    (problem,) = bench.examine()
+    assert "is of type FIFO on broker-a" in problem.text
+    assert problem.severity is Severity.WARNING
+
+
+def test_a_group_that_is_switched_off_is_found(bench: Bench) -> None:
+    """Its members would join and get nothing."""
+    bench.make_topic()
+    bench.make_group(consumeEnable=False)
+    (problem,) = bench.examine()
+    assert f"group '{bench.group_name}' is switched off on broker-a" in problem.text
+    assert f"mqadmin updateSubGroup -c <cluster> -g {bench.group_name} -s true" in problem.advice
+
+
+def test_a_group_without_room_for_retries_is_found(bench: Bench) -> None:
+    """The broker would refuse every retry."""
+    bench.make_topic()
+    bench.make_group(retryQueueNums=0)
+    (problem,) = bench.examine()
+    assert "has no queue for its retries on broker-a" in problem.text
+    assert problem.severity is Severity.ERROR

@@ -1,0 +1,58 @@
+"""An administrator's desk at a RocketMQ: topics, groups and settings to be examined, with names of the test's own."""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from oncemq.adapter import Subscription
+from oncemq.facts import Problem
+from oncemq_adapters.rocketmq.remoting.inventory import group_settings
+from support.facts import facts_of
+from support.rocketmq import adapter_on
+
+UPDATE_BROKER_CONFIG, UPDATE_GROUP = 25, 200
+
+
+class Bench:
+    """One topic and one group."""
+
+    def __init__(self, url: str) -> None:
+        self.topic, self.group_name = f"t{uuid4().hex[:8]}", f"g{uuid4().hex[:8]}"
+        self._adapter = adapter_on(url)
+        self._adapter.prepare(())
+        self._broker = self._adapter._opened_desk().brokers.get("broker-a")
+
+    def make_topic(self, **options: Any) -> None:
+        """Make the topic as a start would."""
+        self._adapter.prepare([Subscription("c", self.topic, "other", {"create": True, **options})])
+
+    def make_group(self, **settings: Any) -> None:
+        """Make the group, or change it."""
+        wanted = {"groupName": self.group_name, "consumeEnable": True, "retryQueueNums": 1, **settings}
+        self._broker.call(UPDATE_GROUP, {}, json.dumps(wanted).encode())
+
+    def group(self) -> Mapping[str, Any] | None:
+        """Return the group's settings."""
+        return group_settings(self._broker, self.group_name)
+
+    def configure(self, **settings: str) -> None:
+        """Change the broker's configuration while it runs."""
+        body = "".join(f"{name}={value}\n" for name, value in settings.items())
+        self._broker.call(UPDATE_BROKER_CONFIG, {}, body.encode())
+
+    def set_back(self) -> None:
+        """Have the broker's configuration as it was."""
+        self.configure(autoCreateSubscriptionGroup="true", timerWheelEnable="true")
+        self.configure(fileReservedTime="72", timerMaxDelaySec="259200")
+
+    def examine(self, options: Mapping[str, Any] | None = None, **facts: Any) -> list[Problem]:
+        """Return what is found."""
+        return list(
+            self._adapter.examine(facts_of(self.topic, self.group_name, options=options or {}, **facts))
+        )
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._adapter.close(grace=timedelta(seconds=1))
