@@ -91,17 +91,28 @@ def _faststream_plain(label: str, handler: str, messages: int, effect: str) -> C
     return _drain(label, Drain(command, Orders(messages, 0.0), effect))
 
 
-def _by_hand(label: str, module: str, messages: int, effect: str = drain.POINTS) -> Case:
-    return _drain(label, Drain(_python("-m", f"benchmarks.peers.{module}"), Orders(messages), effect))
+def _by_hand(label: str, module: str, messages: int, effect: str = drain.POINTS, *arguments: str) -> Case:
+    command = _python("-m", f"benchmarks.peers.{module}", *arguments)
+    return _drain(label, Drain(command, Orders(messages), effect))
 
 
-def _full_ledger(servers: Servers) -> None:
+def _ledger(label: str, rows: int, *, days: int = 0, long: bool = False) -> Case:
+    """Return the usual case with so many records in the ledger already, which are so many days old."""
+
+    def prepare(servers: Servers) -> None:
+        _fill_ledger(servers, rows, days)
+
+    return _drain(label, Drain(_oncemq(), Orders(25_000), prepare=prepare), long=long)
+
+
+def _fill_ledger(servers: Servers, rows: int, days: int) -> None:
     query = text(
         "INSERT INTO oncemq_processed (consumer, identity, key, processed_at)"
-        " SELECT 'bench.points', md5(n::text) || '-old', md5(n::text), now() FROM generate_series(1, 10000000) AS n"
+        " SELECT 'bench.points', md5(n::text) || '-old', md5(n::text), now() - make_interval(days => :days)"
+        " FROM generate_series(1, :rows) AS n"
     )
     with servers.engine.begin() as connection:
-        connection.execute(query)
+        connection.execute(query, {"rows": rows, "days": days})
     with servers.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE oncemq_processed"))
         connection.execute(text("CHECKPOINT"))
@@ -131,6 +142,9 @@ CASES: dict[str, Case] = {
     "dramatiq-2": _dramatiq(2),
     "dramatiq-3": _dramatiq(3),
     "group-commit": _by_hand("group commit by hand, Core inserts", "group_commit", 40_000),
+    "group-commit-orm": _by_hand(
+        "group commit by hand, ORM object per message", "group_commit", 40_000, drain.POINTS, "orm"
+    ),
     "faststream-empty": _faststream_plain("FastStream, empty handler, at least once", "empty", 12_000, QUEUE),
     "oncemq-batch": _drain(
         "OnceMQ, batch handler, Core inserts",
@@ -164,13 +178,12 @@ CASES: dict[str, Case] = {
     "latency-low-group": _latency("group commit by hand, 100 msg/s", _GROUP, latency.LOW),
     "latency-high": _latency("OnceMQ, 80 % of what OnceMQ can do", _oncemq(), latency.HIGH),
     "latency-high-group": _latency("group commit by hand, at the same rate", _GROUP, latency.HIGH),
+    "latency-high-own": _latency("group commit by hand, 80 % of what it can do", _GROUP, latency.OWN_HIGH),
     "embedded": Case("OnceMQ, embedded broker and SQLite, ORM handler", embedded.measure),
     "engine-direct": Case("OnceMQ, engine in memory, no transaction", inside.engine("direct")),
     "engine-unit": Case("OnceMQ, engine in memory, units on SQLite in memory", inside.engine("unit")),
     "memory": Case("OnceMQ, memory over distinct keys", inside.memory, once=True),
-    "full-ledger": _drain(
-        "OnceMQ, 10 M rows in the dedup table",
-        Drain(_oncemq(), Orders(25_000), prepare=_full_ledger),
-        long=True,
-    ),
+    "ledger-kept": _ledger("OnceMQ, 1 M records that are kept", 1_000_000),
+    "ledger-purged": _ledger("OnceMQ, 1 M records that are purged meanwhile", 1_000_000, days=30),
+    "full-ledger": _ledger("OnceMQ, 10 M rows in the dedup table", 10_000_000, long=True),
 }

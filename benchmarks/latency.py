@@ -44,21 +44,25 @@ class Load:
     Args:
         rate: messages per second; 0 = `share` of what OnceMQ can do while somebody publishes.
         share: see above.
+        own: `share` of what the consumer itself can do, not OnceMQ.
     """
 
     rate: float = 0.0
     share: float = 0.0
+    own: bool = False
 
 
 LOW = Load(rate=100.0)
 HIGH = Load(share=0.8)
+OWN_HIGH = Load(share=0.8, own=True)
 
-_capacities: dict[str, float] = {}
+_ONCEMQ = (sys.executable, "-m", "oncemq", "-f", "benchmarks/peers/oncemq/database.yaml", "run")
+_capacities: dict[tuple[str, ...], float] = {}
 
 
 def measure(command: Sequence[str], wanted: Load, servers: Servers, scale: float) -> dict[str, float]:
     """Return `p50_ms`, `p99_ms` and the `offered` rate."""
-    rate = wanted.rate or wanted.share * _capacity(servers, scale)
+    rate = wanted.rate or wanted.share * _capacity(tuple(command) if wanted.own else _ONCEMQ, servers, scale)
     with servers.engine.begin() as connection:
         connection.execute(text(_TRIGGER))
     try:
@@ -68,10 +72,9 @@ def measure(command: Sequence[str], wanted: Load, servers: Servers, scale: float
             connection.execute(text("DROP TRIGGER bench_tell ON bench_points"))
 
 
-def _capacity(servers: Servers, scale: float) -> float:
-    """Return what OnceMQ does, with the same trigger, while the publisher is at work; measured once in a run."""
-    if "oncemq" not in _capacities:
-        command = [sys.executable, "-m", "oncemq", "-f", "benchmarks/peers/oncemq/database.yaml", "run"]
+def _capacity(command: tuple[str, ...], servers: Servers, scale: float) -> float:
+    """Return what this consumer does, with the same trigger, while the publisher is at work; measured once in a run."""
+    if command not in _capacities:
         with servers.engine.begin() as connection:
             connection.execute(text(_TRIGGER))
         count = max(3000, round(_PROBE * scale))
@@ -82,8 +85,8 @@ def _capacity(servers: Servers, scale: float) -> float:
         if len(times) != count:
             raise RuntimeError(f"{len(times)} effects instead of {count}:\n{scene.said}")
         first, last = round(_WARM_UP * count), round(END * count) - 1
-        _capacities["oncemq"] = (last - first) / max(0.001, times[last] - times[first])
-    return _capacities["oncemq"]
+        _capacities[command] = (last - first) / max(0.001, times[last] - times[first])
+    return _capacities[command]
 
 
 def _measure(command: Sequence[str], rate: float, servers: Servers, scale: float) -> dict[str, float]:

@@ -48,6 +48,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(_ONE, ("oncemq-1",), ("dramatiq-1",), 6),
         Row(_ONE, ("oncemq-1",), ("faststream-empty",), 1.5),
         Row(_ONE, ("oncemq-1",), ("group-commit",), 0.6),
+        Row(_ONE, ("oncemq-1",), ("group-commit-orm",), None),
     ),
     "processes": (
         Row(_BEST, OURS, FASTSTREAM, 10),
@@ -91,11 +92,13 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "latency": (
         Row(_LATENCY, ("latency-low",), ("latency-low-single",), 2, "p99_ms", AT_MOST, "ms"),
         Row(_LATENCY, ("latency-low",), ("latency-low-group",), 2, "p99_ms", AT_MOST, "ms"),
+        Row(_LATENCY, ("latency-high",), ("latency-high-own",), 2, "p99_ms", AT_MOST, "ms"),
         Row(_LATENCY, ("latency-high",), ("latency-high-group",), 2, "p99_ms", AT_MOST, "ms"),
     ),
     "keys": (Row("many messages of few keys", ("keys-zipf",), ("keys-uniform",), None),),
     "memory": (Row("memory, growth from 10 % to all keys", ("memory",), (), 20, "growth_mb", AT_MOST, "MB"),),
     "embedded": (Row("no server at all, ORM handler", ("embedded",), (), 3000),),
+    "purge": (Row("while old records are purged", ("ledger-purged",), ("ledger-kept",), 0.9),),
     "full-ledger": (Row("dedup table with 10 M rows", ("full-ledger",), ("oncemq-1",), 0.8),),
 }
 LONG = ("full-ledger",)

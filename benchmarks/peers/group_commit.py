@@ -1,14 +1,19 @@
-"""By hand, as fast as we can: pika, one transaction for up to 200 messages, Core inserts, one ack for all.
+"""By hand, as fast as we can: pika, one transaction for up to 200 messages, one ack for all.
+
+Writes with Core inserts, or with `orm` as its argument by one mapped object per message.
 
 An upper limit, not a consumer for production: no retry, no dead letter, no order, one bad message stops it.
 """
 
 import json
 import signal
+import sys
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import pika
-from sqlalchemy import Engine, create_engine, insert, text
+from sqlalchemy import Connection, Engine, create_engine, insert, text
+from sqlalchemy.orm import Session
 
 from benchmarks.peers.environment import POSTGRESQL, QUEUE, RABBITMQ, told
 from benchmarks.tables import Points
@@ -19,18 +24,35 @@ _NEW = text(
 )
 
 
-def apply(engine: Engine, bodies: list[bytes]) -> None:
+Write = Callable[[Connection, list[dict[str, object]]], object]
+
+
+def apply(engine: Engine, bodies: list[bytes], write: Write) -> None:
     """Apply the messages in one transaction."""
     orders = {order["order_id"]: order for order in map(json.loads, bodies)}
     with engine.begin() as connection:
         new = connection.execute(_NEW, {"ids": sorted(orders)}).scalars().all()
         rows = [{"order_id": one, "user_id": orders[one]["user_id"], "points": 30} for one in new]
         if rows:
-            connection.execute(insert(Points), rows)
+            write(connection, rows)
+
+
+def by_core(connection: Connection, rows: Sequence[dict[str, object]]) -> None:
+    """Write all rows with one statement."""
+    connection.execute(insert(Points), rows)
+
+
+def by_orm(connection: Connection, rows: Sequence[dict[str, object]]) -> None:
+    """Write what a handler that is called per message adds to its session."""
+    with Session(connection) as session:
+        for row in rows:
+            session.add(Points(**row))
+        session.flush()
 
 
 def main() -> None:
     """Run until told to stop."""
+    write = by_orm if sys.argv[1:] == ["orm"] else by_core
     stopped = False
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -51,7 +73,7 @@ def main() -> None:
         if waiting:
             batch = waiting[:BATCH]
             del waiting[:BATCH]
-            apply(engine, [body for _, body in batch])
+            apply(engine, [body for _, body in batch], write)
             channel.basic_ack(batch[-1][0], multiple=True)
     connection.close()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from oncemq.message.expressions import Expression
 from oncemq.unit import Item
+from oncemq_strategies.options import Options
 
 Fingerprint = Callable[[Item], str]
 
@@ -20,6 +21,13 @@ def fingerprint_of(fields: Sequence[Expression]) -> Fingerprint:
         return blake2b(_ENCODER.encode(values).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
     return fingerprint
+
+
+def fingerprint_option(given: Options) -> Fingerprint | None:
+    """Return what the option `fingerprint` asks for, a list of expressions; None where it is not given."""
+    if not given.has("fingerprint"):
+        return None
+    return fingerprint_of([given.expression("fingerprint", field) for field in given.names("fingerprint")])
 
 
 def _canonical(value: Any) -> Any:

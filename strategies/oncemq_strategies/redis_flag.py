@@ -13,15 +13,14 @@ from oncemq.unit import Unit
 from oncemq.verification import Answer, NotDone, Verify
 from oncemq_strategies.asking import Asker
 from oncemq_strategies.claim_keeper import ClaimKeeper
+from oncemq_strategies.claim_options import lease_option, verify_option
 from oncemq_strategies.claiming import Claiming
-from oncemq_strategies.fingerprint import Fingerprint, fingerprint_of
+from oncemq_strategies.fingerprint import Fingerprint, fingerprint_option
 from oncemq_strategies.options import Options
 from oncemq_strategies.redis.flag_survey import flags_of_key
 from oncemq_strategies.redis.flags import Flags
 from oncemq_strategies.tier_options import usual_ttl
 
-_LEASE = timedelta(seconds=60)
-_SHORTEST_LEASE = timedelta(seconds=1)
 _ENDS = ("success", "failed")
 
 
@@ -68,22 +67,8 @@ class RedisFlag(Claiming):
         """Make one from its options."""
         given = Options("redis_flag", options, scope)
         given.known("ttl", "lease", "verify", "in_doubt", "fingerprint")
-        lease = given.duration("lease") or _LEASE
-        if lease < _SHORTEST_LEASE:
-            given.refuse(
-                f"{format_duration(lease)} is over before it can be renewed",
-                f"write {format_duration(_SHORTEST_LEASE)} or longer; {format_duration(_LEASE)} is usual",
-                name="lease",
-            )
-        fields = given.names("fingerprint") if given.has("fingerprint") else []
-        expressions = [given.expression("fingerprint", field) for field in fields]
-        return cls(
-            scope,
-            Asker(_verify(given)),
-            lease,
-            _ttl(given, scope),
-            fingerprint_of(expressions) if expressions else None,
-        )
+        asker = Asker(_verify(given))
+        return cls(scope, asker, lease_option(given), _ttl(given, scope), fingerprint_option(given))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe."""
@@ -128,14 +113,12 @@ class RedisFlag(Claiming):
 
 def _verify(given: Options) -> Verify | None:
     runs = given.choice("in_doubt", ("reject", "run"), "reject") == "run"
-    if not given.has("verify"):
+    verify = verify_option(given)
+    if verify is None:
         return _it_may_run_again if runs else None
     if runs:
         given.refuse("`verify` answers what `in_doubt: run` leaves open", "keep one of them", name="in_doubt")
-    verify: Any = given.imported("verify")
-    if not callable(verify):
-        given.refuse(f"{verify!r} is no function", "name one: def verify(envelope: Envelope)", name="verify")
-    return verify  # type: ignore[no-any-return]
+    return verify
 
 
 def _it_may_run_again(_envelope: object) -> Answer:

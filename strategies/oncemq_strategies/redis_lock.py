@@ -1,5 +1,6 @@
 """`redis_lock`: a handler runs while its message's lock is held, which Java services on Redisson take part in."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, ClassVar, Self
@@ -30,13 +31,14 @@ _SHORTEST_PAUSE = timedelta(milliseconds=50)
 
 
 class _Notes:
-    """What a unit knows: the lock of each delivery, and what became of the locks."""
+    """What a unit knows: the lock of each delivery, what became of the locks, and higher numbers in the fence."""
 
-    __slots__ = ("names", "tried")
+    __slots__ = ("behind", "names", "tried")
 
     def __init__(self, names: dict[Delivery, str]) -> None:
         self.names = names
         self.tried = Tried()
+        self.behind: dict[Item, int] = {}
 
     def holding(self, item: Item) -> Holding:
         return self.tried.held[self.names[item.delivery]]
@@ -142,11 +144,12 @@ class RedisLock(Strategy):
         names = sorted(set(notes.names.values()))
         if not names:
             return
+        began = time.monotonic()
         self._locks.acquire(names, unit.owner, notes.tried)
         for delivery, name in notes.names.items():
             if name in notes.tried.taken:
                 unit.verdicts[delivery] = defer(_pause(notes.tried.taken[name]), f"lock {name!r} is taken")
-                self._alarms.set(name, delivery.key, unit.resume)
+                self._alarms.set(name, delivery.key, unit.resume, since=began)
             elif name in notes.tried.refused:
                 unit.verdicts[delivery] = retry(f"lock {name!r} cannot be had: {notes.tried.refused[name]}")
             else:
@@ -161,7 +164,8 @@ class RedisLock(Strategy):
         """Write the tokens into the fence, which refuses whoever has lost the lock to a later holder."""
         if self._fence is not None:
             notes: _Notes = run.unit.notes[self]
-            self._fence.raise_to(run, {item: notes.holding(item).token for item in run.items if _ran(item)})
+            tokens = {item: notes.holding(item).token for item in run.items if _ran(item)}
+            self._fence.raise_to(run, tokens, notes.behind)
 
     def confirm(self, run: Run) -> None:
         """Roll back whose lock was lost; in a direct unit the effect has happened, and nothing can take it back."""
@@ -175,9 +179,13 @@ class RedisLock(Strategy):
             raise Culprits(lost)
 
     def release(self, unit: Unit) -> None:
-        """Give all locks back at once."""
+        """Give all locks back at once; first, their next numbers are made higher than any in the fence."""
         notes: _Notes | None = unit.notes.get(self)
-        if notes is not None:
+        if notes is None:
+            return
+        try:
+            self._locks.number_above({notes.names[item.delivery]: one for item, one in notes.behind.items()})
+        finally:
             self._locks.release(notes.tried.held.values())
 
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:  # noqa: ARG002

@@ -14,7 +14,7 @@ from oncemq.message.envelope import Delivery
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import DUPLICATE, Outcome, Verdict, reject
-from oncemq_strategies.fingerprint import Fingerprint, fingerprint_of
+from oncemq_strategies.fingerprint import Fingerprint, fingerprint_option
 from oncemq_strategies.options import Options
 from oncemq_strategies.processed_checks import check_records, check_transactional
 from oncemq_strategies.processed_records import ProcessedRecords, other_content
@@ -54,9 +54,7 @@ class Tiered(Strategy):
         """Make one from its options."""
         given = Options("tiered", options, scope)
         given.known("redis", "bloom", "ttl", "fingerprint", "result")
-        fields = given.names("fingerprint") if given.has("fingerprint") else []
-        expressions = [given.expression("fingerprint", field) for field in fields]
-        fingerprint = fingerprint_of(expressions) if expressions else None
+        fingerprint = fingerprint_option(given)
         records = ProcessedRecords(scope.clock, fingerprint, result=given.flag("result", default=False))
         return cls(records, fingerprint, tier_options(given, scope), scope)
 

@@ -15,13 +15,12 @@ from oncemq.verification import Answer
 from oncemq_strategies.asking import Asker
 from oncemq_strategies.claim_book import ClaimBook
 from oncemq_strategies.claim_keeper import ledger_keeper
+from oncemq_strategies.claim_options import lease_option, verify_option
 from oncemq_strategies.claiming import Claiming
-from oncemq_strategies.fingerprint import Fingerprint, fingerprint_of
+from oncemq_strategies.fingerprint import Fingerprint, fingerprint_option
 from oncemq_strategies.options import Options
 from oncemq_strategies.reconciling import Reconciler
 
-DEFAULT_LEASE = timedelta(seconds=60)
-_SHORTEST_LEASE = timedelta(seconds=1)
 _LONG_LEASE = timedelta(hours=1)
 _RECONCILE_EVERY = timedelta(seconds=30)
 
@@ -57,21 +56,8 @@ class TwoPhase(Claiming):
         """Make one from its options."""
         given = Options("two_phase", options, scope)
         given.known("verify", "lease", "fingerprint")
-        verify = given.imported("verify") if given.has("verify") else None
-        if verify is not None and not callable(verify):
-            given.refuse(
-                f"{verify!r} is no function", "name one: def verify(envelope: Envelope)", name="verify"
-            )
-        lease = given.duration("lease") or DEFAULT_LEASE
-        if lease < _SHORTEST_LEASE:
-            given.refuse(
-                f"{format_duration(lease)} is over before it can be renewed",
-                f"write {format_duration(_SHORTEST_LEASE)} or longer; {format_duration(DEFAULT_LEASE)} is usual",
-                name="lease",
-            )
-        fields = given.names("fingerprint") if given.has("fingerprint") else []
-        expressions = [given.expression("fingerprint", field) for field in fields]
-        return cls(scope, Asker(verify), lease, fingerprint_of(expressions) if expressions else None)
+        asker = Asker(verify_option(given))
+        return cls(scope, asker, lease_option(given), fingerprint_option(given))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe."""

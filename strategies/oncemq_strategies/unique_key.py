@@ -13,7 +13,7 @@ from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
 from oncemq.verdict import Verdict
 from oncemq_strategies.constraint_records import ConstraintRecords
-from oncemq_strategies.fingerprint import fingerprint_of
+from oncemq_strategies.fingerprint import fingerprint_option
 from oncemq_strategies.options import Options
 from oncemq_strategies.processed_checks import check_records, check_transactional
 from oncemq_strategies.processed_records import ProcessedRecords
@@ -57,12 +57,10 @@ class UniqueKey(Strategy):
             given.refuse(
                 "`required` says something about the rows of `table`, which is missing", name="required"
             )
-        fields = given.names("fingerprint") if given.has("fingerprint") else []
-        expressions = [given.expression("fingerprint", field) for field in fields]
         return cls(
             ProcessedRecords(
                 scope.clock,
-                fingerprint_of(expressions) if expressions else None,
+                fingerprint_option(given),
                 result=given.flag("result", default=False),
             )
         )

@@ -1,12 +1,12 @@
 """A lock before what decides passes the strategy suite: on PostgreSQL, in part on SQLite, and with effects outside."""
 
-import multiprocessing
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from oncemq.testing.processes import processes
 from oncemq.testing.strategy_suite import ChainSpec
 from oncemq.testing.strategy_suite.base import MakeBench, SuitePart
 from oncemq.testing.strategy_suite.bench import message
@@ -88,8 +88,7 @@ class TestLocksOfTheDead(SuitePart):
     ) -> None:
         """Before the commit nothing is there, after it everything; delivered again: one effect each."""
         bench = make_bench()
-        spawn = multiprocessing.get_context("spawn")
-        victim = spawn.Process(target=deliver_and_die, args=(url, chain, scope, point))
+        victim = processes().Process(target=deliver_and_die, args=(url, chain, scope, point))
         victim.start()
         victim.join(60)
         assert victim.exitcode == -signal.SIGKILL

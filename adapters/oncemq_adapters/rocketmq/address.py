@@ -62,22 +62,72 @@ def parse_address(url: str, options: Mapping[str, Any]) -> Address:
     user, _, password = login.partition(":")
     reader = OptionReader({**_query(parts), **options}, KNOWN, "RocketMQ broker option")
     address = Address(
-        name_servers=_name_servers(hosts, reader),
+        name_servers=read_hosts(hosts, reader, NAME_SERVER_PORT, "rocketmq://host:9876"),
         username=reader.text("username", unquote(user)) or "",
         password=reader.text("password", unquote(password)) or "",
         namespace=reader.text("namespace", "") or "",
-        addresses=_addresses(reader, options.get("addresses")),
+        addresses=read_addresses(reader, "brokers are", "10.0.0.7:10911"),
         tls=_tls(reader),
         connect_timeout=reader.duration("connect_timeout", 3 * SECOND, SECOND / 10, 120 * SECOND),
         publish_timeout=reader.duration("publish_timeout", 10 * SECOND, SECOND / 10, 600 * SECOND),
         heartbeat=reader.duration("heartbeat", 10 * SECOND, SECOND, 60 * SECOND),
         handover=reader.duration("handover", 3 * SECOND, SECOND / 2, 30 * SECOND),
     )
-    if bool(address.username) != bool(address.password):
-        missing = "password" if address.username else "username"
-        reader.complain(missing, f"an access key and its secret belong together, {missing!r} is missing")
+    check_login(reader, address.username, address.password)
     reader.finish()
     return address
+
+
+def read_hosts(hosts: str, reader: OptionReader, port: int, form: str) -> tuple[str, ...]:
+    """Return `host:port` each, of the URL and of the option `hosts`.
+
+    Args:
+        hosts: the URL's, separated by comma or semicolon.
+        reader: of the broker's options.
+        port: where none is written.
+        form: how to write it, for the error.
+
+    Raises:
+        ConfigError: one of them is none.
+    """
+    found: list[str] = []
+    for text in (*hosts.replace(";", ",").split(","), *reader.texts("hosts")):
+        if not text.strip() and found:
+            continue
+        try:
+            part = urlsplit(f"//{text.strip()}")
+            found.append(f"{part.hostname or 'localhost'}:{part.port or port}")
+        except ValueError:
+            # What stands where a port is expected may be a part of a password.
+            raise ConfigError([f"the RocketMQ URL has a host or port that is none – write {form}"]) from None
+    return tuple(dict.fromkeys(found))
+
+
+def read_addresses(reader: OptionReader, who: str, example: str) -> Mapping[str, str]:
+    """Return where peers are really reached, by the address that they tell.
+
+    Args:
+        reader: of the broker's options.
+        who: has addresses, for the error.
+        example: of an address that is told.
+    """
+    declared = reader.options.get("addresses")
+    if declared is None:
+        return {}
+    pairs = declared.items() if isinstance(declared, Mapping) else ()
+    if not pairs or not all(isinstance(text, str) and ":" in text for pair in pairs for text in pair):
+        reader.complain(
+            "addresses", f"addresses must say where {who} reached", f'write {{"{example}": "host:port"}}'
+        )
+        return {}
+    return dict(pairs)
+
+
+def check_login(reader: OptionReader, username: str, password: str) -> None:
+    """Complain about half of a login."""
+    if bool(username) != bool(password):
+        missing = "password" if username else "username"
+        reader.complain(missing, f"an access key and its secret belong together, {missing!r} is missing")
 
 
 def _query(parts: SplitResult) -> dict[str, Any]:
@@ -86,36 +136,6 @@ def _query(parts: SplitResult) -> dict[str, Any]:
         if found.get(name) in ("true", "false"):
             found[name] = found[name] == "true"
     return found
-
-
-def _name_servers(hosts: str, reader: OptionReader) -> tuple[str, ...]:
-    found: list[str] = []
-    for text in (*hosts.replace(";", ",").split(","), *reader.texts("hosts")):
-        if not text.strip() and found:
-            continue
-        try:
-            part = urlsplit(f"//{text.strip()}")
-            found.append(f"{part.hostname or 'localhost'}:{part.port or NAME_SERVER_PORT}")
-        except ValueError:
-            # What stands where a port is expected may be a part of a password.
-            raise ConfigError(
-                ["the RocketMQ URL has a host or port that is none – write rocketmq://host:9876"]
-            ) from None
-    return tuple(dict.fromkeys(found))
-
-
-def _addresses(reader: OptionReader, declared: Any) -> Mapping[str, str]:
-    if declared is None:
-        return {}
-    pairs = declared.items() if isinstance(declared, Mapping) else ()
-    if not pairs or not all(isinstance(text, str) and ":" in text for pair in pairs for text in pair):
-        reader.complain(
-            "addresses",
-            "addresses must say where brokers are reached",
-            'write {"10.0.0.7:10911": "host:port"}',
-        )
-        return {}
-    return dict(pairs)
 
 
 def _tls(reader: OptionReader) -> ssl.SSLContext | None:

@@ -23,6 +23,8 @@ DEAD_ORIGIN_TOPIC, DEAD_ORIGIN_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
 TAGS_HEADER = "tags"
 ESCAPED = f"{names.PREFIX}escaped"
 EXACT_KEYS = f"{names.PREFIX}keys"
+UNREADABLE = "rocketmq-unreadable"
+"""The encoding of a body that nobody here can unpack."""
 
 _OURS = frozenset({KEYS, TAGS, UNIQUE_ID, ESCAPED, EXACT_KEYS})
 _HISTORY = frozenset(
@@ -97,6 +99,12 @@ def read_message(topic: str, body: bytes, properties: Mapping[str, str], born: i
         published_at=names.time_of(headers, names.PUBLISHED_AT) or moment_of(born),
         first_failed_at=names.time_of(headers, names.FIRST_FAILED_AT),
     )
+
+
+def refuse_unread(message: Message, trouble: str) -> None:
+    """Make a fresh message one that is refused: its encoding is unknown, so its bytes become a dead letter as they are."""
+    headers = {**message.headers, names.CONTENT_ENCODING: UNREADABLE, "rocketmq-trouble": trouble}
+    object.__setattr__(message, "headers", headers)
 
 
 def readable_headers(properties: Mapping[str, str]) -> dict[str, str]:

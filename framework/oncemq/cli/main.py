@@ -25,6 +25,9 @@ COMMANDS = {
     "dead-letters": Command(
         "oncemq.cli.dead_letters:dead_letters", "List, show, replay or purge dead letters."
     ),
+    "outbox": Command(
+        "oncemq.cli.outbox:outbox", "List or drop published messages that their broker refuses."
+    ),
     "inspect": Command("oncemq.cli.inspect:inspect", "Show everything known about one business key."),
     "reconcile": Command(
         "oncemq.cli.reconcile:reconcile",

@@ -21,7 +21,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Index, and_, delete, o
 from oncemq.ledger.bulk import Bulk, Row, Shape
 from oncemq.ledger.dialects import bulk_for
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
-from oncemq.ledger.text import ExactText, LongText, Moment, Token
+from oncemq.ledger.text import ExactText, LongText, Moment, Token, storable
 
 FINGERPRINT_SIZE = 64
 _OWNER_SIZE = 64
@@ -190,7 +190,11 @@ class Claims:
             reason: why nobody knows.
             fingerprint: of the content, where it is compared; None keeps what is known.
         """
-        changes: dict[str, Any] = {"state": State.UNKNOWN.value, "until": ask_at, "reason": reason}
+        changes: dict[str, Any] = {
+            "state": State.UNKNOWN.value,
+            "until": ask_at,
+            "reason": storable(reason),
+        }
         if fingerprint is not None:
             changes["fingerprint"] = fingerprint
         return self._set(connection, identity, _held_by(owner), changes)

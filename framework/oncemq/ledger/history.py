@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, String, insert, select, text
 
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
-from oncemq.ledger.text import ExactText, LongText, Moment
+from oncemq.ledger.text import ExactText, LongText, Moment, storable
 
 TABLE = ledger_table(
     "history",
@@ -66,11 +66,11 @@ def add(connection: Connection, rows: Sequence[HistoryRow]) -> None:
     """Store `rows`; characters that no database keeps are replaced, since history must never fail a unit."""
     if not rows:
         return
-    storable = [_storable(row) for row in rows]
+    kept = [_storable(row) for row in rows]
     if connection.dialect.name == "postgresql":
-        connection.execute(_AS_JSON, {"rows": json.dumps(storable, default=datetime.isoformat)})
+        connection.execute(_AS_JSON, {"rows": json.dumps(kept, default=datetime.isoformat)})
     else:
-        connection.execute(insert(TABLE), storable)
+        connection.execute(insert(TABLE), kept)
 
 
 def of_key(connection: Connection, key: str) -> list[HistoryRow]:
@@ -83,19 +83,11 @@ def of_key(connection: Connection, key: str) -> list[HistoryRow]:
 def _storable(row: HistoryRow) -> dict[str, object]:
     return {
         "consumer": row.consumer,
-        "topic": _clean(row.topic, CONSUMER_SIZE),
-        "key": _clean(row.key, KEY_SIZE),
-        "identity": _clean(row.identity, KEY_SIZE),
+        "topic": storable(row.topic, CONSUMER_SIZE),
+        "key": storable(row.key, KEY_SIZE),
+        "identity": storable(row.identity, KEY_SIZE),
         "outcome": row.outcome,
-        "reason": _clean(row.reason, MAX_REASON),
+        "reason": storable(row.reason, MAX_REASON),
         "attempt": row.attempt,
         "at": row.at,
     }
-
-
-def _clean(words: str, most: int) -> str:
-    """Return the words without NUL and lone surrogates, at most so many bytes of UTF-8."""
-    if len(words) <= most and words.isascii() and "\0" not in words:
-        return words
-    raw = words.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace")
-    return raw[:most].decode(errors="ignore")

@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
+from oncemq.ledger.among import not_among
 from oncemq.ledger.row_locks import can_skip_locked
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import ExactText, LongText, Moment
@@ -92,14 +93,20 @@ def add(connection: Connection, consumer: str, rows: Sequence[Parked]) -> None:
         connection.execute(insert(TABLE), [_values(consumer, row) for row in rows])
 
 
-def identities(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, set[str]]:
-    """Return what waits by key: the identities."""
-    found: dict[str, set[str]] = {}
+def waiting(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, list[str]]:
+    """Return what waits by key: the identities, one for each message."""
+    found: dict[str, list[str]] = {}
     for key, identity in connection.execute(
         select(_T.key, _T.identity).where(*_of(connection, consumer, keys))
     ):
-        found.setdefault(key, set()).add(identity)
+        found.setdefault(key, []).append(identity)
     return found
+
+
+def messages(connection: Connection, consumer: str, key: str, identity: str) -> list[Message]:
+    """Return the messages of one identity that wait for a key."""
+    same = (_T.consumer == consumer) & (_T.key == key) & (_T.identity == identity)
+    return [_parked(row).message for row in connection.execute(select(TABLE).where(same))]
 
 
 def turns(connection: Connection, consumer: str, reached: Mapping[str, int | None], most: int) -> list[int]:
@@ -155,9 +162,13 @@ def remove(connection: Connection, ids: Collection[int]) -> None:
         connection.execute(delete(TABLE).where(_T.id.in_(sorted(ids))))
 
 
-def due(connection: Connection, consumer: str, now: datetime, limit: int) -> list[int]:
-    """Lock rows that anybody may take now, leaving out those that somebody holds."""
+def due(
+    connection: Connection, consumer: str, now: datetime, limit: int, besides: Collection[int] = ()
+) -> list[int]:
+    """Lock rows that anybody may take now, leaving out those that somebody holds, and `besides`."""
     rows = select(_T.id).where(_T.consumer == consumer, _T.due_at <= now).order_by(_T.due_at, _T.id)
+    if besides:
+        rows = rows.where(not_among(connection, _T.id, BigInteger(), sorted(besides)))
     rows = rows.limit(limit).with_for_update(skip_locked=can_skip_locked(connection))
     return list(connection.execute(rows).scalars())
 

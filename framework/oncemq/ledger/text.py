@@ -108,3 +108,16 @@ class Moment(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def storable(words: str, most: int | None = None) -> str:
+    """Return the words of an error as every database keeps them: NUL and lone surrogates are replaced.
+
+    Args:
+        words: whatever a handler's exception said; it may quote a message.
+        most: bytes of UTF-8 that there is room for; None = any number.
+    """
+    if words.isascii() and "\0" not in words:
+        return words[:most]
+    raw = words.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace")
+    return raw[:most].decode(errors="ignore")

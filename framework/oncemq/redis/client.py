@@ -95,6 +95,8 @@ class RedisClient:
             todo = [index for index in todo if self._goes_again(calls[index], answers, index)]
             if not todo:
                 break
+            if any(moved(answers[index]) for index in todo):
+                self._refresh()
         return [self._final(answer) for answer in answers]
 
     def shared(self, kind: Callable[["RedisClient"], T]) -> T:
@@ -148,7 +150,6 @@ class RedisClient:
             call.spell_out()
             return True
         if moved(answer):
-            self._refresh()
             return True
         place = asks(answer)
         if place is not None:

@@ -50,7 +50,16 @@ class Crew:
         self._workers = Threads(plan.name, shop.observers.failed, shop.clock)
         self._settling = Threads(f"{plan.name}-failures", shop.observers.failed, shop.clock)
         parked = [
-            parking_of(plan, engine, shop.clock, adapter, self._understand) for engine in shop.engines
+            parking_of(
+                plan,
+                engine,
+                shop.clock,
+                adapter,
+                self._understand,
+                self._queued,
+                self._running,
+            )
+            for engine in shop.engines
         ] or [None]
         self._parked = [place for place in parked if place is not None]
         self.parked = whole(self._parked, shop.layout)
@@ -75,6 +84,12 @@ class Crew:
 
     def _understand(self, delivery: Delivery) -> None:
         self.consumer.intake.understand(delivery)
+
+    def _queued(self) -> list[Delivery]:
+        return self.consumer.scheduler.snapshot()
+
+    def _running(self) -> list[Delivery]:
+        return self.consumer.running()
 
     def start(self) -> None:
         """Start the workers; they wait for deliveries."""

@@ -188,12 +188,15 @@ class Attempt:
     def _after_commit(self, run: Run) -> None:
         self._point("committed")
         if self._relay is not None:
-            self._relay.committed(run)
+            self._quietly(self._relay.committed, run, "sending what handlers published")
         for committed in self._chain.committeds:
-            try:
-                committed(run)
-            except Exception as error:
-                self._failed("a strategy's committed hook", error)
+            self._quietly(committed, run, "a strategy's committed hook")
+
+    def _quietly(self, hook: Callable[[Run], None], run: Run, doing: str) -> None:
+        try:
+            hook(run)
+        except Exception as error:
+            self._failed(doing, error)
 
 
 def make_items(deliveries: Sequence[Delivery], reader: Reader) -> list[Item]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from oncemq.adapter import Dead, Later, SettleFailed, Settling
+from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery
 from oncemq.run.parked_shards import ParkingPlace
 
@@ -64,5 +65,14 @@ def _split(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:
 def _told(
     send: Callable[[Sequence[Any]], Sequence[SettleFailed]], parts: Sequence[Any]
 ) -> Sequence[SettleFailed]:
-    """Ask nobody about nothing."""
-    return send(parts) if parts else ()
+    """Ask nobody about nothing; what one of the two cannot settle does not undo what the other has settled."""
+    if not parts:
+        return ()
+    try:
+        return send(parts)
+    except BrokerError as error:
+        return [SettleFailed(_delivery_of(part), error) for part in parts]
+
+
+def _delivery_of(part: Delivery | Later | Dead) -> Delivery:
+    return part if isinstance(part, Delivery) else part.delivery

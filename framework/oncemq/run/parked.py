@@ -1,21 +1,22 @@
 """The source "parked": messages that wait in the ledger, delivered when their turn has come and settled there."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from oncemq.adapter import Adapter, Burial, Dead, Later, Refused, SettleFailed, Subscription
+from oncemq.adapter import Adapter, Burial, Confirmed, Dead, Later, Refused, SettleFailed, Subscription
 from oncemq.clock import Clock
-from oncemq.errors import BrokerUnavailable, DeliveryVoid
+from oncemq.errors import BrokerError, BrokerUnavailable, DeliveryVoid
 from oncemq.ledger import parking
 from oncemq.ledger.locked_rows import lock_keys
 from oncemq.ledger.parking import Parked
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.run.judge import describe
+from oncemq.run.parked_copies import Waiting
 
 Part = TypeVar("Part", Later, Dead)
 
@@ -50,6 +51,8 @@ class ParkedMessages:
         adapter: takes dead letters.
         subscription: whose dead letters those are.
         understand: fills in a delivery's envelope, key and payload.
+        queued: returns what waits for this process's workers; each of them will decide about it.
+        running: returns what they hold.
     """
 
     def __init__(
@@ -60,6 +63,8 @@ class ParkedMessages:
         adapter: Adapter,
         subscription: Subscription,
         understand: Callable[[Delivery], None],
+        queued: Callable[[], Iterable[Delivery]] = tuple,
+        running: Callable[[], Iterable[Delivery]] = tuple,
     ) -> None:
         self.consumer = consumer
         self._engine = engine
@@ -67,6 +72,8 @@ class ParkedMessages:
         self._adapter = adapter
         self._subscription = subscription
         self._understand = understand
+        self._queued = queued
+        self._running = running
 
     # Taking
 
@@ -76,9 +83,22 @@ class ParkedMessages:
         return [self._delivery(row, doubtful=doubtful) for row in rows]
 
     def sweep(self, connection: Connection) -> list[Delivery]:
-        """Take what is due: its pause is over, or whoever had taken it is gone."""
-        ids = parking.due(connection, self.consumer, self.clock.now(), _SWEEP)
+        """Take what is due: its pause is over, or whoever had taken it is gone.
+
+        What this process has in hand is left out, however long that takes: a second delivery of it would take the
+        row from the first one, whose failure would then neither count nor be waited for.
+        """
+        # In this order: what is taken from the queue meanwhile is in both.
+        ours = self.queued() | self._rows(self._running())
+        ids = parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours)
         return self.take(connection, ids, doubtful=True)
+
+    def queued(self) -> set[int]:
+        """Return the rows whose deliveries wait for this process's workers."""
+        return self._rows(self._queued())
+
+    def _rows(self, deliveries: Iterable[Delivery]) -> set[int]:
+        return {one.token.id for one in deliveries if one.source is self}
 
     def _delivery(self, row: Parked, *, doubtful: bool) -> Delivery:
         message = replace(row.message, redelivered=True) if doubtful else row.message
@@ -112,8 +132,7 @@ class ParkedMessages:
         failed = self._each(dead, self._claim)
         lost = {one.delivery for one in failed}
         mine = [one for one in dead if one.delivery not in lost]
-        burials = [Burial(one.delivery.message, one.headers) for one in mine]
-        answers = self._adapter.bury(self._subscription, burials) if mine else ()
+        answers = self._bury([Burial(one.delivery.message, one.headers) for one in mine])
         buried: list[Dead] = []
         for one, answer in zip(mine, answers, strict=True):
             if isinstance(answer, Refused):
@@ -121,6 +140,12 @@ class ParkedMessages:
             else:
                 buried.append(one)
         return [*failed, *self._each(buried, self._end)]
+
+    def _bury(self, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+        try:
+            return self._adapter.bury(self._subscription, burials) if burials else ()
+        except BrokerError as error:
+            return [Refused(error)] * len(burials)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Let others take at once what was never started."""
@@ -145,8 +170,7 @@ class ParkedMessages:
         if envelope is None:
             return False
         self.lock(connection, [key])
-        there = parking.identities(connection, self.consumer, [key])
-        if envelope.identity not in there.get(key, ()):
+        if not Waiting(connection, self.consumer, [key]).has(envelope, delivery.message):
             message = _grown(delivery.message, later.headers)
             reason, due_at = later.headers.get(names.ERROR_TEXT, ""), now + later.delay
             row = Parked(0, key, envelope.identity, None, True, message, reason, now, due_at)

@@ -1,7 +1,7 @@
 """What a chain gets besides its strategies where messages may be parked: held keys before them, parked rows after them."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
 from sqlalchemy import Engine
@@ -12,10 +12,11 @@ from oncemq.ledger import parking
 from oncemq.ledger.parking import Parked
 from oncemq.message.envelope import Delivery
 from oncemq.run.parked import ParkedMessages, Ticket
+from oncemq.run.parked_copies import Waiting
 from oncemq.run.plan import ConsumerPlan
 from oncemq.strategy import Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, VOID, Culprits, Outcome, Place, Verdict, parked, retry
+from oncemq.verdict import PROCEED, RETURNED, VOID, Culprits, Outcome, Place, Verdict, parked, retry
 
 _AT_ONCE: Final = 500
 """Messages of one key that follow one commit."""
@@ -37,11 +38,13 @@ def parking_of(
     clock: Clock,
     adapter: Adapter,
     understand: Callable[[Delivery], None],
+    queued: Callable[[], Iterable[Delivery]],
+    running: Callable[[], Iterable[Delivery]],
 ) -> ParkedMessages | None:
     """Return the place where this consumer's messages are parked; None where none can be."""
     if engine is None or not (plan.hold_key or any(strategy.parks for strategy in plan.strategies)):
         return None
-    return ParkedMessages(plan.scope, engine, clock, adapter, plan.subscription, understand)
+    return ParkedMessages(plan.scope, engine, clock, adapter, plan.subscription, understand, queued, running)
 
 
 class ParkedRows(Strategy):
@@ -97,18 +100,18 @@ class ParkedRows(Strategy):
         if not new:
             return
         now, rows, crowded = self._messages.clock.now(), list[Parked](), dict[Item, Verdict]()
-        there = parking.identities(run.connection, run.consumer, {item.key for item, _ in new})
+        waiting = Waiting(run.connection, run.consumer, {item.key for item, _ in new})
         for item, place in new:
-            waiting = there.setdefault(item.key, set())
-            if item.envelope.identity in waiting:
-                continue  # a copy
-            if len(waiting) >= place.limit:
-                crowded[item] = retry(f"{len(waiting)} messages of key {item.key!r} are parked already")
+            message = item.delivery.message
+            if waiting.has(item.envelope, message):
                 continue
-            waiting.add(item.envelope.identity)
+            count = waiting.count(item.key)
+            if count >= place.limit:
+                crowded[item] = retry(f"{count} messages of key {item.key!r} are parked already")
+                continue
+            waiting.add(item.envelope, message)
             due_at = now + place.again if place.again is not None else None
             reason = item.verdict.reason if item.verdict is not None else ""
-            message = item.delivery.message
             rows.append(
                 Parked(
                     0,
@@ -139,7 +142,17 @@ class ParkedRows(Strategy):
             held = parking.held(run.connection, run.consumer, released)
             ids += [id_ for key in sorted(held) for id_ in held[key][:_AT_ONCE]]
         if ids:
-            run.follow += self._messages.take(run.connection, ids)
+            coming = self._coming(run)
+            run.follow += self._messages.take(run.connection, [id_ for id_ in ids if id_ not in coming])
+
+    def _coming(self, run: Run) -> set[int]:
+        """Return the rows that this process will decide about anyway, after this commit."""
+        unstarted = {
+            ticket.id
+            for item in run.items
+            if (ticket := self._ticket(item)) is not None and item.verdict in {None, RETURNED}
+        }
+        return unstarted | self._messages.queued()
 
     def _parked(self, run: Run) -> list[tuple[Item, Place]]:
         return [

@@ -161,7 +161,8 @@ class Post:
                 batch.append(self._waiting.popleft())
                 self._bytes -= len(batch[-1].message.body)
             self._sending = len(batch)
-        return sorted(batch, key=lambda one: one.id)
+        # What waited here until it was due has been taken over by ourselves, and is here once more.
+        return sorted({one.id: one for one in batch}.values(), key=lambda one: one.id)
 
     def _round(self, batch: list[Stored]) -> None:
         self._settle(_Round())

@@ -13,6 +13,8 @@ from oncemq.clock import Clock
 from oncemq.message.envelope import Delivery
 
 _NEVER = -1
+_REMEMBERED = 1000
+"""Generations that were lost alone; of older ones nothing is left here, and if it were, its broker would say so."""
 
 
 class Scheduler:
@@ -36,7 +38,7 @@ class Scheduler:
         self._changed = threading.Condition(self._lock)
         self._idle_takers = 0
         self._void_until = _NEVER
-        self._void_alone: set[int] = set()
+        self._void_alone: dict[int, None] = {}
         self._closed = False
         self._last_put = clock.monotonic()
 
@@ -162,10 +164,12 @@ class Scheduler:
         """
         with self._lock:
             if alone:
-                self._void_alone.add(generation)
+                self._void_alone[generation] = None
+                if len(self._void_alone) > _REMEMBERED:
+                    del self._void_alone[next(iter(self._void_alone))]
             else:
                 self._void_until = max(self._void_until, generation)
-                self._void_alone = {one for one in self._void_alone if one > self._void_until}
+                self._void_alone = {one: None for one in self._void_alone if one > self._void_until}
 
     def is_void(self, delivery: Delivery) -> bool:
         """Return whether the broker has lost the delivery's generation; other sources lose nothing."""

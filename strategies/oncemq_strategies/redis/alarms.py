@@ -22,11 +22,13 @@ class _Alarm:
         subscription: to its channel.
         sleepers: what to call, by key.
         touched: monotonic seconds of the last look at it.
+        rung: the same, of the last message.
     """
 
     subscription: Subscription | None = None
     sleepers: dict[str, Callable[[str], None]] = field(default_factory=dict)
     touched: float = 0.0
+    rung: float = 0.0
 
 
 class Alarms:
@@ -42,16 +44,26 @@ class Alarms:
         self._alarms: dict[str, _Alarm] = {}
         self._swept = time.monotonic()
 
-    def set(self, name: str, key: str, resume: Callable[[str], None]) -> None:
+    def set(self, name: str, key: str, resume: Callable[[str], None], *, since: float) -> None:
         """Have `resume(key)` called when lock `name` may be free.
 
         That is also when its messages begin to be heard: what was released before must be tried again.
+
+        Args:
+            name: the lock's.
+            key: what sleeps.
+            resume: wakes it.
+            since: monotonic seconds before the lock was tried; a message that has come since then counts.
         """
         with self._mutex:
             alarm = self._alarms.setdefault(name, _Alarm())
-            alarm.sleepers[key] = resume
             alarm.touched = time.monotonic()
+            missed = alarm.rung >= since
+            if not missed:
+                alarm.sleepers[key] = resume
             begin = alarm.subscription is None
+        if missed:
+            resume(key)
         if begin:
             with suppress(InfrastructureError):  # then its pause alone wakes the message
                 self._begin(name, alarm)
@@ -59,9 +71,8 @@ class Alarms:
 
     def clear(self, name: str) -> None:
         """Listen no more for a lock that nobody of ours waits for."""
-        alarm = self._alarms.get(name)
-        if alarm is not None and not alarm.sleepers:
-            self._end(name)
+        if name in self._alarms:
+            self._end(name, only_if_idle=True)
 
     def _begin(self, name: str, alarm: _Alarm) -> None:
         subscription = self._client.shared(Listener).subscribe(channel_of(name), lambda: self._ring(name))
@@ -76,14 +87,18 @@ class Alarms:
             alarm = self._alarms.get(name)
             if alarm is None:
                 return
+            alarm.rung = time.monotonic()
             sleepers, alarm.sleepers = alarm.sleepers, {}
         for key, resume in sleepers.items():
             resume(key)
 
-    def _end(self, name: str) -> None:
+    def _end(self, name: str, *, only_if_idle: bool = False) -> None:
         with self._mutex:
-            alarm = self._alarms.pop(name, None)
-        if alarm is not None and alarm.subscription is not None:
+            alarm = self._alarms.get(name)
+            if alarm is None or (only_if_idle and alarm.sleepers):
+                return
+            del self._alarms[name]
+        if alarm.subscription is not None:
             self._client.shared(Listener).unsubscribe(alarm.subscription)
 
     def _sweep(self) -> None:

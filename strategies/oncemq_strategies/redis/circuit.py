@@ -47,17 +47,18 @@ class Circuit:
         Args:
             calls: what to ask; not called while the circuit is open, and may itself fail as Redis does.
         """
+        trial = self.open
         if not self._may_ask():
             return None
         try:
             answers = self._client.together(calls())
         except (RedisUnavailable, RedisRefused) as error:
-            self._failed(error)
+            self._failed(error, trial=trial)
             return None
         failures = [one for one in answers if isinstance(one, RedisUnavailable | RedisRefused)]
         # One key of another type is no reason to stop asking; an answer that did not come is.
         if any(isinstance(one, RedisUnavailable) for one in failures) or 0 < len(failures) == len(answers):
-            self._failed(failures[0])
+            self._failed(failures[0], trial=trial)
         else:
             self._answered()
         return answers
@@ -72,12 +73,14 @@ class Circuit:
             self._try_at = now + self._pause
             return True
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, *, trial: bool) -> None:
         with self._mutex:
             first = not self._pause
             now = self._clock()
             if first:
                 self._opened = now
+            elif not trial:
+                return  # asked before it opened: the same failure once more
             self._pause = min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, 2 * self._pause))
             self._try_at = now + self._pause
         if first:

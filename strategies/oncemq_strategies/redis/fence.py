@@ -1,6 +1,6 @@
 """The fence: a column beside the guarded data that keeps the highest token and refuses whoever comes with a lower one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from datetime import timedelta
 from typing import Any
 
@@ -55,8 +55,13 @@ class Fence:
         """Return why the table cannot serve."""
         return self._target.check()
 
-    def raise_to(self, run: Run, tokens: Mapping[Item, int]) -> None:
+    def raise_to(self, run: Run, tokens: Mapping[Item, int], behind: MutableMapping[Item, int]) -> None:
         """Write the tokens where no higher one stands; the rows stay locked until the transaction ends.
+
+        Args:
+            run: whose items ran.
+            tokens: of the items' locks.
+            behind: filled with the higher token that stands in an item's row.
 
         Raises:
             Culprits: a later holder has written there, or there is no such row.
@@ -66,6 +71,10 @@ class Fence:
         target = self._target.get(run.connection)
         found = Found(target, list(tokens))
         rows = target.read(run.connection, set(found.values.values()), RowLock())
+        for item in tokens:
+            row = rows.get(found.values.get(item))
+            if row is not None and row[1] is not None and row[1] > tokens[item]:
+                behind[item] = row[1]
         culprits = {
             item: verdict
             for item in tokens

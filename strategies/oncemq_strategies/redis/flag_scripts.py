@@ -80,13 +80,14 @@ return redis.call('del', KEYS[1])
 """
 )
 
-# KEYS flag · ARGV owner, lease in ms → 1: renewed; 0: not ours any more
+# KEYS flag · ARGV owner, lease in ms, time to live in ms → 1: renewed; 0: not ours any more
 RENEW = Script(
     _NOW
     + """
 local flag = redis.call('hmget', KEYS[1], 'owner', 'until')
 if flag[1] ~= ARGV[1] or not flag[2] then return 0 end
 redis.call('hset', KEYS[1], 'until', now + ARGV[2])
+redis.call('pexpire', KEYS[1], ARGV[3])
 return 1
 """
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from oncemq.ledger.text import storable
 from oncemq.message.envelope import Envelope
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument, Call, Script
@@ -55,7 +56,7 @@ class Flags:
             keys.setdefault(envelope.identity, envelope.key)
         with self._mutex:
             self._mine.setdefault(owner, set()).update(keys)
-        lives = _jittered(max(self._success, self._failed))
+        lives = self._lives_held()
         answers = self._each(keys, lambda one: (CLAIM, (owner, self._lease, lives, keys[one])))
         return {identity: _held(answer) for identity, answer in zip(keys, answers, strict=True)}
 
@@ -86,7 +87,7 @@ class Flags:
     ) -> bool:
         """Write down that the effect may have happened; returns whether the claim was ours."""
         lives = _jittered(self._failed)
-        return self._one(identity, FINISH, owner, "failed", lives, "", fingerprint or "", reason)
+        return self._one(identity, FINISH, owner, "failed", lives, "", fingerprint or "", storable(reason))
 
     def drop(self, identities: Sequence[str], owner: str) -> None:
         """Delete claims of ours whose handler surely had no effect."""
@@ -96,13 +97,18 @@ class Flags:
         """Renew everything that these owners hold, in one round trip."""
         with self._mutex:
             held = [(owner, one) for owner in sorted(owners) for one in sorted(self._mine.get(owner, ()))]
-        calls = [Call.of(RENEW, [self.name(one)], [owner, self._lease]) for owner, one in held]
+        lives = self._lives_held()
+        calls = [Call.of(RENEW, [self.name(one)], [owner, self._lease, lives]) for owner, one in held]
         _all_well(self._client.together(calls) if calls else [])
 
     def forget(self, owner: str) -> None:
         """Renew nothing more of this owner's."""
         with self._mutex:
             self._mine.pop(owner, None)
+
+    def _lives_held(self) -> int:
+        """Return for how long Redis keeps a flag that nobody renews any more: its lease, then as any end."""
+        return self._lease + _jittered(max(self._success, self._failed))
 
     def _one(self, identity: str, script: Script, *arguments: Argument) -> bool:
         return bool(self._client.run(script, [self.name(identity)], arguments) == 1)

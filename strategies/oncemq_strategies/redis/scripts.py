@@ -35,6 +35,15 @@ return {1, redis.call('incr', KEYS[2])}
 """
 )
 
+# KEYS token · ARGV number → the next token is higher than this
+RAISE = Script(
+    """
+local now = tonumber(redis.call('get', KEYS[1]) or '0')
+if now < tonumber(ARGV[1]) then redis.call('set', KEYS[1], ARGV[1]) end
+return 1
+"""
+)
+
 _TELL = """
 local function tell(channel)
     redis.call('publish', channel, '0')

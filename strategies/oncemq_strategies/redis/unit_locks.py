@@ -1,7 +1,7 @@
 """The locks of a whole unit: tried in one round trip, given back in one."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
 from oncemq_strategies.redis.keeper import LEASE, Holding, Keeper, milliseconds
 from oncemq_strategies.redis.names import channel_of, token_of
-from oncemq_strategies.redis.scripts import ACQUIRE, ACQUIRE_FENCED, RELEASE
+from oncemq_strategies.redis.scripts import ACQUIRE, ACQUIRE_FENCED, RAISE, RELEASE
 
 _WRONG_TYPE = "WRONGTYPE"
 _ANSWERED_ONE_BY_ONE = 2
@@ -71,6 +71,15 @@ class UnitLocks:
                 )
             raise failure
 
+    def number_above(self, tokens: Mapping[str, int]) -> None:
+        """Have the next acquisition of each lock numbered higher than this: Redis may have forgotten how far it was.
+
+        Raises:
+            RedisUnavailable: Redis does not answer.
+        """
+        calls = [Call.of(RAISE, [token_of(name)], [token]) for name, token in tokens.items()]
+        _raise_first(self._client.together(calls) if calls else [])
+
     def release(self, holdings: Iterable[Holding]) -> None:
         """Give back what is still held.
 
@@ -81,9 +90,7 @@ class UnitLocks:
         for holding in mine:
             self._keeper.drop(holding)
         calls = [self._release_call(holding) for holding in mine]
-        failures = [one for one in self._client.together(calls) if isinstance(one, Failure)] if calls else []
-        if failures:
-            raise failures[0]
+        _raise_first(self._client.together(calls) if calls else [])
 
     @property
     def _keeper(self) -> Keeper:
@@ -96,11 +103,15 @@ class UnitLocks:
         calls = [self._acquire_call(name, owner) for name in names]
         held: list[Holding] = []
         failed: dict[str, RedisUnavailable] = {}
+        refusals: list[RedisRefused] = []
         for name, call, answer in zip(names, calls, self._client.together(calls), strict=True):
             if isinstance(answer, RedisUnavailable):
                 failed[name] = answer
             elif isinstance(answer, RedisRefused):
-                tried.refused[name] = _about_one(answer)
+                if _WRONG_TYPE in str(answer):  # about this lock alone
+                    tried.refused[name] = str(answer)
+                else:
+                    refusals.append(answer)
             elif (taken := self._taken(answer)) is not None:
                 tried.taken[name] = taken
             else:
@@ -111,6 +122,8 @@ class UnitLocks:
                 if call.acknowledged < self._replicas:
                     failed[name] = RedisUnavailable(f"lock {name!r} did not reach {self._replicas} replicas")
         self._keeper.add_all(held)
+        if refusals:
+            raise refusals[0]
         lost = [one for one in failed.values() if not one.sent]
         return list(failed), next(iter(lost or failed.values()), None)
 
@@ -135,12 +148,7 @@ class UnitLocks:
         )
 
 
-def _about_one(refusal: RedisRefused) -> str:
-    """Return why one lock cannot be had.
-
-    Raises:
-        RedisRefused: it is not about this lock alone.
-    """
-    if _WRONG_TYPE not in str(refusal):
-        raise refusal
-    return str(refusal)
+def _raise_first(answers: Iterable[Any]) -> None:
+    failures = [one for one in answers if isinstance(one, Failure)]
+    if failures:
+        raise failures[0]

@@ -46,6 +46,7 @@ def test_help_lists_every_command_and_exit_code(tmp_path):
         "schema",
         "publish",
         "dead-letters",
+        "outbox",
         "inspect",
         "Exit codes",
     ):
@@ -75,6 +76,8 @@ def test_help_imports_no_engine(tmp_path):
         "schema",
         "publish",
         "dead-letters",
+        "outbox list",
+        "outbox drop",
         "inspect",
         "demo",
     ],

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -13,13 +13,19 @@ from sqlalchemy import Engine, delete
 from sqlalchemy.orm import Session
 
 from oncemq.batch import Batch
-from oncemq.errors import BrokerRefused, HandlerFault, Reject, Retry
+from oncemq.clock import SystemClock
+from oncemq.errors import BrokerError, BrokerRefused, HandlerFault, Reject, Retry
 from oncemq.facts import Effects
 from oncemq.ledger import outbox
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.observe.observers import Observers
 from oncemq.publisher import Publisher
 from oncemq.run.plan import AppPlan
-from oncemq.run.points import OUTBOX_POINTS
+from oncemq.run.points import OUTBOX_POINTS, nothing
+from oncemq.run.post import DueIn, Post
+from oncemq.run.relay import Relay
 from oncemq.testing.scripted import ScriptedAdapter
+from oncemq.unit import Run
 from support.databases import database
 from support.effects import effects, empty, give
 from support.engine import make_app, make_consumer, make_topic, running
@@ -230,6 +236,47 @@ def test_an_older_message_of_a_living_process_is_waited_for(adapter: ScriptedAda
             outbox.sent(connection, claim, [row.id for row in rows])
         adapter.wait_until(lambda a: sent(a) == ["o2", "o1"])
         assert emptied(engine)
+
+
+def test_a_relay_that_fails_after_the_commit_changes_nothing(
+    adapter: ScriptedAdapter, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed is acknowledged; what was published waits in the outbox until somebody takes it over."""
+
+    def fail(relay: Relay, run: Run) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Relay, "committed", fail)
+    with running(app(adapter, engine, ship)):
+        for number in (1, 2):
+            adapter.deliver(order(number))
+        adapter.wait_until(lambda a: len(a.acknowledged) == 2)
+    assert effects(engine) == ["o1", "o2"]
+
+
+def test_what_waits_here_and_is_taken_over_again_is_sent_once(engine: Engine) -> None:
+    """While a broker is away rows wait in memory until they are due, and are taken over by the very same process."""
+    published: list[str | None] = []
+
+    def publish(topic: str, messages: Sequence[OutgoingMessage]) -> list[BrokerError | None]:
+        del topic
+        published.extend(one.message_id for one in messages)
+        return [None] * len(messages)
+
+    clock = SystemClock()
+    claim = outbox.Claim("shop", "me", clock.now() + timedelta(minutes=1))
+    messages = [
+        ("shipped", TOPICS["shipped"].message({"id": f"o{n}", "key": key})) for n, key in enumerate("kkl")
+    ]
+    with engine.begin() as connection:
+        rows = outbox.add(connection, claim, "shop.points", messages, clock.now())
+    post = Post("main", engine, claim, publish, clock, Observers(()), str, DueIn(timedelta(0)), nothing)
+    post.put(rows)
+    post.put(rows)
+    post.finish()
+    post.start()
+    post.join(10)
+    assert sorted(published) == sorted(one.message_id for _, one in messages)
 
 
 def test_a_topic_that_is_gone_keeps_its_messages(adapter: ScriptedAdapter, engine: Engine) -> None:

@@ -2,20 +2,27 @@
 
 import json
 import threading
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Connection, Engine, func, select
 
-from oncemq.errors import Reject, Retry
-from oncemq.ledger import parking
+from oncemq.adapter import Burial, Confirmed, Dead, Refused, Subscription
+from oncemq.errors import BrokerUnavailable, Reject, Retry
+from oncemq.ledger import parking, schema
 from oncemq.message import headers as names
+from oncemq.message.envelope import Delivery, Message
 from oncemq.retry.backoff import RetryPolicy
+from oncemq.run.parked import ParkedMessages
 from oncemq.run.plan import ConsumerPlan
+from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.scripted import ScriptedAdapter
+from oncemq_strategies.none import NoStrategy
 from oncemq_strategies.sequence import SequenceStrategy
+from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
 from support.databases import database, engine
 from support.engine import make_app, make_consumer, running
@@ -181,6 +188,26 @@ def test_a_burial_that_the_broker_refuses_is_tried_again(
     assert (len(adapter.buried), parked()) == (1, 0)
 
 
+def test_a_burial_that_cannot_be_asked_for_is_tried_again(engine: Engine, name: str) -> None:
+    """A broker that is away altogether says no to each message, and the rows stay."""
+
+    class Away(ScriptedAdapter):
+        def bury(
+            self, subscription: Subscription, burials: Sequence[Burial]
+        ) -> Sequence[Confirmed | Refused]:
+            raise BrokerUnavailable("away")
+
+    schema.create(engine, [parking.TABLE])
+    clock = FakeClock()
+    place = ParkedMessages(name, engine, clock, Away(), Subscription(name, "t", "g"), _keyed)
+    with engine.begin() as connection:
+        row = parking.Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
+        parking.add(connection, name, [row])
+        (delivery,) = place.sweep(connection)
+    (failed,) = place.dead_letter([Dead(delivery, {})])
+    assert (failed.delivery, str(failed.error), place.count()) == (delivery, "away", 1)
+
+
 def test_a_held_key_keeps_its_order_through_a_retry(
     engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
 ) -> None:
@@ -231,3 +258,87 @@ def test_a_copy_of_a_held_message_is_held_once(
         seen.wait_for("a1", "a2")
         adapter.wait_until(lambda broker: len(broker.acknowledged) == 4)
     assert (seen.done, parked()) == (["a1", "a2"], 0)
+
+
+def test_messages_of_one_identity_with_different_contents_all_wait(
+    engine: Engine, adapter: ScriptedAdapter, seen: Seen, parked: Callable[[], int], name: str
+) -> None:
+    """Where the key is the identity, what comes early twice is two messages: neither is lost as the other's copy."""
+    line = {"to": "body.id", "states": ["a1", "a2", "a3"], "early": "park"}
+    chain = [build(StateMachine, engine, name, line)]
+    plan = make_consumer(seen.handle, chain, name=name, retry=SOON, identity=("key",))
+    with running(make_app(adapter, engine, plan)):
+        for number in (3, 2, 1):
+            adapter.deliver(order(number))
+        seen.wait_for("a1", "a2", "a3")
+        adapter.wait_until(lambda broker: len(broker.acknowledged) == 3)
+    assert parked() == 0
+
+
+def test_held_messages_of_one_identity_with_different_contents_all_run(
+    engine: Engine, adapter: ScriptedAdapter, seen: Seen, parked: Callable[[], int], name: str
+) -> None:
+    """Where nothing is protected every message runs, also those that waited behind one of the same identity."""
+    seen.fails["a1"] = [ValueError("no")]
+    chain = [build(NoStrategy, engine, name)]
+    plan = make_consumer(seen.handle, chain, name=name, retry=SOON, identity=("key",), hold_key=True)
+    with running(make_app(adapter, engine, plan)):
+        for number in (1, 2, 3):
+            adapter.deliver(order(number))
+        seen.wait_for("a1", "a2", "a3")
+    assert parked() == 0
+
+
+def test_each_parked_message_is_taken_once(
+    engine: Engine,
+    adapter: ScriptedAdapter,
+    sequence: ConsumerPlan,
+    seen: Seen,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every commit lets a key's next messages follow; those that follow already are not read again each time."""
+    taken: list[int] = []
+    take = parking.take
+
+    def counting(connection: Connection, ids: Sequence[int], until: datetime) -> list[parking.Parked]:
+        taken.extend(ids)
+        return take(connection, ids, until)
+
+    monkeypatch.setattr(parking, "take", counting)
+    with running(make_app(adapter, engine, replace(sequence, batch_limit=2))):
+        for number in range(20, 0, -1):
+            adapter.deliver(order(number))
+        seen.wait_for(*(f"a{number}" for number in range(1, 21)))
+    assert len(taken) == 19
+
+
+def test_what_a_process_has_in_hand_is_not_swept(engine: Engine, name: str) -> None:
+    """A lease may end while its message waits or runs here: a second delivery would keep its failures from counting."""
+    schema.create(engine, [parking.TABLE])
+    clock, adapter = FakeClock(), ScriptedAdapter()
+    queued: list[Delivery] = []
+    held: list[Delivery] = []
+    place = ParkedMessages(
+        name, engine, clock, adapter, Subscription(name, "t", "g"), _keyed, lambda: queued, lambda: held
+    )
+
+    def swept() -> list[Delivery]:
+        clock.advance(timedelta(minutes=1))
+        with engine.begin() as connection:
+            return place.sweep(connection)
+
+    with engine.begin() as connection:
+        row = parking.Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
+        parking.add(connection, name, [row])
+    (delivery,) = swept()
+    queued.append(delivery)
+    assert swept() == []
+    queued.clear()
+    held.append(delivery)
+    assert swept() == []
+    held.clear()
+    assert len(swept()) == 1
+
+
+def _keyed(delivery: Delivery) -> None:
+    delivery.key = "a"

@@ -183,6 +183,18 @@ def test_a_generation_lost_alone_takes_no_other_with_it(scheduler: Scheduler) ->
     assert names(scheduler.take(10, 0)) == "a1 a3"
 
 
+def test_the_latest_thousand_generations_lost_alone_are_remembered(scheduler: Scheduler) -> None:
+    """A queue that changes hands for months must not cost more with every time."""
+    for generation in range(1, 1002):
+        scheduler.void(generation, alone=True)
+    lost = [
+        generation
+        for generation in (1, 2, 1001, 1002)
+        if scheduler.is_void(delivery("a", generation=generation))
+    ]
+    assert lost == [2, 1001]
+
+
 def test_a_generation_stays_lost(scheduler: Scheduler) -> None:
     """A delivery of a lost connection that arrives late is not handed out either."""
     scheduler.void(2)

@@ -129,6 +129,17 @@ def test_any_other_exception_leaves_it_unknown(make_direct: MakeDirect, error: B
     assert type(error).__name__ in row.reason
 
 
+@pytest.mark.parametrize("character", ["\0", "\ud800"])
+def test_an_error_of_any_text_leaves_it_unknown(make_direct: MakeDirect, character: str) -> None:
+    """An exception may quote what no database keeps; that is no reason to stop the consumer."""
+    bench = make_direct(handler=raising(ValueError(f"bad name {character}!")))
+    assert bench.deliver(message("a", 1)) == [Outcome.RETRY]
+    (row,) = rows(bench)
+    assert row.state == "unknown"
+    assert row.reason.startswith("ValueError: bad name ")
+    assert character not in row.reason
+
+
 # What comes of an unknown one
 
 

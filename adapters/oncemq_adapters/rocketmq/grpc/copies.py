@@ -15,7 +15,7 @@ from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq_adapters.rocketmq.grpc.requests import Sending
 from oncemq_adapters.rocketmq.grpc.shelf import Shelf
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
-from oncemq_adapters.rocketmq.grpc.unpacking import UNREADABLE, unpack
+from oncemq_adapters.rocketmq.grpc.unpacking import unpack
 from oncemq_adapters.rocketmq.names import dead_topic
 from oncemq_adapters.rocketmq.properties import (
     KEYS,
@@ -26,6 +26,7 @@ from oncemq_adapters.rocketmq.properties import (
     for_next_hop,
     for_publishing,
     read_message,
+    refuse_unread,
 )
 
 GIVEN_BACK = f"{names.PREFIX}given-back"
@@ -66,9 +67,7 @@ def read_taken(topic: str, raw: Any, *, fifo: bool) -> Message:
         topic, raw.body, properties, system.born_timestamp.ToMilliseconds(), tries if fifo else 1
     )
     if trouble:
-        # An encoding that nobody knows is refused, and the bytes become a dead letter as they are.
-        headers = {**message.headers, names.CONTENT_ENCODING: UNREADABLE, "rocketmq-trouble": trouble}
-        object.__setattr__(message, "headers", headers)
+        refuse_unread(message, trouble)
     if given_back is not None or tries > 1:
         object.__setattr__(message, "redelivered", True)
     return message

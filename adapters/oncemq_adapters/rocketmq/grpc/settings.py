@@ -10,7 +10,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
-from oncemq_adapters.rocketmq.address import Address, parse_address
+from oncemq_adapters.rocketmq.address import (
+    Address,
+    check_login,
+    parse_address,
+    read_addresses,
+    read_hosts,
+)
 
 PROXY_PORT = 8081
 SECOND = timedelta(seconds=1)
@@ -75,11 +81,11 @@ def parse_settings(url: str, options: Mapping[str, Any]) -> Settings:
     reader = OptionReader({**query, **options}, KNOWN, "RocketMQ gRPC broker option")
     authority = reader.text("ca")
     settings = Settings(
-        endpoints=_endpoints(hosts, reader),
+        endpoints=read_hosts(hosts, reader, PROXY_PORT, "rocketmq+grpc://host:8081"),
         username=reader.text("username", unquote(user)) or "",
         password=reader.text("password", unquote(password)) or "",
         namespace=reader.text("namespace", "") or "",
-        addresses=_addresses(reader, reader.options.get("addresses")),
+        addresses=read_addresses(reader, "proxies and brokers are", "10.0.0.7:8081"),
         tls=reader.flag("tls", default=authority is not None),
         authorities=_authorities(reader, authority),
         connect_timeout=reader.duration("connect_timeout", 3 * SECOND, SECOND, 120 * SECOND),
@@ -88,9 +94,7 @@ def parse_settings(url: str, options: Mapping[str, Any]) -> Settings:
         poll=reader.duration("poll", 5 * SECOND, SECOND / 10, 60 * SECOND),
         administration=_administration(reader, user, password),
     )
-    if bool(settings.username) != bool(settings.password):
-        missing = "password" if settings.username else "username"
-        reader.complain(missing, f"an access key and its secret belong together, {missing!r} is missing")
+    check_login(reader, settings.username, settings.password)
     if authority is not None and not settings.tls:
         reader.complain("ca", "option 'ca' is for TLS, but tls is false", "write tls: true")
     reader.finish()
@@ -100,36 +104,6 @@ def parse_settings(url: str, options: Mapping[str, Any]) -> Settings:
 def _whole(duration: timedelta) -> timedelta:
     """Return the duration in whole seconds, never shorter: the package knows no parts of a second."""
     return SECOND * math.ceil(duration.total_seconds())
-
-
-def _endpoints(hosts: str, reader: OptionReader) -> tuple[str, ...]:
-    found: list[str] = []
-    for text in (*hosts.replace(";", ",").split(","), *reader.texts("hosts")):
-        if not text.strip() and found:
-            continue
-        try:
-            part = urlsplit(f"//{text.strip()}")
-            found.append(f"{part.hostname or 'localhost'}:{part.port or PROXY_PORT}")
-        except ValueError:
-            # What stands where a port is expected may be a part of a password.
-            raise ConfigError(
-                ["the RocketMQ URL has a host or port that is none – write rocketmq+grpc://host:8081"]
-            ) from None
-    return tuple(dict.fromkeys(found))
-
-
-def _addresses(reader: OptionReader, declared: Any) -> Mapping[str, str]:
-    if declared is None:
-        return {}
-    pairs = declared.items() if isinstance(declared, Mapping) else ()
-    if not pairs or not all(isinstance(text, str) and ":" in text for pair in pairs for text in pair):
-        reader.complain(
-            "addresses",
-            "addresses must say where proxies and brokers are reached",
-            'write {"10.0.0.7:8081": "host:port"}',
-        )
-        return {}
-    return dict(pairs)
 
 
 def _authorities(reader: OptionReader, path: str | None) -> bytes | None:

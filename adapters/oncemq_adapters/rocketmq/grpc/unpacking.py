@@ -5,8 +5,6 @@ from typing import Any
 
 from oncemq_adapters.rocketmq.remoting.stored import LARGEST_BODY
 
-UNREADABLE = "rocketmq-unreadable"
-
 _IDENTITY, _GZIP = 1, 2
 _EITHER = 32 + zlib.MAX_WBITS
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
 
+import structlog
+
 from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.librocketmq import frames
 
@@ -27,6 +29,7 @@ class LibraryProcess:
         self._on_end = on_end
         self._started = Event()
         self._why = ""
+        self._unheard = False
         self._process = subprocess.Popen(
             [sys.executable, "-m", "oncemq_adapters.librocketmq"],
             stdin=subprocess.PIPE,
@@ -40,8 +43,8 @@ class LibraryProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
-        return self._process.poll() is None
+        """Whether it runs, and somebody listens to it."""
+        return self._process.poll() is None and not self._unheard
 
     def start(self, order: Mapping[str, Any]) -> None:
         """Have it consume.
@@ -81,7 +84,10 @@ class LibraryProcess:
                     continue
                 self._why = str(frame.get("why", ""))
                 self._started.set()
+        except Exception:
+            structlog.get_logger("oncemq").exception("what librocketmq received could not be taken")
         finally:
+            self._unheard = True
             if not self._started.is_set():
                 self._why = "it ended at once"
                 self._started.set()

@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
+import structlog
+
 from oncemq.errors import BrokerError
 from oncemq_adapters.librocketmq.frames import Frame
 from oncemq_adapters.rocketmq.names import retry_topic
@@ -125,6 +127,13 @@ class Session:
         """Deliver a message and those behind it; return the first."""
         found = self._whole.find(topic, number, offset, unique_id)
         if found is None:
+            structlog.get_logger("oncemq").warning(
+                "a message that librocketmq holds is on no broker any more: it was deleted for its age, or lost",
+                topic=topic,
+                queue=number,
+                offset=offset,
+                id=unique_id,
+            )
             return None
         broker, messages = found
         queue = Queue(broker, topic, number)

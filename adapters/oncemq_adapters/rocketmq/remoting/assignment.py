@@ -50,6 +50,7 @@ class Assignment:
         generation: the latest assignment's.
         trouble: what is wrong, by topic.
         settled_in: the member was once told its share.
+        resting: the member has left the group for a while; nothing is taken over until it is back.
         complete: set when it has begun with all of that share.
     """
 
@@ -75,6 +76,7 @@ class Assignment:
         self.generation = 0
         self.trouble: dict[str, str] = {}
         self.settled_in = False
+        self.resting = False
         self.complete = Event()
         self._brokers = brokers
         self._routes = routes
@@ -93,11 +95,12 @@ class Assignment:
         self._generations = itertools.count(1)
         self._memory: dict[QueueKey, Progress] = {}
         self._stopped = False
+        self._planned = False
         self._log = structlog.get_logger("oncemq")
 
     def rebalance(self) -> None:
         """Find out what is our share now, and follow."""
-        if self._stopped:
+        if self._stopped or self.resting:
             return
         complete = True
         for topic in self._starts:
@@ -113,7 +116,7 @@ class Assignment:
 
     def rebalance_topic(self, topic: str) -> None:
         """Try again with one topic."""
-        if self._stopped or topic not in self.trouble:
+        if self._stopped or self.resting or topic not in self.trouble:
             return
         try:
             done = self._rebalance_topic(topic)
@@ -143,11 +146,12 @@ class Assignment:
             commit_offset(self._brokers.get(queue.broker), self._group, queue.topic, queue.number, offset)
         except BrokerError as error:
             self._log.warning("an order to move was not followed", queue=repr(queue), error=str(error))
-        self._steward.at(0, self.rebalance)
+        self._rebalance_in(0)
 
     def release_all(self) -> None:
         """Give up everything, in order: commit, unlock."""
         self.settled_in = False
+        self.trouble.clear()
         for queue in list(self.queues.values()):
             self._tidy(queue)
             self._finish(queue)
@@ -165,6 +169,16 @@ class Assignment:
         for broker, queues in by_broker.items():
             self._handover.keep(broker, queues)
 
+    def _rebalance_in(self, seconds: float) -> None:
+        """Look again soon; once, however many topics and queues want it."""
+        if not self._planned:
+            self._planned = True
+            self._steward.at(seconds, self._as_planned)
+
+    def _as_planned(self) -> None:
+        self._planned = False
+        self.rebalance()
+
     def _look_around(self) -> None:
         if self.settled_in and all(queue.next is not None for queue in list(self.queues.values())):
             self.complete.set()
@@ -174,7 +188,7 @@ class Assignment:
         members = self._members(readable)
         if self._client not in members:
             # A broker that was started again does not know us yet.
-            self._steward.at(0.2, self.rebalance)
+            self._rebalance_in(0.2)
             return False
         mine = set(allocate(self._client, readable, members))
         for (name, broker, number), queue in list(self.queues.items()):
@@ -243,7 +257,7 @@ class Assignment:
                 "a queue went to another member before all of it was settled", queue=repr(queue), left=left
             )
         # It may have become ours again meanwhile.
-        self._steward.at(0, self.rebalance)
+        self._rebalance_in(0)
 
     def _finish(self, queue: OwnedQueue) -> None:
         self._forget(queue)

@@ -14,6 +14,7 @@ from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message import headers as names
 from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, dead_topic
 from oncemq_adapters.rocketmq.properties import TAGS, UNIQUE_ID, moment_of, read_message
+from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.browsing import browse
 from oncemq_adapters.rocketmq.remoting.connection import Connection
@@ -128,8 +129,10 @@ class Graveyard:
     def _places(self) -> Sequence[tuple[str, int]]:
         try:
             return self._routes.ask(self._topic).readable
-        except Denied:  # nobody has died yet
-            return ()
+        except Denied as denied:
+            if denied.code != codes.NO_TOPIC:
+                raise
+            return ()  # nobody has died yet
 
     def _of_queue(self, broker: str, number: int) -> Iterator[Letter]:
         connection = self._brokers.get(broker)

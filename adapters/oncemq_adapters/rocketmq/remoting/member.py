@@ -76,7 +76,7 @@ class Member:
         self._routes = routes
         self._commits = itertools.count(1)
         self._move = move
-        self._away = self._closed = False
+        self._closed = False
         self._error = ""
         self._lock = Lock()
         for window in self.windows:
@@ -122,7 +122,7 @@ class Member:
         self.steward.at(0, self.assignment.rebalance)
         self.steward.every(self._address.heartbeat.total_seconds(), self._beat)
         self.steward.every(COMMIT_EVERY, self._commit_all)
-        self.steward.every(REBALANCE_EVERY, self._rebalance)
+        self.steward.every(REBALANCE_EVERY, self.assignment.rebalance)
         self.steward.every(KEEP_EVERY, self.assignment.keep_locks)
         self.steward.every(5.0, self._watch)
         self.assignment.complete.wait(SETTLE_IN)
@@ -187,7 +187,7 @@ class Member:
         troubles = [*self.assignment.trouble.values(), *self.puller.trouble.values()]
         if troubles:
             return troubles[0]
-        if self._away:
+        if self.assignment.resting:
             return ""
         return "" if self.assignment.settled_in else "not a member of the group yet"
 
@@ -199,10 +199,6 @@ class Member:
 
     def _beat(self) -> None:
         self._error = self._presence.beat(self.brokers.alive().values()) or self._error
-
-    def _rebalance(self) -> None:
-        if not self._away:
-            self.assignment.rebalance()
 
     def _watch(self) -> None:
         """Give up connections by which nothing comes any more, although polls must end after a while."""
@@ -237,13 +233,13 @@ class Member:
             self.steward.at(0.2, self._revive, broker)
             return
         self._error = ""
-        self._rebalance()
+        self.assignment.rebalance()
 
     def _asked(self, _broker: str, frame: Frame) -> bytes | None:
         """Answer the broker; on a connection's thread."""
         if frame.code == codes.CONSUMERS_CHANGED:
             self.steward.at(0, self._commit_all)
-            self.steward.at(0, self._rebalance)
+            self.steward.at(0, self.assignment.rebalance)
         elif frame.code == codes.RESET_OFFSET:
             self.steward.at(0, self._reset, frame.body)
         elif frame.code == codes.RUNNING_INFO:
@@ -273,6 +269,8 @@ class Member:
         for window, count in held.items():
             if count or not self._closed:
                 window.lost(queue.generation, alone=True)
+            # What it had out is never settled, so that would not make the others look for room.
+            self.more(window, queue)
 
     def _drop(self, queue: OwnedQueue) -> None:
         for window in self.parts.windows_of(queue):
@@ -286,14 +284,14 @@ class Member:
 
     def _leave_if_idle(self) -> None:
         resting = all(window.paused and not window.out for window in self.windows)
-        if resting and not self._away and not self._closed:
-            self._away, self._presence.consuming = True, False
+        if resting and not self.assignment.resting and not self._closed:
+            self.assignment.resting, self._presence.consuming = True, False
             self.assignment.release_all()
             self._presence.farewell(self.brokers.alive().values())
 
     def _return(self) -> None:
-        if self._away and not self._closed:
-            self._away, self._presence.consuming = False, True
+        if self.assignment.resting and not self._closed:
+            self.assignment.resting, self._presence.consuming = False, True
             self._beat()
             self.assignment.rebalance()
         for queue in list(self.assignment.queues.values()):

@@ -105,7 +105,8 @@ class Producer:
     ) -> dict[str, list[tuple[int, int]]]:
         found: dict[str, list[tuple[int, int]]] = {}
         for at in left:
-            errors[at] = None
+            # Until a broker has said otherwise.
+            errors[at] = BrokerUnavailable("RocketMQ has not confirmed the message in time")
             try:
                 name, queue = messages[at].place or self._place_of(messages[at].topic)
             except BrokerError as error:

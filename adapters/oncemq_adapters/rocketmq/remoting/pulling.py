@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import structlog
+
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
@@ -124,9 +126,17 @@ class Puller:
     ) -> tuple[Sequence[StoredMessage], int]:
         if error is None:
             return decode(body, queue.topic, offset), int(fields["nextBeginOffset"])
-        if isinstance(error, Denied) and error.code in _NOTHING_NEW | {codes.PULL_OFFSET_MOVED}:
-            return (), int(error.fields["nextBeginOffset"])
-        raise error
+        if not isinstance(error, Denied) or error.code not in _NOTHING_NEW | {codes.PULL_OFFSET_MOVED}:
+            raise error
+        following = int(error.fields["nextBeginOffset"])
+        if error.code == codes.PULL_OFFSET_MOVED:
+            structlog.get_logger("oncemq").warning(
+                "RocketMQ does not have what is next in a queue: it was deleted for its age, or lost",
+                queue=repr(queue),
+                asked=offset,
+                goes_on_at=following,
+            )
+        return (), following
 
     def _failed(self, queue: OwnedQueue, error: Exception) -> None:
         queue.failed()

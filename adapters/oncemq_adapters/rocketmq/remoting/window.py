@@ -6,13 +6,10 @@ from threading import Lock
 from typing import NamedTuple
 
 from oncemq.adapter import Sink
-from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
-from oncemq_adapters.rocketmq.properties import read_message
+from oncemq_adapters.rocketmq.properties import read_message, refuse_unread
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
-
-UNREADABLE = "rocketmq-unreadable"
 
 
 class Window:
@@ -116,13 +113,7 @@ def message_of(topic: str, stored: StoredMessage) -> Message:
     """Return a stored message as handlers see it; one that cannot be understood is made to be refused."""
     message = read_message(topic, stored.body, stored.properties, stored.born, stored.attempts + 1)
     if stored.trouble:
-        # An encoding that nobody knows is refused, and the bytes become a dead letter as they are.
-        headers = {
-            **message.headers,
-            names.CONTENT_ENCODING: UNREADABLE,
-            "rocketmq-trouble": stored.trouble,
-        }
-        object.__setattr__(message, "headers", headers)
+        refuse_unread(message, stored.trouble)
     return message
 
 

@@ -1,6 +1,5 @@
 """The same message in two transactions at once, in threads and in processes."""
 
-import multiprocessing
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
+from oncemq.testing.processes import processes
 from oncemq.testing.strategy_suite.base import MakeBench, SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
@@ -79,8 +79,8 @@ class Concurrency(SuitePart):
         self, bench: Bench, chain: ChainSpec, url: str, scope: str
     ) -> None:
         """Both deliver everything: one effect each."""
-        spawn = multiprocessing.get_context("spawn")
-        workers = [spawn.Process(target=deliver_everything, args=(url, chain, scope, 60)) for _ in range(2)]
+        start = processes().Process
+        workers = [start(target=deliver_everything, args=(url, chain, scope, 60)) for _ in range(2)]
         for worker in workers:
             worker.start()
         for worker in workers:

@@ -1,11 +1,11 @@
 """A process dies at a named point of a unit; whoever gets the messages again finds all of it, or nothing."""
 
-import multiprocessing
 import os
 import signal
 
 import pytest
 
+from oncemq.testing.processes import processes
 from oncemq.testing.strategy_suite.base import SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
@@ -22,9 +22,7 @@ class Crashes(SuitePart):
         self, bench: Bench, chain: ChainSpec, url: str, scope: str, point: str
     ) -> None:
         """Killed before the commit: nothing is there; after it: everything. Delivered again: one effect each."""
-        victim = multiprocessing.get_context("spawn").Process(
-            target=deliver_and_die, args=(url, chain, scope, point)
-        )
+        victim = processes().Process(target=deliver_and_die, args=(url, chain, scope, point))
         victim.start()
         victim.join(DEADLINE)
         assert victim.exitcode == -signal.SIGKILL

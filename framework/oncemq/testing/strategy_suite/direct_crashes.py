@@ -1,12 +1,12 @@
 """A process dies at a named point of a direct unit: nothing can be rolled back, so what counts is one effect in the end."""
 
-import multiprocessing
 import os
 import signal
 import time
 
 import pytest
 
+from oncemq.testing.processes import processes
 from oncemq.testing.strategy_suite.base import SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
@@ -26,9 +26,7 @@ class DirectCrashes(SuitePart):
         self, bench: Bench, chain: ChainSpec, url: str, scope: str, point: str, effects: int
     ) -> None:
         """Killed before or after the first message's effect; delivered again until nobody puts it off: one effect each."""
-        victim = multiprocessing.get_context("spawn").Process(
-            target=deliver_and_die, args=(url, chain, scope, point)
-        )
+        victim = processes().Process(target=deliver_and_die, args=(url, chain, scope, point))
         victim.start()
         victim.join(DEADLINE)
         assert victim.exitcode == -signal.SIGKILL

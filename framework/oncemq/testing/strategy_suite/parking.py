@@ -1,6 +1,5 @@
 """Messages that come too early: parked whole, followed up in order, by whoever closes the gap, or after his death."""
 
-import multiprocessing
 import os
 import random
 import signal
@@ -14,6 +13,7 @@ from sqlalchemy.orm import Session
 from oncemq.errors import Retry
 from oncemq.ledger import parking
 from oncemq.testing.fake_clock import FakeClock
+from oncemq.testing.processes import processes
 from oncemq.testing.strategy_suite.base import MakeBench, SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
@@ -112,9 +112,7 @@ class Parking(SuitePart):
         clock = FakeClock()
         bench = make_bench(clock=clock)
         bench.deliver(message("a", 2), message("a", 3))
-        victim = multiprocessing.get_context("spawn").Process(
-            target=close_and_die, args=(url, chain, scope, point)
-        )
+        victim = processes().Process(target=close_and_die, args=(url, chain, scope, point))
         victim.start()
         victim.join(DEADLINE)
         assert victim.exitcode == -signal.SIGKILL
@@ -143,8 +141,8 @@ class Parking(SuitePart):
         self, bench: Bench, chain: ChainSpec, url: str, scope: str
     ) -> None:
         """Two processes share a shuffled stream: every parked message follows, in order, without any sweep."""
-        spawn = multiprocessing.get_context("spawn")
-        workers = [spawn.Process(target=deliver_half, args=(url, chain, scope, half)) for half in (0, 1)]
+        start = processes().Process
+        workers = [start(target=deliver_half, args=(url, chain, scope, half)) for half in (0, 1)]
         for worker in workers:
             worker.start()
         for worker in workers:

@@ -56,6 +56,16 @@ def test_an_open_circuit_asks_nothing(circuit, client, now):
     assert client.asked == 2
 
 
+def test_failures_of_one_moment_are_one(circuit, client, now):
+    """Who asked before it opened does not make the pause grow, however many did."""
+    client.answer = RedisUnavailable("away")
+    circuit.ask(lambda: [circuit.ask(list)])
+    assert client.asked == 2
+    now[0] += 0.6
+    circuit.ask(list)
+    assert client.asked == 3
+
+
 def test_an_answer_closes_it(circuit, client, now, caplog):
     """It is said once that Redis is away, and once that it is back."""
     with caplog.at_level(logging.WARNING):

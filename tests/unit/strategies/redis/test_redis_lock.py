@@ -13,6 +13,7 @@ from oncemq.ledger.engine import make_engine
 from oncemq.redis.connect import make_client
 from oncemq_strategies.redis import FencedLock, Lock
 from oncemq_strategies.redis.keeper import Keeper
+from oncemq_strategies.redis.names import token_of
 from oncemq_strategies.redis.survey import all_held, force_release, held_by
 from oncemq_strategies.redis_lock import RedisLock
 from oncemq_strategies.unique_key import UniqueKey
@@ -148,6 +149,21 @@ def test_a_paused_holder_writes_nothing_behind_the_fence(engine, client, rival, 
     assert rides(engine)["k-a"] == (0, None)
     assert bench.run(*orders("a")) == ["applied"]
     assert rides(engine)["k-a"][1] > later[0]
+
+
+def test_numbers_that_redis_has_forgotten_go_on_above_the_fence(engine, client, fresh):
+    """Else a key would stand still until as many locks were taken as there ever were."""
+    fence = {"table": "rides", "key": "ride", "column": "fence"}
+    bench = guarded(engine, client, fresh, count, fence=fence)
+    assert bench.run(*orders("a")) == ["applied"]
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE rides SET fence = 100000 WHERE ride = 'k-a'"))
+    name = token_of(f"{fresh}-k-a")
+    client.command("DEL", name, key=name)
+    again = {"id": "again", "key": "k-a"}
+    assert bench.run(again) == ["deferred"]
+    assert bench.run(again) == ["applied"]
+    assert rides(engine)["k-a"] == (2, 100001)
 
 
 def test_a_fence_without_a_row_is_told(engine, client, fresh):

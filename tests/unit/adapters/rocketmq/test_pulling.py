@@ -1,0 +1,46 @@
+"""Pulls: where a queue goes on after an answer that brings nothing."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from oncemq_adapters.rocketmq.remoting import codes
+from oncemq_adapters.rocketmq.remoting.faults import Denied
+from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.pulling import Puller
+
+
+class Connection:
+    """Keeps whom to answer."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[..., None]] = []
+
+    def alive(self) -> Mapping[str, Any]:
+        """Return this one connection."""
+        return {"b": self}
+
+    def submit(self, _code: int, _fields: Any, done: Callable[..., None]) -> None:
+        """Keep it."""
+        self.waiting.append(done)
+
+
+def test_offsets_that_the_broker_does_not_have_are_said() -> None:
+    """It deleted them for their age before we came, or lost them: nobody will ever see those messages."""
+    connection: Any = Connection()
+    unused: Any = None
+    queue = OwnedQueue(("t", "b", 0), 1)
+    queue.begin(3, 3, ())
+    puller = Puller(
+        *(connection, "g", 1, lambda _topic: "*", lambda _queue, messages: messages),
+        *(lambda _queue: True, unused, unused),
+        one_by_one=False,
+    )
+    puller.pull(queue)
+    with capture_logs() as logs:
+        moved = Denied("b", codes.PULL_OFFSET_MOVED, "", {"nextBeginOffset": "7"})
+        connection.waiting.pop()(moved, {}, b"")
+    assert queue.next == 7
+    [entry] = logs
+    assert (entry["log_level"], entry["asked"], entry["goes_on_at"]) == ("warning", 3, 7)

@@ -1,0 +1,34 @@
+"""The thread that reads what the process with librocketmq says."""
+
+from collections.abc import Iterator
+from threading import Event
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from oncemq_adapters.librocketmq import frames
+from oncemq_adapters.rocketmq.native.process import LibraryProcess
+
+
+def test_a_process_that_nobody_listens_to_any_more_does_not_count_as_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else its member would wait for ever, a member of its group and silent."""
+    said: Iterator[Any] = iter([{"kind": frames.STARTED}, {"kind": frames.MESSAGE}])
+    monkeypatch.setattr(frames, "read", lambda _stream: next(said))
+    monkeypatch.setattr(frames.Writer, "write", lambda *_: None)
+    ended = Event()
+
+    def on_message(_frame: frames.Frame) -> None:
+        raise LookupError("a bug")
+
+    process = LibraryProcess(on_message, ended.set)
+    try:
+        with capture_logs() as logs:
+            process.start({})
+            assert ended.wait(20)
+        assert not process.alive
+        assert [entry["log_level"] for entry in logs] == ["error"]
+    finally:
+        process.kill()

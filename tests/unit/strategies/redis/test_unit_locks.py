@@ -1,0 +1,92 @@
+"""The locks of a unit, and the alarms of those who lack one, without a server."""
+
+import time
+
+import pytest
+
+from oncemq.errors import RedisRefused
+from oncemq.redis.listener import Listener
+from oncemq_strategies.redis.alarms import Alarms
+from oncemq_strategies.redis.keeper import Keeper
+from oncemq_strategies.redis.unit_locks import Tried, UnitLocks
+
+
+class Ears:
+    """A listener whose messages a test sends."""
+
+    def __init__(self):
+        self.told = []
+
+    def subscribe(self, _channel, told):
+        """Keep whom to tell."""
+        self.told.append(told)
+        return told
+
+    def unsubscribe(self, subscription):
+        """Forget him."""
+        self.told.remove(subscription)
+
+
+class Client:
+    """A client that answers as a test says."""
+
+    def __init__(self, answers=()):
+        self.answers = answers
+        self.ears = Ears()
+        self._keeper = Keeper(self)
+
+    def before_closing(self, action):
+        """Keep what ends the keeper."""
+        self.close = action
+
+    def shared(self, kind):
+        """Return the one keeper, or the one listener."""
+        return {Keeper: self._keeper, Listener: self.ears}[kind]
+
+    def together(self, _calls):
+        """Return the answers."""
+        return self.answers
+
+
+@pytest.fixture
+def woken():
+    """The keys that were woken."""
+    return []
+
+
+def test_what_was_acquired_beside_a_refusal_is_known():
+    """Else nobody gives it back, and it stands in its own owner's way until its lease ends."""
+    client = Client([None, RedisRefused("NOPERM no permission"), None])
+    tried = Tried()
+    with pytest.raises(RedisRefused, match="NOPERM"):
+        UnitLocks(client, lease=None, fenced=False, replicas=0).acquire(["a", "b", "c"], "unit", tried)
+    assert set(tried.held) == {"a", "c"}
+    client.close()
+
+
+def test_a_release_before_the_alarm_is_set_is_not_missed(woken):
+    """It came after the lock was tried, so the lock may be free."""
+    client = Client()
+    alarms = Alarms(client)
+    alarms.set("lock", "first", woken.append, since=time.monotonic())
+    [tell] = client.ears.told
+    tried = time.monotonic()
+    tell()
+    alarms.set("lock", "second", woken.append, since=tried)
+    assert woken == ["first", "second"]
+
+
+def test_a_release_before_the_lock_was_tried_wakes_nobody(woken):
+    """Whoever tried after it has seen what it left."""
+    client = Client()
+    alarms = Alarms(client)
+    alarms.set("lock", "first", woken.append, since=time.monotonic())
+    client.ears.told[0]()
+    alarms.set("lock", "second", woken.append, since=time.monotonic() + 1)
+    assert woken == ["first"]
+    alarms.clear("lock")
+    assert len(client.ears.told) == 1
+    client.ears.told[0]()
+    assert woken == ["first", "second"]
+    alarms.clear("lock")
+    assert client.ears.told == []
