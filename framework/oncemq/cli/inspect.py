@@ -14,7 +14,7 @@ from oncemq.cli.opened import by_broker, chosen_consumers, opened
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
-from oncemq.ledger import claims, history, outbox, parking, processed, states, suspects
+from oncemq.ledger import claims, history, outbox, parking, processed, requests, states, suspects
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -75,6 +75,17 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "error": "error",
         },
     ),
+    "requests": (
+        "requests and calls",
+        {
+            "scope": "ledger",
+            "identity": "identity",
+            "state": "state",
+            "status": "answer",
+            "until": "lease until",
+            "changed_at": "since",
+        },
+    ),
     "dead_letters": (
         "dead letters",
         {
@@ -95,11 +106,17 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 @json_option
 @app_option
 def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: bool) -> None:
-    """Show what is known about KEY: what was applied, its state, what waits, what happened to its messages, its dead letters."""
+    """Show what is known about KEY: what was applied, its state, what waits, what happened to its messages, its dead letters.
+
+    KEY may also be the Idempotency-Key of an HTTP request, or the key of a call, that `oncemq.requests` protects in the
+    app's database; with --consumer those are left out.
+    """
     plan = load(files).plan
     consumers = chosen_consumers(plan, consumer)
     output = Output(as_json=as_json)
     found: dict[str, list[dict[str, Any]]] = _ledger(plan, key, consumers)
+    if consumer is None:
+        found["requests"] = _requests(plan, key)
     found["dead_letters"], problems = _letters(plan, key, consumers)
     output.record({"key": key, **found, "problems": problems})
     shown_one = False
@@ -130,6 +147,14 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[
         name: [_safe(row, mine[str(row["consumer"])]) for row in rows if row["consumer"] in mine]
         for name, rows in found.items()
     }
+
+
+def _requests(plan: AppPlan, key: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for engine in plan.engines:
+        with engine.connect() as connection:
+            rows += requests.of_key(connection, key)
+    return rows
 
 
 def _rows(

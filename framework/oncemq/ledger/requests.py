@@ -18,6 +18,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import MYSQL_NAMES, Bytes, ExactText, LongText, Moment, Token
+from oncemq.message.identity import escape_part
 
 FINGERPRINT_SIZE = 64
 
@@ -78,6 +79,18 @@ def find(connection: Connection, scope: str, identity: str) -> Record | None:
         return None
     fields: dict[str, Any] = dict(row._mapping)
     return Record(**{**fields, "state": State(row.state)})
+
+
+def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
+    """Return the requests and calls with a key, whoever made them; an identity kept as a digest tells no key.
+
+    Reads every row: there is no index for the end of an identity.
+    """
+    names = ("scope", "identity", "state", "status", "until", "changed_at")
+    mine = TABLE.c.identity.endswith(f":{escape_part(key)}", autoescape=True)
+    rows = select(*(TABLE.c[name] for name in names)).where(mine)
+    found = connection.execute(rows.order_by(TABLE.c.scope, TABLE.c.identity))
+    return [dict(row) for row in found.mappings()]
 
 
 def begin(

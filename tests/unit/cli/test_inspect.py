@@ -7,8 +7,9 @@ import pytest
 from sqlalchemy import insert
 
 from oncemq.cli.exit_codes import DATABASE
-from oncemq.ledger import history, processed, states, suspects
+from oncemq.ledger import history, processed, requests, states, suspects
 from oncemq.ledger.history import HistoryRow
+from oncemq.requests.http import identity_of
 from support.command_line import CommandLine
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -78,6 +79,7 @@ def test_json_is_one_object(line):
         "history",
         "suspects",
         "outbox",
+        "requests",
         "dead_letters",
         "problems",
     ]
@@ -107,3 +109,28 @@ def test_without_tables_it_says_what_to_type(tmp_path):
     result = CommandLine(tmp_path).run("inspect", "a1")
     assert result.exit_code == DATABASE
     assert "oncemq tables create" in result.stderr
+
+
+def test_a_request_is_found_by_its_key(line):
+    """Also one with wildcards and colons in it; requests with a longer key, and other keys, are not it."""
+    keys = ["50%:x_1", "50%:xy1", "other-50%:x_1"]
+    with line.plan() as plan, plan.engine.begin() as connection:
+        for key in keys:
+            requests.begin(
+                connection,
+                "web",
+                identity_of(["tenant 7", "POST /orders", key]),
+                fingerprint="f",
+                state=requests.State.EXPOSED,
+                owner=b"0" * 16,
+                now=AT,
+                until=AT,
+            )
+    result = line.run("inspect", keys[0])
+    assert result.stdout == (
+        "requests and calls:\n"
+        "LEDGER  IDENTITY                           STATE    ANSWER  LEASE UNTIL           SINCE\n"
+        "web     tenant 7:POST /orders:50%25%3Ax_1  exposed  -       2026-01-02T03:04:05Z  2026-01-02T03:04:05Z\n"
+        "\n"
+    )
+    assert "requests" not in json.loads(line.run("inspect", keys[0], "--consumer", "mail", "--json").stdout)
