@@ -9,7 +9,10 @@ from oncemq.durations import format_duration
 from oncemq.registry import did_you_mean
 from oncemq.strategy import Scope
 from oncemq_strategies.options import Options
+from oncemq_strategies.redis.bloom_shape import Shape
+from oncemq_strategies.redis.names import BadFilterName, check_filter_name
 
+_SHARED = "shared"
 _EXPECTED = 1_000_000
 _FALSE_POSITIVES = 0.01
 _MOST_EXPECTED = 1_000_000_000
@@ -25,10 +28,19 @@ class BloomOptions:
     Args:
         expected: identities that one generation of it is made for.
         false_positives: the share of new identities that it may take for seen, when it is full.
+        shared: it is in Redis, for all processes and for services on Redisson.
+        name: its name there; None = one of the consumer's own.
     """
 
     expected: int = _EXPECTED
     false_positives: float = _FALSE_POSITIVES
+    shared: bool = False
+    name: str | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """What a filter in Redis is made for."""
+        return Shape.made_for(self.expected, self.false_positives)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,12 @@ class TierOptions:
     redis: bool
     bloom: BloomOptions | None
     ttl: timedelta
+
+    @property
+    def in_redis(self) -> tuple[str, ...]:
+        """What is kept in Redis."""
+        shared = self.bloom is not None and self.bloom.shared
+        return tuple(what for what, wanted in (("marks", self.redis), ("filter", shared)) if wanted)
 
 
 def tier_options(given: Options, scope: Scope) -> TierOptions:
@@ -72,15 +90,15 @@ def _bloom(given: Options) -> BloomOptions | None:
     value = given.raw("bloom")
     if value is None or value is False:
         return None
-    if value is True:
-        return BloomOptions()
+    if value is True or value == _SHARED:
+        return BloomOptions(shared=value == _SHARED)
     if not isinstance(value, Mapping):
         given.refuse(
-            f"bloom is true, false or a mapping, not {value!r}",
+            f"bloom is true, false, shared or a mapping, not {value!r}",
             "write {expected: 1000000, false_positives: 0.01}",
             name="bloom",
         )
-    known = ("expected", "false_positives")
+    known = ("expected", "false_positives", "shared", "name")
     for name in value:
         if name not in known:
             given.refuse(f"unknown option {name!r}{did_you_mean(str(name), list(known))}", name="bloom")
@@ -89,7 +107,29 @@ def _bloom(given: Options) -> BloomOptions | None:
         _refuse(given, f"expected is a whole number up to {_MOST_EXPECTED}, not {expected!r}")
     if isinstance(share, bool) or not isinstance(share, float | int) or not 0.0 < share < 1.0:
         _refuse(given, f"false_positives is a share between 0 and 1 such as 0.01, not {share!r}")
-    return BloomOptions(expected, float(share))
+    shared = value.get("shared", False)
+    if not isinstance(shared, bool):
+        _refuse(given, f"shared is true or false, not {shared!r}")
+    place = value.get("name")
+    if place is not None and not isinstance(place, str):
+        _refuse(given, f"name is a text, not {place!r}")
+    bloom = BloomOptions(expected, float(share), shared, place)
+    _check_place(given, bloom)
+    return bloom
+
+
+def _check_place(given: Options, bloom: BloomOptions) -> None:
+    """Refuse a filter that cannot be in Redis, and a name for one that is not there."""
+    if not bloom.shared:
+        if bloom.name is not None:
+            _refuse(given, "a filter in memory has no name: write shared: true, or leave the name out")
+        return
+    try:
+        Shape.made_for(bloom.expected, bloom.false_positives)
+        if bloom.name is not None:
+            check_filter_name(bloom.name, clustered=True)
+    except (ValueError, BadFilterName) as refusal:
+        _refuse(given, str(refusal))
 
 
 def _refuse(given: Options, text: str) -> NoReturn:

@@ -1,15 +1,14 @@
 """The tiers before the database: a Bloom filter, then marks in Redis; each may be left out."""
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection
 
 from oncemq.facts import Problem, Severity
-from oncemq.ledger import processed, schema
+from oncemq.ledger import processed
 from oncemq.strategy import Scope
 from oncemq_strategies.processed_records import Known
-from oncemq_strategies.redis.marks import Marks
+from oncemq_strategies.redis_tier import RedisTier
 from oncemq_strategies.seen_filter import SeenFilter, local_filter
 from oncemq_strategies.tier_counts import TierCounts
 from oncemq_strategies.tier_options import TierOptions
@@ -26,20 +25,21 @@ class Tiers:
         self._options = options
         self._scope = scope
         self.counts = TierCounts()
+        bloom = options.bloom
         self._seen: SeenFilter | None = None
-        if options.bloom is not None:
-            bloom = options.bloom
+        if bloom is not None and not bloom.shared:
             self._seen = local_filter(
                 bloom.expected, bloom.false_positives, options.ttl, scope.clock.monotonic
             )
-        self._marks: Marks | None = None
-        self._mutex = threading.Lock()
+        self._redis: RedisTier | None = None
+        if options.in_redis and scope.redis is not None:
+            self._redis = RedisTier(scope.redis, options, scope)
 
     def check(self) -> Iterable[Problem]:
         """Yield what cannot work, or cannot help."""
-        if self._options.redis and self._scope.redis is None:
+        if self._options.in_redis and self._redis is None:
             yield Problem(
-                "tiered keeps its marks in Redis, but the app has none",
+                f"tiered keeps its {' and '.join(self._options.in_redis)} in Redis, but the app has none",
                 'give the app redis: {url: "redis://localhost:6379/0"}, or write unique_key',
             )
         elif not self._options.redis:
@@ -48,7 +48,7 @@ class Tiers:
                 "leave `redis: false` out, or write unique_key",
                 severity=Severity.WARNING,
             )
-        elif self._options.bloom is not None:
+        elif self._seen is not None:
             yield Problem(
                 "the filter in memory sees only what this process has applied since its start: copies of what other "
                 "processes applied go to the database, which decides",
@@ -60,10 +60,7 @@ class Tiers:
         """Return the fingerprint of every identity that is known to be applied; the others' insert decides."""
         if self._seen is not None:
             identities = self._seen.maybe(identities)
-        marks = self._opened()
-        if not identities or marks is None:
-            return {}
-        found = marks.look_up(identities)
+        found = self._redis.look_up(identities) if self._redis is not None and identities else None
         if found is None:
             return {}
         self.counts.add(asked=len(identities), marked=len(found))
@@ -77,9 +74,9 @@ class Tiers:
             self.counts.add(filtered_new=len(new), false_maybe=len(self._seen.maybe(new)))
             self._seen.add(new)
             self._seen.add(known.there)
-        marks = self._opened()
-        if marks is not None:
-            marks.set({**known.there, **known.new})
+        if self._redis is not None:
+            were_new = self._redis.remember(known)
+            self.counts.add(filtered_new=len(were_new), false_maybe=were_new.count(False))
 
     def figures(self) -> Mapping[str, float]:
         """Return shares, and the filter's size."""
@@ -87,13 +84,13 @@ class Tiers:
         if self._seen is not None:
             figures["bloom_fill"] = self._seen.fill
             figures["bloom_generations"] = self._seen.generations
-        if self._marks is not None:
-            figures["redis_circuit_open"] = float(self._marks.failing)
+        if self._redis is not None:
+            figures |= self._redis.figures()
         return figures
 
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:
         """Return which of the key's applied messages are marked."""
-        marks = self._opened()
+        marks = self._redis.marks() if self._redis is not None else None
         rows = [row for row in processed.of_key(connection, key) if row["consumer"] == self._scope.consumer]
         identities = [str(row["identity"]) for row in rows]
         if marks is None or not identities:
@@ -102,18 +99,6 @@ class Tiers:
         if found is None:
             return {"marks": "not known: Redis does not answer"}
         return {f"mark {one}": _words(found.get(one)) for one in identities}
-
-    def _opened(self) -> Marks | None:
-        if self._marks is None and self._options.redis and self._scope.redis is not None:
-            with self._mutex:
-                if self._marks is None:
-                    self._marks = Marks(self._scope.redis, self._marks_scope(), self._options.ttl)
-        return self._marks
-
-    def _marks_scope(self) -> str:
-        """Marks speak of one ledger: where it is made anew, those of the old one say nothing."""
-        engine = self._scope.engine
-        return f"{self._scope.consumer}:{schema.birth(engine) if engine is not None else ''}"
 
 
 def _words(print_: str | None) -> str:

@@ -1,17 +1,24 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 import org.redisson.Redisson;
+import org.redisson.api.RBloomFilter;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.ByteArrayCodec;
+import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 /**
- * A Redisson client that does what its standard input says, for tests of locks shared with Python.
+ * A Redisson client that does what its standard input says, for tests of locks and filters shared with Python.
  *
  * Arguments: server or cluster, the watchdog's milliseconds, then addresses. The password is the first line of input.
  * Each further line is "number thread verb arguments"; its answer is "number result". Each thread is one owner.
@@ -25,7 +32,7 @@ public final class Peer {
     }
 
     public static void main(String[] arguments) throws Exception {
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         Config config = new Config();
         config.setLockWatchdogTimeout(Long.parseLong(arguments[1]));
         Object servers = servers(config, arguments);
@@ -88,16 +95,43 @@ public final class Peer {
                 RLock guard = lock(words[3], words[4]);
                 guard.lock();
                 try {
-                    var counter = client.getBucket(words[5], org.redisson.client.codec.StringCodec.INSTANCE);
+                    var counter = client.getBucket(words[5], StringCodec.INSTANCE);
                     Object value = counter.get();
                     counter.set(String.valueOf(value == null ? 1 : Long.parseLong(value.toString()) + 1));
                 } finally {
                     guard.unlock();
                 }
                 return "true";
+            case "filter": // name codec what values: a Bloom filter
+                return String.valueOf(filtered(words));
             default:
                 return "error unknown " + words[2];
         }
+    }
+
+    private Object filtered(String[] words) {
+        RBloomFilter<Object> filter = words[4].equals("bytes")
+            ? client.getBloomFilter(words[3], ByteArrayCodec.INSTANCE)
+            : client.getBloomFilter(words[3], StringCodec.INSTANCE);
+        List<String> values = Arrays.asList(words).subList(6, words.length);
+        switch (words[5]) {
+            case "init": // expected false-positives
+                return filter.tryInit(Long.parseLong(words[6]), Double.parseDouble(words[7]));
+            case "add":
+                return values.stream().filter(value -> filter.add(value(words[4], value))).count();
+            case "contains": // 1 or 0 for each
+                return values.stream().map(value -> filter.contains(value(words[4], value)) ? "1" : "0")
+                    .collect(Collectors.joining());
+            case "settings":
+                return filter.getSize() + " " + filter.getHashIterations() + " " + filter.getExpectedInsertions()
+                    + " " + filter.getFalseProbability();
+            default:
+                return filter.count();
+        }
+    }
+
+    private static Object value(String codec, String value) {
+        return codec.equals("bytes") ? value.getBytes(StandardCharsets.UTF_8) : value;
     }
 
     private RLock lock(String kind, String name) {

@@ -47,7 +47,7 @@ def applied(engine: Engine) -> list[str]:
 
 def play(engine: Engine, client: RedisClient, fresh: str, harm: Callable[[int], None]) -> Tiered:
     """Run all units, doing `harm` before each; everything must have been applied once in the end."""
-    strategy: Tiered = build(Tiered, engine, fresh, {}, redis=client)
+    strategy: Tiered = build(Tiered, engine, fresh, {"bloom": "shared"}, redis=client)
     bench = UnitBench(engine, pay, strategy, name=fresh)
     for number, ids in enumerate(IDS):
         harm(number)

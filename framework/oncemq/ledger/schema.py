@@ -39,7 +39,7 @@ from oncemq.ledger import (
     transactions,
     workers,
 )
-from oncemq.ledger.connect import place
+from oncemq.ledger.connect import READ_ONLY, place
 from oncemq.ledger.migrations import FIRST_VERSION, MIGRATIONS, Migration
 from oncemq.ledger.tables import ledger_table
 from oncemq.ledger.text import Moment
@@ -171,7 +171,7 @@ def ensure(engine: Engine, strategies_tables: Sequence[Table] = ()) -> None:
 
 def birth(engine: Engine) -> str:
     """Return a short text that is another one where the ledger was dropped and made anew; empty without a ledger."""
-    with engine.begin() as connection:
+    with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         if not inspect(connection).has_table(VERSIONS.name):
             return ""
         born = connection.execute(select(func.min(VERSIONS.c.applied_at))).scalar()

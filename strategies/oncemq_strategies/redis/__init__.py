@@ -1,17 +1,33 @@
-"""Locks in Redis, by themselves: what the strategy `redis_lock` uses, for scripts and handlers of one's own.
+"""Locks and Bloom filters in Redis, by themselves, for scripts and handlers of one's own.
 
     from oncemq_strategies.redis import Lock
 
     with Lock("redis://localhost:6379/0", "order-lock-42"):
         ...
 
-Data, messages and names are Redisson's, so Java services on Redisson and Python take part in the same locks.
+    filter = BloomFilter("redis://localhost:6379/0", "orders-seen")
+    filter.try_init(expected=1_000_000, false_positives=0.01)
+    filter.add("order-42")
+
+Data, messages and names are Redisson's, so Java services on Redisson and Python share the same locks and filters.
 """
 
+from oncemq_strategies.redis.bloom import BloomFilter, NoSuchFilter
 from oncemq_strategies.redis.fair import FairLock
 from oncemq_strategies.redis.fenced import FencedLock
 from oncemq_strategies.redis.lock import Lock, NotHeld, Replicas
 from oncemq_strategies.redis.multi import MultiLock
-from oncemq_strategies.redis.names import BadLockName
+from oncemq_strategies.redis.names import BadFilterName, BadLockName
 
-__all__ = ["BadLockName", "FairLock", "FencedLock", "Lock", "MultiLock", "NotHeld", "Replicas"]
+__all__ = [
+    "BadFilterName",
+    "BadLockName",
+    "BloomFilter",
+    "FairLock",
+    "FencedLock",
+    "Lock",
+    "MultiLock",
+    "NoSuchFilter",
+    "NotHeld",
+    "Replicas",
+]

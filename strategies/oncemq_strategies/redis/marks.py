@@ -61,10 +61,9 @@ class Marks:
             if answer is not None and not isinstance(answer, Failure)
         }
 
-    def set(self, prints: Mapping[str, str]) -> None:
-        """Mark identities that the database has, each with its fingerprint; in one round trip."""
-        if prints:
-            self._circuit.ask(lambda: [self._mark(identity, print_) for identity, print_ in prints.items()])
+    def set(self, prints: Mapping[str, str]) -> list[Call]:
+        """Return the calls that mark identities which the database has, each with its fingerprint."""
+        return [self._mark(identity, print_) for identity, print_ in prints.items()]
 
     def name(self, identity: str) -> str:
         """Return the key of a mark."""

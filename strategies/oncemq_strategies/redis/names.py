@@ -1,4 +1,4 @@
-"""The keys and channels that Redisson uses beside a lock's own, so that both sides speak of the same ones."""
+"""The keys and channels that Redisson uses beside a lock's or a filter's own, so that both sides speak of the same ones."""
 
 from oncemq.errors import OnceMQError
 from oncemq.redis.routes import slot_of
@@ -10,9 +10,23 @@ class BadLockName(OnceMQError):
     """A lock cannot have this name."""
 
 
+class BadFilterName(OnceMQError):
+    """A Bloom filter cannot have this name."""
+
+
 def beside(prefix: str, name: str) -> str:
     """Return the name of a lock's helper: in the same slot as the lock, whose name may bring a `{tag}` of its own."""
     return f"{prefix}:{name}" if "{" in name else f"{prefix}:{{{name}}}"
+
+
+def below(name: str, suffix: str) -> str:
+    """Return the name of a filter's helper, in the same slot as the filter."""
+    return f"{name}:{suffix}" if "{" in name else f"{{{name}}}:{suffix}"
+
+
+def settings_of(name: str) -> str:
+    """Return the hash that says what a Bloom filter was made for."""
+    return below(name, "config")
 
 
 def channel_of(name: str) -> str:
@@ -48,6 +62,24 @@ def check_name(name: str, *, clustered: bool) -> str:
     if clustered and slot_of(name) != slot_of(channel_of(name)):
         raise BadLockName(
             f"{name[:60]!r} cannot name a lock in a cluster: its braces put what belongs to it on another server; "
+            "use none, or one {tag} that is not empty"
+        )
+    return name
+
+
+def check_filter_name(name: str, *, clustered: bool) -> str:
+    """Return `name` if a Bloom filter can have it.
+
+    Raises:
+        BadFilterName: it is empty, too long, or its settings would live in another slot of the cluster.
+    """
+    if not name or len(name) > MAX_NAME or "\0" in name:
+        raise BadFilterName(
+            f"{name[:60]!r} cannot name a filter: write 1 to {MAX_NAME} characters, none of them NUL"
+        )
+    if clustered and slot_of(name) != slot_of(settings_of(name)):
+        raise BadFilterName(
+            f"{name[:60]!r} cannot name a filter in a cluster: its braces put its settings on another server; "
             "use none, or one {tag} that is not empty"
         )
     return name

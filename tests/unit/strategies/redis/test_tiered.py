@@ -15,10 +15,11 @@ from oncemq_strategies.redis.marks import key_in_redis
 from oncemq_strategies.tiered import Tiered
 from support.units import UnitBench, build, orders
 
+SHARED = {"bloom": {"shared": True, "expected": 1000}}
 COMBINATIONS = pytest.mark.parametrize(
     "options",
-    [{}, {"bloom": True}, {"bloom": {"expected": 10}, "redis": False}],
-    ids=["redis", "both", "bloom"],
+    [{}, {"bloom": True}, {"bloom": {"expected": 10}, "redis": False}, SHARED, {**SHARED, "redis": False}],
+    ids=["redis", "both", "bloom", "shared", "shared-bloom"],
 )
 
 
@@ -88,7 +89,7 @@ def test_another_process_decides_the_same(engine, tier, options, worker):
     assert worker(tier(**options)).run(*orders("a", "b")) == ["duplicate", "applied"]
 
 
-@pytest.mark.parametrize("options", [{}, {"bloom": True}], ids=["redis", "both"])
+@pytest.mark.parametrize("options", [{}, {"bloom": True}, SHARED], ids=["redis", "both", "shared"])
 def test_copies_never_reach_the_database(engine, tier, statements, options, worker):
     """Not one statement for a thousand of them, once they are marked."""
     bench = worker(tier(**options))
@@ -100,9 +101,10 @@ def test_copies_never_reach_the_database(engine, tier, statements, options, work
     assert statements == []
 
 
-def test_a_unit_asks_redis_once(engine, tier, client, monkeypatch, worker):
+@pytest.mark.parametrize("options", [{}, SHARED], ids=["redis", "shared"])
+def test_a_unit_asks_redis_once(engine, tier, client, monkeypatch, options, worker):
     """One round trip to look up, one after the commit to mark."""
-    bench = worker(tier())
+    bench = worker(tier(**options))
     bench.run(*orders("warm"))
     trips = []
     real = type(client).together
@@ -157,7 +159,7 @@ def test_a_copy_that_the_database_knew_is_marked(engine, tier, client, statement
     strategy = tier(fingerprint=["body.amount"])
     bench = worker(strategy)
     bench.run(*orders("a", amount=1))
-    name = strategy._tiers._opened().name("a")
+    name = strategy._tiers._redis.marks().name("a")
     client.command("DEL", name, key=name)
     assert bench.run(*orders("a", amount=1)) == ["duplicate"]
     statements.clear()
@@ -184,7 +186,7 @@ def test_a_mark_lives_for_its_time_and_a_little_more(engine, tier, client, worke
     """Never less than `ttl`, and not all until the same moment."""
     strategy = tier(ttl="100s")
     worker(strategy).run(*orders(*(f"m{n}" for n in range(20))))
-    names = [strategy._tiers._opened().name(f"m{n}") for n in range(20)]
+    names = [strategy._tiers._redis.marks().name(f"m{n}") for n in range(20)]
     lives = [client.command("PTTL", name, key=name) for name in names]
     assert all(95_000 < one <= 110_000 for one in lives)
     assert len(set(lives)) > 1
@@ -205,6 +207,15 @@ def test_inspect_shows_marks(engine, tier, client, worker):
         [(name, said)] = strategy.inspect(connection, "k-a").items()
     assert name == "mark a"
     assert said.startswith("applied, fingerprint ")
+
+
+def test_inspect_looks_while_others_write(engine, tier, worker):
+    """The first thing that a process does may be to look: nothing is written for it, and no write lock is waited for."""
+    worker(tier()).run(*orders("a"))
+    strategy = tier()
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO payments VALUES ('x')"))
+        assert strategy.inspect(connection, "k-a") == {"mark a": "applied"}
 
 
 def test_figures_are_measured(engine, tier, worker):
@@ -230,7 +241,13 @@ def test_figures_are_measured(engine, tier, worker):
         ({"bloom": {"expected": 0}}, "expected"),
         ({"bloom": {"false_positives": 1}}, "share"),
         ({"bloom": {"size": 3}}, "unknown option 'size'"),
-        ({"bloom": 7}, "true, false or a mapping"),
+        ({"bloom": 7}, "true, false, shared or a mapping"),
+        ({"bloom": "shard"}, "true, false, shared or a mapping"),
+        ({"bloom": {"shared": "yes"}}, "shared is true or false"),
+        ({"bloom": {"name": "seen"}}, "shared: true"),
+        ({"bloom": {"shared": True, "name": "{}seen"}}, "its braces"),
+        ({"bloom": {"shared": True, "name": 7}}, "name is a text"),
+        ({"bloom": {"shared": True, "expected": 900_000_000}}, "bits"),
         ({"tll": "7d"}, "did you mean"),
     ],
 )
@@ -264,6 +281,20 @@ def test_a_missing_redis_is_refused(scope, facts):
     """The marks have no place."""
     errors, _ = problems(scope, facts, {})
     assert any("Redis" in one for one in errors)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({}, "marks"),
+        ({"bloom": "shared", "redis": False}, "filter"),
+        ({"bloom": "shared"}, "marks and filter"),
+    ],
+)
+def test_what_has_no_place_without_redis_is_named(scope, facts, options, what):
+    """The shared filter needs one, too."""
+    errors, _ = problems(scope, facts, options)
+    assert any(f"keeps its {what} in Redis" in one for one in errors)
 
 
 def test_a_filter_is_warned_of(scope, facts):

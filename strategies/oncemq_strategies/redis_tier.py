@@ -1,0 +1,104 @@
+"""The tier in Redis: marks that are asked, and a filter that is filled for others; each may be left out."""
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from oncemq.ledger import schema
+from oncemq.redis import RedisClient
+from oncemq.redis.call import Call
+from oncemq.redis.faults import Failure
+from oncemq.strategy import Scope
+from oncemq_strategies.processed_records import Known
+from oncemq_strategies.redis.circuit import Circuit
+from oncemq_strategies.redis.marks import Marks
+from oncemq_strategies.redis.shared_filter import SharedFilter
+from oncemq_strategies.tier_options import TierOptions
+
+_SHAPES = 3
+"""So often may a filter turn out to be made for something else than what was known of it."""
+
+
+class RedisTier:
+    """What one consumer keeps in Redis.
+
+    The filter is not asked: to a unit's messages the marks answer in one round trip, surely, and with less work.
+
+    Args:
+        client: the app's Redis.
+        options: which of both there are.
+        scope: the consumer's.
+    """
+
+    def __init__(self, client: RedisClient, options: TierOptions, scope: Scope) -> None:
+        self._client = client
+        self._options = options
+        self._scope = scope
+        self._circuit = client.shared(Circuit)
+        self._marks: Marks | None = None
+        self._filter: SharedFilter | None = None
+        self._mutex = threading.Lock()
+
+    @property
+    def failing(self) -> bool:
+        """Whether Redis has failed and is not asked for now."""
+        return self._circuit.open
+
+    def look_up(self, identities: Sequence[str]) -> Mapping[str, str] | None:
+        """Return the fingerprint of each that is marked, in one round trip; None when nobody can say."""
+        marks = self.marks()
+        return marks.look_up(identities) if marks is not None else None
+
+    def remember(self, known: Known) -> list[bool]:
+        """Write marks and filter in one round trip; returns for each new identity whether it was new to the filter."""
+        prints = {**known.there, **known.new}
+        if not prints:
+            return []
+        identities = [*known.new, *known.there]
+
+        def calls() -> list[Call]:
+            marks, shared = self.marks(), self._opened_filter()
+            marking = marks.set(prints) if marks is not None else []
+            return [*marking, shared.add(identities)] if shared is not None else marking
+
+        answers = self._circuit.ask(calls)
+        shared = self._filter
+        for _ in range(_SHAPES):
+            if shared is None or not answers:
+                break
+            if isinstance(answers[-1], Failure):
+                shared.failed(answers[-1])
+                break
+            were_new = shared.understood(answers[-1])
+            if were_new is not None:
+                return were_new[: len(known.new)]
+            answers = self._circuit.ask(lambda: [shared.add(identities)])
+        return []
+
+    def figures(self) -> Mapping[str, float]:
+        """Return how full the filter is, and whether Redis answers."""
+        figures = {"redis_circuit_open": float(self.failing)}
+        if self._filter is not None:
+            figures["bloom_fill"] = self._filter.fill
+        return figures
+
+    def marks(self) -> Marks | None:
+        """Return the marks, unless there shall be none."""
+        if self._marks is None and self._options.redis:
+            with self._mutex:
+                if self._marks is None:
+                    self._marks = Marks(self._client, self._marks_scope(), self._options.ttl)
+        return self._marks
+
+    def _opened_filter(self) -> SharedFilter | None:
+        bloom = self._options.bloom
+        if self._filter is None and bloom is not None and bloom.shared:
+            with self._mutex:
+                if self._filter is None:
+                    name = bloom.name or f"oncemq:bloom:{self._scope.consumer}"
+                    self._filter = SharedFilter(self._client, name, bloom.shape, self._options.ttl)
+        return self._filter
+
+    def _marks_scope(self) -> str:
+        """Marks speak of one ledger: where it is made anew, those of the old one say nothing."""
+        engine = self._scope.engine
+        return f"{self._scope.consumer}:{schema.birth(engine) if engine is not None else ''}"
