@@ -129,16 +129,23 @@ class Ear:
         self._mutex = threading.RLock()
         self._by_channel: dict[str, list[Subscription]] = {}
         self._connection: Any = None
+        self._gone = False
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._listen, name=f"oncemq-redis-{place}", daemon=True)
         self._thread.start()
 
     def add(self, subscription: Subscription) -> None:
-        """Hear this channel."""
+        """Hear this channel; or have it heard elsewhere, if this server has just gone."""
+        if not self._added(subscription):
+            self._moved(self, [subscription])
+
+    def _added(self, subscription: Subscription) -> bool:
         with self._mutex:
+            if self._gone:
+                return False
             mine = self._by_channel.setdefault(subscription.channel, [])
             if subscription in mine:
-                return
+                return True
             mine.append(subscription)
             heard_already = any(other.confirmed.is_set() for other in mine[:-1])
             if len(mine) == 1:
@@ -146,6 +153,7 @@ class Ear:
         if heard_already:
             subscription.confirmed.set()
             subscription.told()
+        return True
 
     def remove(self, subscription: Subscription) -> None:
         """Hear it no more, if nobody else does."""
@@ -201,6 +209,7 @@ class Ear:
         with self._mutex:
             left = [one for mine in self._by_channel.values() for one in mine]
             self._by_channel.clear()
+            self._gone = True
         if not self._stopped.is_set():
             self._moved(self, left)
 
