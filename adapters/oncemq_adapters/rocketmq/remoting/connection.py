@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
 
@@ -125,9 +124,11 @@ class Connection:
     def _fail_waiting(self) -> None:
         error = self.error or faults.lost(self.peer, "closed")
         while self._waiting:
-            with suppress(KeyError):
+            try:
                 _, done = self._waiting.popitem()
-                done(error, {}, b"")
+            except KeyError:  # another thread was quicker
+                return
+            done(error, {}, b"")
 
     def _read(self) -> None:
         reader = FrameReader()
