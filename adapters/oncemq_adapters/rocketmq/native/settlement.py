@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from oncemq.adapter import SettleFailed
-from oncemq.errors import AlreadySettled, BrokerError, DeliveryVoid, SettleError
+from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.native.inbox import Held
+from oncemq_adapters.rocketmq.remoting.moving import Send, send_copies
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 
-Send = Callable[[Sequence[Outgoing]], Sequence[BrokerError | None]]
 Move = tuple[Delivery, Callable[[Held], Outgoing]]
 
 
@@ -20,27 +20,9 @@ def acknowledge(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
 
 def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
     """Publish a copy of each delivery and let those go whose copy is confirmed; the others stay unsettled."""
-    failed: list[SettleFailed] = []
-    claimed: list[Delivery] = []
-    copies: list[Outgoing] = []
-    for delivery, copy in moves:
-        error: Exception | None = claim(delivery)
-        if error is None:
-            try:
-                copies.append(copy(delivery.token))
-                claimed.append(delivery)
-            except BrokerError as refusal:
-                _unclaim(delivery)
-                error = refusal
-        if error is not None:
-            failed.append(SettleFailed(delivery, error))
-    for delivery, answer in zip(claimed, send(copies) if copies else (), strict=True):
-        if answer is not None:
-            _unclaim(delivery)
-        wrong = answer or _finish(delivery)
-        if wrong is not None:
-            failed.append(SettleFailed(delivery, wrong))
-    return failed
+    confirmed, failed = send_copies(moves, send, claim, _unclaim)
+    finished = ((delivery, _finish(delivery)) for delivery in confirmed)
+    return failed + [SettleFailed(delivery, error) for delivery, error in finished if error is not None]
 
 
 def give_back(deliveries: Iterable[Delivery], leave: Callable[[Held], None]) -> list[SettleFailed]:

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from oncemq.adapter import SettleFailed
-from oncemq.errors import AlreadySettled, BrokerError, DeliveryVoid, SettleError
+from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery, Message
+from oncemq_adapters.rocketmq.remoting.moving import Send, send_copies
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.window import Token, Window
 
-Send = Callable[[Sequence[Outgoing]], Sequence[BrokerError | None]]
 Move = tuple[Delivery, Callable[[Token], Outgoing]]
 
 
@@ -29,27 +29,10 @@ def acknowledge(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
 
 def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
     """Publish a copy of each delivery and finish those whose copy is confirmed; the others stay unsettled."""
-    failed: list[SettleFailed] = []
-    claimed: list[Delivery] = []
-    copies: list[Outgoing] = []
-    for delivery, copy in moves:
-        error: Exception | None = claim(delivery)
-        if error is None:
-            try:
-                copies.append(copy(delivery.token))
-                claimed.append(delivery)
-            except BrokerError as refusal:
-                unclaim(delivery)
-                error = refusal
-        if error is not None:
-            failed.append(SettleFailed(delivery, error))
+    confirmed, failed = send_copies(moves, send, claim, unclaim)
     done: dict[tuple[Window, OwnedQueue], list[Delivery]] = {}
-    for delivery, answer in zip(claimed, send(copies) if copies else (), strict=True):
-        if answer is None:
-            done.setdefault((delivery.token.window, delivery.token.queue), []).append(delivery)
-        else:
-            unclaim(delivery)
-            failed.append(SettleFailed(delivery, answer))
+    for delivery in confirmed:
+        done.setdefault((delivery.token.window, delivery.token.queue), []).append(delivery)
     return failed + _finish(done)
 
 
