@@ -13,10 +13,12 @@ from oncemq_adapters.rocketmq import RocketMQAdapter
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.remoting.routes import Routes
 
+SCOPE = AdapterScope("tests", "rocket", SystemClock())
+
 
 def adapter_on(url: str, **options: Any) -> RocketMQAdapter:
     """Return an adapter for the servers behind the name server at `url`."""
-    return RocketMQAdapter.build(url, options, AdapterScope("tests", "rocket", SystemClock()))
+    return RocketMQAdapter.build(url, options, SCOPE)
 
 
 def through(url: str, port: int) -> str:
@@ -34,8 +36,59 @@ def broker_address(url: str) -> str:
         routes.close()
 
 
-class ProxiedRocketMQ(AdapterHarness):
-    """Shared servers, in a namespace of each test's own; an outage is a proxy that refuses."""
+class TwoDoors(AdapterHarness):
+    """Shared servers, in a namespace of each test's own, behind two doors; an outage is a door that refuses.
+
+    Attributes:
+        names: the door before the name server.
+        broker: the door before the broker.
+        nobody: a port where nobody listens.
+    """
+
+    names: TcpProxy
+    broker: TcpProxy
+    nobody: int
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic with few queues."""
+        return Topic(f"{name}-{uuid4().hex[:8]}", {"queues": 4})
+
+    def unroutable(self) -> Topic:
+        """Return a topic that nobody has made."""
+        return self.topic("nobody")
+
+    def unreachable(self) -> Adapter:
+        """Return an adapter for a port where nobody listens."""
+        return self.adapter_class.build(through(self.url, self.nobody), {}, SCOPE)
+
+    def unwelcome(self) -> Adapter:
+        """Return an adapter with a wrong secret key."""
+        self.secret = "wrong-and-secret"
+        return self.make_adapter(password=self.secret)
+
+    def stop(self) -> None:
+        """Reset every connection and take no new ones."""
+        self.names.refuse()
+        self.broker.refuse()
+
+    def start(self) -> None:
+        """Take connections again."""
+        self.broker.accept()
+        self.names.accept()
+
+    def cut(self) -> None:
+        """Reset every connection."""
+        self.names.cut()
+        self.broker.cut()
+
+    def close(self) -> None:
+        """Stop the doors."""
+        self.names.close()
+        self.broker.close()
+
+
+class ProxiedRocketMQ(TwoDoors):
+    """RocketMQ by our own client, which is told where the broker is really reached."""
 
     adapter_class = RocketMQAdapter
 
@@ -53,43 +106,6 @@ class ProxiedRocketMQ(AdapterHarness):
             **options,
         }
         self.secret = parts.password or ""
-        self._closed = TcpProxy(LOOPBACK, 1)
-        self._closed.close()
-        self.address = self._closed.address
-
-    def topic(self, name: str) -> Topic:
-        """Return a topic with few queues."""
-        return Topic(f"{name}-{uuid4().hex[:8]}", {"queues": 4})
-
-    def unroutable(self) -> Topic:
-        """Return a topic that nobody has made."""
-        return self.topic("nobody")
-
-    def unreachable(self) -> Adapter:
-        """Return an adapter for a port where nobody listens."""
-        return adapter_on(through(self.url, self._closed.port))
-
-    def unwelcome(self) -> Adapter:
-        """Return an adapter with a wrong secret key."""
-        self.secret = "wrong-and-secret"
-        return adapter_on(self.url, **{**self.options, "password": self.secret})
-
-    def stop(self) -> None:
-        """Reset every connection and take no new ones."""
-        self.names.refuse()
-        self.broker.refuse()
-
-    def start(self) -> None:
-        """Take connections again."""
-        self.names.accept()
-        self.broker.accept()
-
-    def cut(self) -> None:
-        """Reset every connection."""
-        self.names.cut()
-        self.broker.cut()
-
-    def close(self) -> None:
-        """Stop the proxies."""
-        self.names.close()
-        self.broker.close()
+        closed = TcpProxy(LOOPBACK, 1)
+        closed.close()
+        self.nobody, self.address = closed.port, closed.address

@@ -6,12 +6,9 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from oncemq.adapter import Adapter, AdapterScope
-from oncemq.clock import SystemClock
-from oncemq.testing.adapter_suite import AdapterHarness, Topic
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
-from support.rocketmq import broker_address, through
+from support.rocketmq import TwoDoors, broker_address, through
 
 
 class RewritingProxy(TcpProxy):
@@ -40,8 +37,8 @@ def proxy_of_length(host: str, port: int) -> TcpProxy:
         proxy.close()
 
 
-class ProxiedNativeRocketMQ(AdapterHarness):
-    """Shared servers, in a namespace of each test's own; an outage is a proxy that refuses."""
+class ProxiedNativeRocketMQ(TwoDoors):
+    """RocketMQ by librocketmq, which believes whatever the name server tells."""
 
     adapter_class = NativeRocketMQAdapter
     patience = 40.0
@@ -62,47 +59,5 @@ class ProxiedNativeRocketMQ(AdapterHarness):
         self.secret = parts.password or ""
         with socket.socket() as nobody:
             nobody.bind((LOOPBACK, 0))
-            self._nobody = int(nobody.getsockname()[1])
-        self.address = f"{LOOPBACK}:{self._nobody}"
-
-    def topic(self, name: str) -> Topic:
-        """Return a topic with few queues."""
-        return Topic(f"{name}-{uuid4().hex[:8]}", {"queues": 4})
-
-    def unroutable(self) -> Topic:
-        """Return a topic that nobody has made."""
-        return self.topic("nobody")
-
-    def unreachable(self) -> Adapter:
-        """Return an adapter for a port where nobody listens."""
-        return native_adapter_on(through(self.url, self._nobody))
-
-    def unwelcome(self) -> Adapter:
-        """Return an adapter with a wrong secret key."""
-        self.secret = "wrong-and-secret"
-        return native_adapter_on(self.url, **{**self.options, "password": self.secret})
-
-    def stop(self) -> None:
-        """Reset every connection and take no new ones."""
-        self.names.refuse()
-        self.broker.refuse()
-
-    def start(self) -> None:
-        """Take connections again."""
-        self.broker.accept()
-        self.names.accept()
-
-    def cut(self) -> None:
-        """Reset every connection."""
-        self.names.cut()
-        self.broker.cut()
-
-    def close(self) -> None:
-        """Stop the proxies."""
-        self.names.close()
-        self.broker.close()
-
-
-def native_adapter_on(url: str, **options: Any) -> NativeRocketMQAdapter:
-    """Return an adapter for the servers behind the name server at `url`."""
-    return NativeRocketMQAdapter.build(url, options, AdapterScope("tests", "rocket", SystemClock()))
+            self.nobody = int(nobody.getsockname()[1])
+        self.address = f"{LOOPBACK}:{self.nobody}"
