@@ -77,13 +77,14 @@ return 1
 """
 )
 
-# KEYS lock, channel · ARGV '1' in a cluster → 1: it was held by somebody; 0: it was free
+# KEYS lock, channel, queue · ARGV '1' in a cluster → 1: it was held by somebody; 0: it was free
 FORCE = Script(
     "local CLUSTER = ARGV[1]"
     + _TELL
     + """
 if redis.call('del', KEYS[1]) == 0 then return 0 end
 tell(KEYS[2])
+if redis.call('type', KEYS[3]).ok == 'list' then tell(KEYS[2] .. ':' .. redis.call('lindex', KEYS[3], 0)) end
 return 1
 """
 )

@@ -74,7 +74,8 @@ def force_release(client: RedisClient, name: str) -> bool:
     Raises:
         RedisUnavailable: Redis does not answer.
     """
-    return bool(client.run(FORCE, [name, channel_of(name)], [int(client.clustered)]) == 1)
+    keys = [name, channel_of(name), queue_of(name)]
+    return bool(client.run(FORCE, keys, [int(client.clustered)]) == 1)
 
 
 def _held(client: RedisClient, names: list[str]) -> Iterator[Held]:

@@ -5,7 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from oncemq_strategies.redis import FairLock, FencedLock, Lock, MultiLock, NotHeld
+from oncemq_strategies.redis import FairLock, FencedLock, Lock, MultiLock, NotHeld, lock
+from oncemq_strategies.redis.names import queue_of
+from oncemq_strategies.redis.survey import force_release
 from services.waiting import wait_until
 
 NOT_AT_ALL = timedelta(0)
@@ -65,6 +67,25 @@ def test_a_fair_lock_that_is_free_goes_to_the_head_of_the_queue(client, rival, f
     client.command("ZADD", TIMES % fresh, "99999999999999", "somebody:1", key=TIMES % fresh)
     assert not FairLock(rival, fresh).acquire(NOT_AT_ALL)
     client.command("DEL", QUEUE % fresh, TIMES % fresh, key=QUEUE % fresh)
+
+
+def test_who_heads_the_queue_is_woken_by_a_forced_release(client, rival, fresh, monkeypatch):
+    """By its own channel, which is the only one that it listens to."""
+    monkeypatch.setattr(lock, "_POLL", 60)
+    assert FairLock(client, fresh).acquire(NOT_AT_ALL)
+    got = threading.Event()
+
+    def wait():
+        with FairLock(rival, fresh):
+            got.set()
+
+    waiter = threading.Thread(target=wait, daemon=True)
+    waiter.start()
+    queue = queue_of(fresh)
+    assert wait_until(lambda: client.command("LLEN", queue, key=queue) == 1, seconds=10)
+    assert force_release(client, fresh)
+    assert got.wait(10)
+    waiter.join(10)
 
 
 def test_a_dead_head_is_removed_when_its_time_has_passed(client, fresh):
