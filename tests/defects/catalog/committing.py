@@ -133,8 +133,8 @@ DEFECTS = (
         [
             Edit(
                 ATTEMPT,
-                '                self._failed("a strategy\'s committed hook", error)',
-                "                raise",
+                "            self._failed(doing, error)",
+                "            raise",
             )
         ],
         [f"{UNITS}/test_rescue.py::test_an_error_after_the_commit_changes_nothing"],
