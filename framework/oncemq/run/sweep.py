@@ -12,7 +12,7 @@ from oncemq.strategy import UpkeepTask
 
 EVERY: Final = timedelta(seconds=1)
 _ENOUGH: Final = 1000
-"""Deliveries that wait already; what else is due is taken later, or by another process."""
+"""Parked messages that wait here already; what else is due is taken later, or by another process."""
 
 
 class Sweep:
@@ -25,7 +25,7 @@ class Sweep:
 
     def __call__(self, engine: Engine) -> bool:
         """Take some and put them where deliveries wait; returns whether there may be more."""
-        if self._gate.stopped or self._scheduler.waiting() > _ENOUGH:
+        if self._gate.stopped or len(self._messages.queued()) > _ENOUGH:
             return False
         with engine.begin() as connection:
             found = self._messages.sweep(connection)

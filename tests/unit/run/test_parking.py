@@ -16,8 +16,11 @@ from oncemq.ledger import parking, schema
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.parked import ParkedMessages
+from oncemq.run.gate import Gate
+from oncemq.run.parked import ParkedMessages, Ticket
 from oncemq.run.plan import ConsumerPlan
+from oncemq.run.scheduler import Scheduler
+from oncemq.run.sweep import Sweep
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.none import NoStrategy
@@ -338,6 +341,26 @@ def test_what_a_process_has_in_hand_is_not_swept(engine: Engine, name: str) -> N
     assert swept() == []
     held.clear()
     assert len(swept()) == 1
+
+
+@pytest.mark.parametrize(("source", "taken"), [("broker", True), ("ledger", False)])
+def test_a_broker_s_backlog_keeps_nothing_parked(
+    engine: Engine, name: str, source: str, *, taken: bool
+) -> None:
+    """What is due is taken however much the broker has delivered; only enough of the ledger's own is enough."""
+    schema.create(engine, [parking.TABLE])
+    clock = FakeClock()
+    scheduler, gate = Scheduler(clock), Gate(clock)
+    subscription = Subscription(name, "t", "g")
+    place = ParkedMessages(name, engine, clock, ScriptedAdapter(), subscription, _keyed, scheduler.snapshot)
+    for number in range(2000):
+        own = source == "ledger"
+        ticket = Ticket(-number, held=True, token=None) if own else None
+        scheduler.put(Delivery(Message("t", b""), ticket, source=place if own else None))
+    with engine.begin() as connection:
+        row = parking.Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
+        parking.add(connection, name, [row])
+    assert Sweep(place, gate, scheduler)(engine) is taken
 
 
 def _keyed(delivery: Delivery) -> None:
