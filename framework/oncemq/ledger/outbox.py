@@ -211,10 +211,19 @@ def any_due(connection: Connection, app: str, now: datetime) -> bool:
     return connection.execute(due.limit(1)).first() is not None
 
 
-def take_over(connection: Connection, claim: Claim, now: datetime, limit: int) -> list[Stored]:
+def take_over(
+    connection: Connection, claim: Claim, now: datetime, limit: int, besides: Sequence[str] = ()
+) -> list[Stored]:
     """Make rows ours that are due, oldest first; returns them.
 
     Rows behind one of their key that somebody else still owns, or that is not due again, stay where they are.
+
+    Args:
+        connection: the transaction.
+        claim: whose they become, and until when.
+        now: aware.
+        limit: the most rows.
+        besides: topics that are left out.
     """
     older = TABLE.alias("older")
     waits = exists().where(
@@ -225,6 +234,8 @@ def take_over(connection: Connection, claim: Claim, now: datetime, limit: int) -
         older.c.due_at > now,
     )
     due = and_(TABLE.c.app == claim.app, TABLE.c.due_at <= now)
+    if besides:
+        due = and_(due, TABLE.c.topic.not_in(sorted(besides)))
     ids = list(
         connection.execute(select(TABLE.c.id).where(due, ~waits).order_by(TABLE.c.id).limit(limit)).scalars()
     )

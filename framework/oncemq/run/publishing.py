@@ -40,6 +40,10 @@ class Publishing:
         found = self._topics.get(topic)
         return None if found is None else found.broker
 
+    def topics_of(self, broker: str) -> list[str]:
+        """Return the topics on a broker."""
+        return [name for name, topic in self._topics.items() if topic.broker == broker]
+
     def publish(self, name: str, messages: Sequence[OutgoingMessage]) -> list[BrokerError | None]:
         """Return what is wrong with each message, None where the broker has it; waits until brokers are open."""
         self._open.wait()

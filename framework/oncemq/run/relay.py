@@ -93,7 +93,7 @@ class Relay:
 
     def waiting(self) -> int:
         """Return how many messages this process is about to send."""
-        return sum(post.waiting() for post in self._posts.values())
+        return sum(post.waiting() for post in list(self._posts.values()))
 
     def stop(self, *, grace: timedelta) -> None:
         """Send what this process still has, within `grace`; the rest stays in the outbox."""
@@ -106,7 +106,7 @@ class Relay:
             post.join(max(0.0, until - self._clock.monotonic()))
 
     def _take_over(self, engine: Engine) -> bool:
-        if self._stopped or self.waiting() >= _ENOUGH_WAITS:
+        if self._stopped:
             return False
         now = self._clock.now()
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
@@ -114,9 +114,15 @@ class Relay:
                 return False
         claim = Claim(self._app, self._owner, now + self._window)
         with engine.begin() as connection:
-            taken = outbox.take_over(connection, claim, now, _TAKE_OVER)
+            taken = outbox.take_over(connection, claim, now, _TAKE_OVER, self._busy())
         self._put(taken)
         return len(taken) == _TAKE_OVER
+
+    def _busy(self) -> list[str]:
+        """Return the topics of which enough waits here: a broker that is away must not hold up the others."""
+        posts = list(self._posts.items())
+        full = [broker for broker, post in posts if post.waiting() >= _ENOUGH_WAITS]
+        return [topic for broker in full for topic in self._publishing.topics_of(broker)]
 
     def _put(self, stored: Sequence[Stored]) -> None:
         by_broker: dict[str | None, list[Stored]] = {}

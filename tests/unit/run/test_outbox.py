@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete
+from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
 from oncemq.batch import Batch
@@ -23,6 +23,7 @@ from oncemq.publisher import Publisher
 from oncemq.run.plan import AppPlan
 from oncemq.run.points import OUTBOX_POINTS, nothing
 from oncemq.run.post import DueIn, Post
+from oncemq.run.publishing import Publishing
 from oncemq.run.relay import Relay
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.unit import Run
@@ -236,6 +237,30 @@ def test_an_older_message_of_a_living_process_is_waited_for(adapter: ScriptedAda
             outbox.sent(connection, claim, [row.id for row in rows])
         adapter.wait_until(lambda a: sent(a) == ["o2", "o1"])
         assert emptied(engine)
+
+
+def test_a_broker_that_is_away_does_not_hold_up_the_others(adapter: ScriptedAdapter, engine: Engine) -> None:
+    """What a dead process left for another broker is taken over, although older messages fill up this process."""
+    clock = SystemClock()
+    publishing = Publishing({"main": adapter, "bank": adapter}, TOPICS, frozenset({"main", "bank"}))
+    window = timedelta(minutes=1)
+    relay = Relay("shop", engine, publishing, clock, Observers(()), str, window, nothing)
+    away = [("shipped", TOPICS["shipped"].message({"id": f"o{n}", "key": f"k{n}"})) for n in range(2000)]
+    other = ("billed", TOPICS["billed"].message({"id": "b", "key": "k"}))
+    with engine.begin() as connection:
+        now = clock.now()
+        outbox.add(connection, outbox.Claim("shop", "dead", now), "shop.points", [*away, other], now)
+    take_over = relay.task(every=window).run
+    while take_over(engine):
+        pass
+    with engine.connect() as connection:
+        rows = connection.execute(
+            select(outbox.TABLE.c.topic).where(outbox.TABLE.c.owner != "dead").order_by(outbox.TABLE.c.id)
+        )
+        topics = list(rows.scalars())
+    publishing.open()
+    relay.stop(grace=timedelta(seconds=10))
+    assert (topics[-1], len(topics)) == ("billed", 1001)
 
 
 def test_a_relay_that_fails_after_the_commit_changes_nothing(
