@@ -81,6 +81,9 @@ class RocketMQ(Server):
         self.account.write(data / "namesrv.conf", _lines(self._name_server()))
         self.account.write(data / "broker.conf", _lines(self._broker()))
         self.account.write(data / "proxy.json", json.dumps(self._proxy(), indent=1))
+        tools = data / "conf" / "tools.yml"
+        tools.parent.mkdir(exist_ok=True)
+        self.account.write(tools, f"accessKey: {USER}\nsecretKey: {self.settings.password}\n")
 
     def launches(self) -> Sequence[Launch]:
         """Return the name server, then the broker: alone, or inside its proxy."""

@@ -262,25 +262,28 @@ def test_deaths_of_broker_and_name_server_lose_nothing(
 def settings(own_server: RocketMQBroker) -> Iterator[Bench]:
     """A broker whose configuration may be changed."""
     bench = Bench(own_server.url)
+    bench.make_topic()
     yield bench
     bench.set_back()
     bench.close()
 
 
-def test_a_group_that_nobody_makes_is_found(settings: Bench) -> None:
-    """Where brokers make no groups on demand, it must be there."""
-    settings.make_topic()
+def test_a_group_that_nobody_makes_is_refused(settings: Bench) -> None:
+    """Found by `check --connect`, refused at the start wherever it shall begin; create: true makes it."""
     settings.configure(autoCreateSubscriptionGroup="false")
     (problem,) = settings.examine()
-    assert "does not exist on broker-a, and is not made on demand there" in problem.text
-    assert f"mqadmin updateSubGroup -c <cluster> -g {settings.group_name}" in problem.advice
-    settings.make_group()
+    for start in ("first", "last", "2026-01-01T00:00:00Z"):
+        with pytest.raises(
+            BrokerRefused, match=r"does not exist on .*mqadmin updateSubGroup -c <cluster> -g"
+        ):
+            settings.start(start=start)
+    assert "does not exist on broker-a" in problem.text
+    settings.start(start="last", create=True)
     assert settings.examine() == []
 
 
 def test_a_broker_without_timer_wheel_is_found(settings: Bench) -> None:
     """Pauses become coarse, which is said; what its delay levels cannot do at all is refused."""
-    settings.make_topic()
     settings.configure(timerWheelEnable="false")
     (problem,) = settings.examine()
     assert ("no timer wheel on broker-a" in problem.text, problem.severity) == (True, Severity.WARNING)
@@ -291,7 +294,6 @@ def test_a_broker_without_timer_wheel_is_found(settings: Bench) -> None:
 
 def test_messages_that_do_not_outlive_their_retries_are_found(settings: Bench) -> None:
     """Kept for less than the retries take, or held back for less than a pause: both name the broker."""
-    settings.make_topic()
     settings.configure(fileReservedTime="2", timerMaxDelaySec="3600")
     kept, held = settings.examine(retry_horizon=timedelta(hours=3), longest_pause=timedelta(hours=2))
     assert "retries reach over 3h, but broker-a deletes messages after 2h" in kept.text

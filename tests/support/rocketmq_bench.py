@@ -28,6 +28,10 @@ class Bench:
         """Make the topic as a start would."""
         self._adapter.prepare([Subscription("c", self.topic, "other", {"create": True, **options})])
 
+    def start(self, **options: Any) -> None:
+        """Have made whatever a start makes for the group."""
+        self._adapter.prepare([Subscription("c", self.topic, self.group_name, options)])
+
     def make_group(self, **settings: Any) -> None:
         """Make the group, or change it."""
         wanted = {"groupName": self.group_name, "consumeEnable": True, "retryQueueNums": 1, **settings}

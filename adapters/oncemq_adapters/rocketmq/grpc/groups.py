@@ -13,7 +13,6 @@ from oncemq_adapters.rocketmq.remoting.frames import loose_json
 from oncemq_adapters.rocketmq.remoting.inventory import group_settings
 from oncemq_adapters.rocketmq.remoting.offsets import commit_offset, committed_offset, first_offset
 
-UPDATE_GROUP = 200
 _PUSHED = "CONSUME_PASSIVELY"
 
 
@@ -28,7 +27,7 @@ def ensure_group(desk: Desk, group: str, *, fifo: bool) -> None:
         known = group_settings(connection, group)
         if known is None:
             wanted = {"groupName": group, "consumeEnable": True, "consumeMessageOrderly": fifo}
-            connection.call(UPDATE_GROUP, {}, json.dumps(wanted).encode())
+            connection.call(codes.UPDATE_GROUP, {}, json.dumps(wanted).encode())
         elif is_other_kind(known, fifo=fifo):
             raise other_kind(group, fifo=fifo)
 

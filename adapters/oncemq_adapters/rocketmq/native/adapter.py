@@ -32,6 +32,7 @@ from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.packages import require_package
 from oncemq_adapters.rocketmq.remoting.adapter import RocketMQAdapter
 from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
+from oncemq_adapters.rocketmq.remoting.desk import Desk
 from oncemq_adapters.rocketmq.remoting.examination import examine
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
@@ -82,13 +83,6 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         """Return what the brokers lack for this consumer, or have otherwise; groups are made at the start."""
         topic, group = self._place(facts)
         return list(examine(self._opened_desk(), facts, topic, group, makes_groups=True))
-
-    def prepare(self, subscriptions: Sequence[Subscription]) -> None:
-        """Connect, make sure that the topics exist, and note where new groups begin."""
-        super().prepare(subscriptions)
-        desk = self._opened_desk()
-        for one in subscriptions:
-            register(desk.routes, desk.brokers, self._topic_of(one), self._group(one))
 
     def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
         """Join every group; returns when the brokers list each member."""
@@ -145,6 +139,9 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         for member in members:
             member.close()
         super().close(grace=grace)
+
+    def _register(self, desk: Desk, topic: TopicOptions, group: str) -> None:
+        register(desk.routes, desk.brokers, topic, group)
 
     def _members_of(
         self, subscriptions: Sequence[Subscription], library: str, sink: Sink

@@ -1,20 +1,16 @@
 """Where a group begins: librocketmq cannot be told, so the brokers are, before it joins."""
 
-import json
 from dataclasses import replace
 
 from oncemq_adapters.rocketmq.names import TopicOptions, retry_topic
 from oncemq_adapters.rocketmq.remoting import codes
-from oncemq_adapters.rocketmq.remoting.administration import ensure_topic
+from oncemq_adapters.rocketmq.remoting.administration import ensure_topic, new_group
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.connection import Connection
 from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.frames import MalformedFrame, loose_json
 from oncemq_adapters.rocketmq.remoting.offsets import commit_offset, committed_offset, first_offset
 from oncemq_adapters.rocketmq.remoting.routes import Routes
-
-UPDATE_GROUP = 200
-"""The request that makes a group; brokers before 5.x make one by themselves at the first commit."""
 
 
 def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> None:
@@ -36,7 +32,8 @@ def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) 
         except Denied as denied:
             if denied.code != codes.NO_GROUP:
                 raise
-            _create(connection, group)
+            # Brokers before 5.x make one by themselves at the first commit.
+            connection.call(codes.UPDATE_GROUP, {}, new_group(group))
             commit_offset(connection, group, topic.name, number, begin)
 
 
@@ -59,17 +56,3 @@ def _committed(connection: Connection, group: str, topic: str, number: int) -> i
         if denied.code == codes.NO_GROUP:
             return None
         raise
-
-
-def _create(connection: Connection, group: str) -> None:
-    settings = {
-        "groupName": group,
-        "consumeEnable": True,
-        "consumeFromMinEnable": True,
-        "consumeBroadcastEnable": True,
-        "retryQueueNums": 1,
-        "retryMaxTimes": 16,
-        "brokerId": 0,
-        "whichBrokerWhenConsumeSlowly": 1,
-    }
-    connection.call(UPDATE_GROUP, {}, json.dumps(settings).encode())

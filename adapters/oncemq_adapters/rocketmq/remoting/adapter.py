@@ -94,7 +94,7 @@ class RocketMQAdapter:
         administration.connect_all(desk.routes, desk.brokers)
         for topic, group in parsed:
             administration.ensure_topic(desk.routes, desk.brokers, topic)
-            administration.register(desk.routes, desk.brokers, topic, group)
+            self._register(desk, topic, group)
 
     def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
         """Join every group; returns when each member has its share of the queues, or others are slow to give it."""
@@ -197,6 +197,9 @@ class RocketMQAdapter:
             desk, self._desk = self._desk, None
         if desk is not None:
             desk.close(max(0.1, deadline - time.monotonic()))
+
+    def _register(self, desk: Desk, topic: TopicOptions, group: str) -> None:
+        administration.register(desk.routes, desk.brokers, topic, group)
 
     def _opened_desk(self) -> Desk:
         with self._lock:

@@ -1,5 +1,6 @@
 """Makes sure that topics exist, registers where new groups begin, and counts what waits."""
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -82,20 +83,29 @@ def missing(topic: TopicOptions) -> BrokerRefused:
 
 
 def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> None:
-    """Note where a new group begins, unless that is the beginning."""
+    """Make sure that the group exists, and note where a new one begins, unless that is the beginning.
+
+    Raises:
+        BrokerRefused: it does not exist and is not made here.
+    """
+    places = routes.find(topic.name).readable
+    for name in dict.fromkeys(name for name, _ in places):
+        _ensure_group(brokers.get(name), group, topic)
     if topic.start == FIRST:
         return
-    for name, number in routes.find(topic.name).readable:
+    for name, number in places:
         connection = brokers.get(name)
         if committed_offset(connection, group, topic.name, number) is None:
             begin = first_offset(connection, topic.name, number, topic.start)
-            try:
-                commit_offset(connection, group, topic.name, number, begin)
-            except Denied as denied:
-                if denied.code != codes.NO_GROUP:
-                    raise
-                _introduce(connection, group, topic)
-                commit_offset(connection, group, topic.name, number, begin)
+            commit_offset(connection, group, topic.name, number, begin)
+
+
+def missing_group(topic: TopicOptions, group: str, where: str) -> BrokerRefused:
+    """Return the error for a group that does not exist and is not made on demand."""
+    return BrokerRefused(
+        f"group {group!r} does not exist on {where} of RocketMQ, which makes none on demand – make it with "
+        f"`mqadmin updateSubGroup -c <cluster> -g {group}`, or write create: true at topic {topic.topic!r}"
+    )
 
 
 def depth(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> int:
@@ -111,8 +121,36 @@ def depth(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> 
     return total
 
 
+def _ensure_group(connection: Connection, group: str, topic: TopicOptions) -> None:
+    try:
+        # Brokers that make groups on demand do so when they are asked for one.
+        connection.call(codes.GROUP_CONFIG, {"group": group})
+    except Denied as denied:
+        if denied.code != codes.NO_GROUP:
+            # A broker before 5.x, or one that does not say: it is enough to be a member for a moment.
+            _introduce(connection, group, topic)
+        elif topic.create:
+            connection.call(codes.UPDATE_GROUP, {}, new_group(group))
+        else:
+            raise missing_group(topic, group, f"broker {connection.peer}") from denied
+
+
+def new_group(group: str) -> bytes:
+    """Return a group's settings, as a broker would make it itself."""
+    settings = {
+        "groupName": group,
+        "consumeEnable": True,
+        "consumeFromMinEnable": True,
+        "consumeBroadcastEnable": True,
+        "retryQueueNums": 1,
+        "retryMaxTimes": 16,
+        "brokerId": 0,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+    return json.dumps(settings).encode()
+
+
 def _introduce(connection: Connection, group: str, topic: TopicOptions) -> None:
-    """Be a member for a moment: brokers that make groups on demand do so when they hear of one."""
     presence = Presence("registration", group, [topic.name], lambda _: topic.expression, 0)
     presence.hello(connection)
     presence.farewell([connection])

@@ -31,8 +31,8 @@ def examine(
     yield from missing
     stock = take_stock(desk.brokers, names, topic.name, group)
     yield from message_types(stock, topic, Severity.WARNING)
-    if not makes_groups:
-        yield from _groups_nobody_makes(stock, group)
+    if not (makes_groups or topic.create):
+        yield from _groups_nobody_makes(stock, topic, group)
     yield from group_switches(stock, group)
     yield from _levels(stock, facts)
     yield from limits(stock, facts)
@@ -126,17 +126,13 @@ def without_timer(stock: Sequence[Inventory]) -> Sequence[str]:
     return [broker for broker, settings in _configured(stock) if settings.timer is False]
 
 
-def _groups_nobody_makes(stock: Sequence[Inventory], group: str) -> Iterator[Problem]:
+def _groups_nobody_makes(stock: Sequence[Inventory], topic: TopicOptions, group: str) -> Iterator[Problem]:
     missing = _those(
         stock,
         lambda one: one.group is None and one.settings is not None and one.settings.makes_groups is False,
     )
     if missing:
-        yield Problem(
-            f"group {group!r} does not exist on {_listed(missing)}, and is not made on demand there",
-            f"run `mqadmin updateSubGroup -c <cluster> -g {group}`",
-            "group",
-        )
+        yield Problem(str(administration.missing_group(topic, group, _listed(missing))), where="group")
 
 
 def _levels(stock: Sequence[Inventory], facts: ConsumerFacts) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.frames import Frame
 from oncemq_adapters.rocketmq.remoting.handover import KEEP_EVERY, Handover
 from oncemq_adapters.rocketmq.remoting.offsets import COMMIT_AFTER, Offsets
-from oncemq_adapters.rocketmq.remoting.orders import moves, running_info
+from oncemq_adapters.rocketmq.remoting.orders import moves
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.parts import Part, Parts
 from oncemq_adapters.rocketmq.remoting.presence import Presence
@@ -243,7 +243,7 @@ class Member:
         elif frame.code == codes.RESET_OFFSET:
             self.steward.at(0, self._reset, frame.body)
         elif frame.code == codes.RUNNING_INFO:
-            return running_info([*self.parts.topics, self.retry_topic], self.group)
+            return self._presence.running_info(fifo=self.fifo)
         return None
 
     def _reset(self, body: bytes) -> None:

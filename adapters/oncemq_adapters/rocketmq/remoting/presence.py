@@ -3,13 +3,13 @@
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.connection import Connection
-from oncemq_adapters.rocketmq.remoting.heartbeat import heartbeat_body
+from oncemq_adapters.rocketmq.remoting.heartbeat import heartbeat_body, running_info_body
 
 GOODBYE_WITHIN = 2.0
 
@@ -46,8 +46,9 @@ class Presence:
         Raises:
             BrokerError: the broker does not answer, or does not welcome us.
         """
-        topics = {topic: self._expression(topic) for topic in self._topics}
-        body = heartbeat_body(self.client, self._group, topics, self._version, consuming=self.consuming)
+        body = heartbeat_body(
+            self.client, self._group, self._subscribed(), self._version, consuming=self.consuming
+        )
         connection.call(codes.HEARTBEAT, {}, body)
 
     def beat(self, connections: Iterable[Connection]) -> str:
@@ -61,9 +62,16 @@ class Presence:
                 connection.close(error)
         return trouble
 
+    def running_info(self, *, fifo: bool) -> bytes:
+        """Return what an administrator is told who asks how we are."""
+        return running_info_body(self._subscribed(), self._version, fifo=fifo)
+
     def farewell(self, connections: Iterable[Connection]) -> None:
         """Leave the group, so that others need not wait for our silence."""
         fields = {"clientID": self.client, "consumerGroup": self._group}
         for connection in connections:
             with suppress(BrokerError):
                 connection.call(codes.UNREGISTER, fields, timeout=GOODBYE_WITHIN)
+
+    def _subscribed(self) -> Mapping[str, str]:
+        return {topic: self._expression(topic) for topic in self._topics}

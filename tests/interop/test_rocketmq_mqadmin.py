@@ -1,0 +1,121 @@
+"""RocketMQ's own administration tool finds our members, progress and dead letters where it looks, and can set us back."""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from time import monotonic
+from uuid import uuid4
+
+import pytest
+
+from oncemq.adapter import Adapter, Confirmed, Dead, Subscription
+from oncemq.message import headers as names
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.testing.recording_sink import RecordingSink
+from services import catalog
+from services.rocketmq import RocketMQ
+from support.rocketmq import adapter_on
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+class Member:
+    """A member of a group with a topic of its own, and what it was given."""
+
+    def __init__(self, url: str) -> None:
+        self.topic, self.group = f"t{uuid4().hex[:8]}", f"g{uuid4().hex[:8]}"
+        self.sink = RecordingSink()
+        self.adapter: Adapter = adapter_on(url)
+        wanted = Subscription("c", self.topic, self.group, {"queues": 1, "tags": ["paid", "sent"]})
+        self.adapter.open([wanted], self.sink)
+
+    def publish(self, *bodies: bytes) -> None:
+        """Publish, each body its own key."""
+        messages = [OutgoingMessage(body, {"tags": "paid"}, key=body.decode()) for body in bodies]
+        answers = self.adapter.publish(self.topic, {}, messages)
+        assert all(isinstance(answer, Confirmed) for answer in answers), answers
+
+
+@pytest.fixture
+def member(rocketmq_url: str) -> Iterator[Member]:
+    """A member that runs."""
+    member = Member(rocketmq_url)
+    yield member
+    member.adapter.close(grace=timedelta(seconds=5))
+
+
+def mqadmin(*arguments: str, folder: Path | None = None) -> str:
+    """Run RocketMQ's tool on the shared servers; returns what it prints. Some commands write files to `folder`."""
+    server = catalog.make(RocketMQ, catalog.FOLDER / RocketMQ.kind)
+    assert isinstance(server, RocketMQ)
+    command = server.administration(*arguments)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Exception" not in done.stdout + done.stderr, done.stdout + done.stderr
+    return done.stdout
+
+
+def eventually(reached: Callable[[], bool], timeout: float = 60) -> None:
+    """Wait until `reached()`."""
+    deadline, pause = monotonic() + timeout, Event()
+    while not reached():
+        assert monotonic() < deadline, f"waited {timeout} s"
+        pause.wait(0.05)
+
+
+def test_consumer_progress_and_connection_show_our_member(member: Member) -> None:
+    """What is settled without a gap, what is left, who consumes, and with which subscription."""
+    member.publish(*[b"k%d" % number for number in range(10)])
+    deliveries = member.sink.wait_for(10)
+    assert not member.adapter.acknowledge(deliveries[:6])
+    subscription = Subscription("c", member.topic, member.group, {})
+    eventually(lambda: member.adapter.depth(subscription) == 4)
+    progress = mqadmin("consumerProgress", "-g", member.group)
+    (row,) = [line.split() for line in progress.splitlines() if line.startswith(member.topic)]
+    assert row[1:6] == ["broker-a", "0", "10", "6", "4"]
+    assert re.search(r"Diff Total: 4\b", progress)
+    connection = mqadmin("consumerConnection", "-g", member.group)
+    assert re.search(r"@\d+@tests-[0-9a-f]{6} ", connection)
+    assert re.search(rf"^{member.topic} +paid \|\| sent$", connection, re.MULTILINE)
+    assert re.search(rf"^%RETRY%{member.group} +\*$", connection, re.MULTILINE)
+    assert "CONSUME_PASSIVELY" in connection
+    assert "CLUSTERING" in connection
+
+
+def test_consumer_status_is_told_how_our_member_is(member: Member, tmp_path: Path) -> None:
+    """The tool compares the subscriptions of all members, and writes what each says of itself into a file."""
+    said = mqadmin("consumerStatus", "-g", member.group, folder=tmp_path)
+    assert "Same subscription in the same group of consumer" in said
+    (file,) = [one for one in tmp_path.rglob("*") if one.is_file()]
+    assert re.search(rf"{member.topic} +.*paid \|\| sent", file.read_text())
+
+
+def test_reset_offset_by_time_sets_a_running_member_back(member: Member) -> None:
+    """Everything comes again, without a restart; what is settled then counts anew."""
+    member.publish(b"a", b"b")
+    assert not member.adapter.acknowledge(member.sink.wait_for(2))
+    subscription = Subscription("c", member.topic, member.group, {})
+    eventually(lambda: member.adapter.depth(subscription) == 0)
+    mqadmin("resetOffsetByTime", "-g", member.group, "-t", member.topic, "-s", "0")
+    again = member.sink.wait_for(4)[2:]
+    assert sorted(one.message.body for one in again) == [b"a", b"b"]
+    assert not member.adapter.acknowledge(again)
+    eventually(lambda: member.adapter.depth(subscription) == 0)
+
+
+def test_queries_find_our_dead_letters(member: Member) -> None:
+    """By the business key and by printing the topic: with body, tag, reason and where it came from."""
+    member.publish(b"k1")
+    dead = Dead(member.sink.wait_for(1)[0], {names.REASON: "rejected"})
+    assert not member.adapter.dead_letter([dead])
+    place = f"%DLQ%{member.group}"
+    found = mqadmin("queryMsgByKey", "-t", place, "-k", "k1")
+    assert re.search(r"^[0-9A-F]{32} +0 +0$", found, re.MULTILINE)
+    printed = mqadmin("printMsg", "-t", place)
+    assert f"DLQ_ORIGIN_TOPIC={member.topic}" in printed
+    assert f"{names.REASON}=rejected" in printed
+    assert "TAGS=paid" in printed
+    assert "BODY: k1" in printed
