@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from sqlalchemy import text
 
 from benchmarks import drain, embedded, inside, latency
-from benchmarks.drain import FILE, QUEUE, SUM, Drain
+from benchmarks.drain import COUNT, FILE, QUEUE, SUM, Drain
 from benchmarks.load import Orders, publish_for_dramatiq
+from benchmarks.rocketmq import java, native_python
 from benchmarks.servers import Servers
 
 Measure = Callable[[Servers, float], dict[str, float]]
@@ -118,6 +119,10 @@ def _fill_ledger(servers: Servers, rows: int, days: int) -> None:
         connection.execute(text("CHECKPOINT"))
 
 
+def _rocketmq(label: str, command: list[str], messages: int) -> Case:
+    return _drain(label, Drain(command, Orders(messages, 0.0), COUNT, rocketmq=True))
+
+
 def _counted(processes: int) -> str:
     return "1 process" if processes == 1 else f"{processes} processes"
 
@@ -162,6 +167,20 @@ CASES: dict[str, Case] = {
     "faststream-io-sync": _faststream_plain("FastStream, 20 ms I/O, 32 in threads", "io_sync", 6000, FILE),
     "empty": _plain("OnceMQ, empty handler, no database", "empty", 60_000, QUEUE, 1),
     "pika": _by_hand("bare pika, nothing read, an ack per 100", "bare_pika", 80_000, QUEUE),
+    "rocketmq-1": _drain(
+        "OnceMQ, RocketMQ, ORM handler, 1 process", Drain(_oncemq("rocketmq"), Orders(25_000), rocketmq=True)
+    ),
+    "rocketmq-empty": _rocketmq(
+        "OnceMQ, RocketMQ, empty handler, no database", _oncemq("rocketmq-plain"), 150_000
+    ),
+    "librocketmq": _rocketmq(
+        "bare librocketmq, 4 threads, nothing read",
+        [native_python(), "-m", "benchmarks.peers.bare_librocketmq"],
+        100_000,
+    ),
+    "rocketmq-java": _rocketmq(
+        "RocketMQ's Java push consumer, nothing read", java("RocketMQBare.java"), 150_000
+    ),
     "poison-none": _poison("OnceMQ, no poison", "fail_early", 0.0),
     "poison-early-1": _poison("OnceMQ, 1 % fail before any SQL", "fail_early", 0.01),
     "poison-early-10": _poison("OnceMQ, 10 % fail before any SQL", "fail_early", 0.1),

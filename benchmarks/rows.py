@@ -77,6 +77,11 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("empty handler, no database", ("empty",), ("faststream-empty",), 3),
         Row("empty handler, no database", ("empty",), ("pika",), 0.4),
     ),
+    "rocketmq": (
+        Row("RocketMQ, empty handler, no database", ("rocketmq-empty",), ("librocketmq",), 2),
+        Row("RocketMQ, empty handler, no database", ("rocketmq-empty",), ("rocketmq-java",), 1),
+        Row("effectively once from RocketMQ, against RabbitMQ", ("rocketmq-1",), ("oncemq-1",), 1),
+    ),
     "poison": (
         Row(_POISON, ("poison-early-1",), ("poison-none",), 0.8),
         Row(_POISON, ("poison-early-10",), ("poison-none",), 0.4),

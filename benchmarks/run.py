@@ -19,9 +19,12 @@ _HERE = ROOT / "benchmarks" / "results"
 def main() -> int:
     """Measure, print, save; returns 1 if a case could not be measured or had wrong effects."""
     chosen = _arguments()
-    rows = [row for name in chosen.only for row in ROWS[name]]
-    cases = list(dict.fromkeys(case for row in rows for case in row.cases))
     with servers() as where:
+        names = [
+            name for name in chosen.only if chosen.named or name != "rocketmq" or where.rocketmq is not None
+        ]
+        rows = [row for name in names for row in ROWS[name]]
+        cases = list(dict.fromkeys(case for row in rows for case in row.cases))
         results = Results(surroundings(where) | {"repetitions": str(chosen.repetitions)})
         for repetition in range(chosen.repetitions):
             _round(repetition, cases, where, chosen.scale, results)
@@ -79,6 +82,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="folder for table.md, results.json and plot.svg")
     chosen = parser.parse_args()
     partial = bool(chosen.only or chosen.quick)
+    chosen.named = bool(chosen.only)
     everything = QUICK if chosen.quick else [name for name in ROWS if chosen.long or name not in LONG]
     chosen.only = chosen.only or list(everything)
     chosen.repetitions = chosen.repetitions or (1 if chosen.quick else 3)

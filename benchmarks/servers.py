@@ -15,8 +15,13 @@ from sqlalchemy import Engine, create_engine, inspect, make_url, text
 from benchmarks import tables
 from oncemq.ledger import schema
 from oncemq.ledger.schema import VERSIONS
+from oncemq_adapters.rocketmq.address import parse_address
+from oncemq_adapters.rocketmq.remoting.connection import Connection
+from oncemq_adapters.rocketmq.remoting.frames import loose_json
+from oncemq_adapters.rocketmq.remoting.routes import Routes
 
 ROOT = Path(__file__).parents[1]
+_RUNTIME_INFO = 28
 PACKAGES = (
     *("oncemq", "faststream", "aio-pika", "dramatiq", "pika", "SQLAlchemy", "psycopg", "pydantic"),
     "structlog",
@@ -31,6 +36,7 @@ class Servers:
     postgresql: str
     redis: str | None
     engine: Engine
+    rocketmq: str | None = None
 
     def empty(self) -> None:
         """Leave the tables as new: no measurement pays for the one before."""
@@ -65,7 +71,11 @@ def servers() -> Iterator[Servers]:
         tables.create(engine)
         schema.create(engine)
         yield Servers(
-            rabbitmq, mine.render_as_string(hide_password=False), found.get("ONCEMQ_TEST_REDIS"), engine
+            rabbitmq,
+            mine.render_as_string(hide_password=False),
+            found.get("ONCEMQ_TEST_REDIS"),
+            engine,
+            found.get("ONCEMQ_TEST_ROCKETMQ"),
         )
     finally:
         engine.dispose()
@@ -91,8 +101,23 @@ def surroundings(servers: Servers) -> dict[str, str]:
         "synchronous_commit": shown["synchronous_commit"],
         "fsync": shown["fsync"],
         "RabbitMQ": rabbitmq,
+        **({"RocketMQ": _rocketmq_version(servers.rocketmq)} if servers.rocketmq is not None else {}),
         **{name: _version(name) for name in PACKAGES},
     }
+
+
+def _rocketmq_version(url: str) -> str:
+    routes = Routes(parse_address(url, {}))
+    try:
+        broker = next(iter(routes.brokers().values()))
+    finally:
+        routes.close()
+    connection = Connection(parse_address(url, {}), broker, "broker")
+    try:
+        told = loose_json(connection.call(_RUNTIME_INFO, {})[1])["table"]
+    finally:
+        connection.close()
+    return str(told["brokerVersionDesc"]).removeprefix("V").replace("_", ".")
 
 
 def _environment() -> dict[str, str]:

@@ -4,6 +4,7 @@ import os
 from functools import cache
 
 RABBITMQ, POSTGRESQL, QUEUE, FOLDER = "BENCH_RABBITMQ", "BENCH_POSTGRESQL", "BENCH_QUEUE", "BENCH_FOLDER"
+ROCKETMQ = "BENCH_ROCKETMQ"
 
 
 def told(name: str) -> str:

@@ -2,10 +2,12 @@
 
 import asyncio
 import time
+from functools import cache
 
 from sqlalchemy import insert, update
 from sqlalchemy.orm import Session
 
+from benchmarks.peers.counting import counter
 from benchmarks.peers.environment import effect_outside
 from benchmarks.tables import OrderPaid, Points, User
 from oncemq import Batch
@@ -45,6 +47,14 @@ def fail_late(order: OrderPaid, session: Session) -> None:
 
 def empty(order: OrderPaid) -> None:
     """Do nothing."""
+
+
+def count(order: OrderPaid) -> None:  # noqa: ARG001 - decoded, not read
+    """Do nothing but count."""
+    _counter()()
+
+
+_counter = cache(counter)
 
 
 async def io_async(order: OrderPaid) -> None:
