@@ -52,9 +52,9 @@ ORIGINAL := .venv-redis-py-cluster
 test-redis-py-cluster: services $(ORIGINAL)/.installed ## the Redis tests with the original redis-py-cluster 2.1.3 on redis 3.5
 	@$(ORIGINAL)/bin/python -m pytest -q tests/unit/redis tests/unit/strategies/redis
 
-$(ORIGINAL)/.installed: pyproject.toml
+$(ORIGINAL)/.installed: pyproject.toml Makefile
 	@test -x $(ORIGINAL)/bin/python || $(PYTHON) -m venv $(ORIGINAL)
-	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster,bloom]" pytest pytest-timeout
+	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster,bloom]" cryptography pytest pytest-timeout
 	@touch $@
 
 # The packages of RocketMQ's drivers overwrite each other, so each has an environment of its own.

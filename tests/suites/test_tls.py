@@ -1,9 +1,7 @@
 """TLS to real servers: whoever cannot prove to be the server that was asked for is refused, in words that say why."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -13,55 +11,10 @@ from oncemq.errors import BrokerRefused, LedgerError
 from oncemq.ledger.engine import make_engine
 from oncemq.ledger.probe import prove
 from oncemq_adapters.rabbitmq import RabbitMQAdapter
-from services import catalog
-from services.ports import LOOPBACK
-from support.certificates import Authority, Certificate, self_signed
+from support.tls_cases import CASES, Case, Material, Serve, serving
 from support.tls_servers import TlsPostgreSQL, TlsRabbitMQ
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One server and how it is asked for.
-
-    Args:
-        served: which certificate the server shows.
-        trusted: which authority the client trusts.
-        host: by which name the client asks.
-        why: what the refusal says; empty where it is the right server.
-    """
-
-    served: str
-    trusted: str
-    host: str
-    why: str
-
-
-# Ordered by what is served: each change restarts the server.
-CASES = {
-    "right": Case("right", "ours", "localhost", ""),
-    "wrong host": Case("right", "ours", LOOPBACK, "match|mismatch"),
-    "wrong authority": Case("right", "other", "localhost", "verify failed"),
-    "system's authorities": Case("right", "", "localhost", "verify failed"),
-    "expired": Case("expired", "ours", "localhost", "expired|verify failed"),
-    "other host's": Case("other", "ours", "localhost", "match|mismatch|valid for"),
-    "self-signed": Case("self-signed", "ours", "localhost", "self-signed|self signed|verify failed"),
-}
-
-
-class Material:
-    """Every certificate of these tests."""
-
-    def __init__(self, folder: Path) -> None:
-        ours, other = Authority(folder, "ours"), Authority(folder, "other-authority")
-        self.trusted = {"ours": ours.file, "other": other.file}
-        self.served: dict[str, Certificate] = {
-            "right": ours.issue("right"),
-            "expired": ours.issue("expired", ended=True),
-            "other": ours.issue("other", "elsewhere.invalid"),
-            "self-signed": self_signed(folder, "self-signed"),
-        }
 
 
 @pytest.fixture(scope="module")
@@ -70,40 +23,16 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     return Material(tmp_path_factory.mktemp("tls"))
 
 
-Serve = Callable[[str], None]
-
-
 @pytest.fixture(scope="module")
 def rabbitmq(material: Material) -> Iterator[tuple[TlsRabbitMQ, Serve]]:
     """A RabbitMQ of this module's own, and a way to have it show another certificate."""
-    yield from _server(TlsRabbitMQ, material)
+    yield from serving(TlsRabbitMQ, material)
 
 
 @pytest.fixture(scope="module")
 def postgresql(material: Material) -> Iterator[tuple[TlsPostgreSQL, Serve]]:
     """A PostgreSQL of this module's own, and a way to have it show another certificate."""
-    yield from _server(TlsPostgreSQL, material)
-
-
-def _server(kind: type[TlsRabbitMQ | TlsPostgreSQL], material: Material) -> Iterator[tuple[object, Serve]]:
-    servers = catalog.OwnServers(catalog.FOLDER)
-    server = servers.make(kind)
-    assert isinstance(server, kind), (
-        "these tests start the servers themselves, so that they can give certificates"
-    )
-
-    def serve(label: str) -> None:
-        certificate = material.served[label]
-        if getattr(server, "certificate", None) == certificate:
-            return
-        server.stop() if hasattr(server, "certificate") else None
-        server.certificate = certificate
-        server.start()
-
-    try:
-        yield server, serve
-    finally:
-        servers.remove(server)
+    yield from serving(TlsPostgreSQL, material)
 
 
 def _adapter(server: TlsRabbitMQ, material: Material, case: Case, **options: object) -> RabbitMQAdapter:

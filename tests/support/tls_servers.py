@@ -1,4 +1,4 @@
-"""RabbitMQ and PostgreSQL of a test's own that speak TLS with the certificate that the test chooses."""
+"""RabbitMQ, PostgreSQL and Redis of a test's own that speak TLS with the certificate that the test chooses."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +9,8 @@ from services.ports import LOOPBACK
 from services.postgresql import PostgreSQL
 from services.process import Launch
 from services.rabbitmq import PASSWORD, USER, RabbitMQ
+from services.redis import Redis
+from services.resp import ask
 from support.certificates import Certificate
 
 
@@ -64,7 +66,58 @@ class TlsPostgreSQL(PostgreSQL):
         return [Launch(launch.name, [*launch.argv, *tls], stop_signal=launch.stop_signal)]
 
 
-def _installed(server: RabbitMQ | PostgreSQL, files: Certificate) -> tuple[Path, Path]:
+class TlsRedis(Redis):
+    """One server that listens with TLS too; set `certificate` before it starts."""
+
+    port_names: ClassVar[Sequence[str]] = (*Redis.port_names, "tls")
+    certificate: Certificate
+
+    def url_for(self, host: str) -> str:
+        """The URL of the TLS listener."""
+        return f"rediss://:{self.settings.password}@{host}:{self.settings.ports['tls']}/0"
+
+    def prepare(self) -> None:
+        """Write the configuration with the TLS listener; it asks nobody for a certificate."""
+        super().prepare()
+        certificate, key = _installed(self, self.certificate)
+        configuration = self.data / "redis.conf"
+        lines = [
+            configuration.read_text(),
+            f"tls-port {self.settings.ports['tls']}",
+            f"tls-cert-file {certificate}",
+            f"tls-key-file {key}",
+            f"tls-ca-cert-file {certificate}",
+            "tls-auth-clients no",
+        ]
+        self.account.write(configuration, "\n".join(lines) + "\n")
+
+
+class TlsRedisCluster(TlsRedis):
+    """A cluster of one node, which names itself by nothing but the host that it was asked by."""
+
+    kind: ClassVar[str] = "redis-of-one-node"
+    port_names: ClassVar[Sequence[str]] = (*TlsRedis.port_names, "bus")
+
+    def url_for(self, host: str) -> str:
+        """The URL of the TLS listener."""
+        return super().url_for(host).replace("rediss://", "rediss+cluster://").removesuffix("/0")
+
+    def prepare(self) -> None:
+        """Write the configuration of a node."""
+        super().prepare()
+        configuration = self.data / "redis.conf"
+        node = ["cluster-enabled yes", "tls-cluster yes", f"cluster-port {self.settings.ports['bus']}"]
+        self.account.write(configuration, configuration.read_text() + "\n".join(node) + "\n")
+
+    def answers(self) -> bool:
+        """Return whether it holds every slot."""
+        if not super().answers():
+            return False
+        ask(self.port, "CLUSTER", "ADDSLOTSRANGE", "0", "16383", password=self.settings.password)
+        return "cluster_state:ok" in ask(self.port, "CLUSTER", "INFO", password=self.settings.password)
+
+
+def _installed(server: RabbitMQ | PostgreSQL | Redis, files: Certificate) -> tuple[Path, Path]:
     """Put the files where the server's user can read them, and nobody else the key."""
     certificate = server.account.write(server.data / "server.crt", files.certificate.read_text())
     key = server.account.write(server.data / "server.key", files.key.read_text())

@@ -15,6 +15,7 @@ from oncemq.errors import ConfigError, OnceMQError
 from oncemq.facts import Problem
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import CONNECTIONS, TIMEOUT, make_client
+from oncemq.redis.tls import TlsFiles
 
 
 class Reporter:
@@ -106,6 +107,7 @@ def build_redis(redis: Redis, report: Reporter) -> RedisClient | None:
             password=redis.password.reveal() if redis.password is not None else None,
             timeout=redis.timeout or TIMEOUT,
             connections=redis.connections or CONNECTIONS,
+            files=TlsFiles(redis.ca, redis.cert, redis.key),
         )
     except ConfigError as error:
         report.error(("redis",), error)

@@ -75,6 +75,13 @@ _REDIS_ANSWERS: tuple[tuple[str, str], ...] = (
     ("hosts nodes startup_nodes cluster", "write url: redis+cluster://host:7001,host2:7001"),
     ("sentinel sentinels service master_name", "write url: redis+sentinel://host:26379/service"),
     ("ssl tls", "write url: rediss://host:6379/0"),
+    (
+        "ca_file cafile ca_certs ssl_ca_certs ca_cert cacert",
+        "write ca: /path/of/ca.pem, beside a url with rediss://",
+    ),
+    ("certfile cert_file ssl_certfile client_cert", "write cert: /path/of/certificate.pem"),
+    ("keyfile key_file ssl_keyfile", "write key: /path/of/key.pem"),
+    ("ssl_cert_reqs ssl_check_hostname verify insecure", "leave it out: the server must prove who it is"),
     ("socket_timeout socket_connect_timeout command_timeout", "write timeout: 2s"),
     ("max_connections pool pool_size connection_pool", "write connections: 64"),
     *_BROKER_ANSWERS,

@@ -255,6 +255,14 @@ class Redis(Section):
     connections: Count | None = Field(
         None, description="Connections to one server at most, in each process. Default 64."
     )
+    ca: Text | None = Field(
+        None,
+        description="For `rediss://`: a file of authorities to trust besides the system's. The server must always prove "
+        "to be the host that the URL names, each node of a cluster the one that the others name.",
+        examples=["/etc/ssl/our-ca.pem"],
+    )
+    cert: Text | None = Field(None, description="For `rediss://`: our own certificate, a file.")
+    key: Text | None = Field(None, description="The file of its key, unless `cert` holds it.")
 
 
 class Http(Section):

@@ -8,9 +8,11 @@ from oncemq.errors import MissingExtra
 from oncemq.redis.address import RedisAddress, parse_address
 from oncemq.redis.client import RedisClient
 from oncemq.redis.routes import Routes
+from oncemq.redis.tls import TlsFiles
 
 TIMEOUT = timedelta(seconds=2)
 CONNECTIONS = 64
+NO_FILES = TlsFiles()
 
 
 def make_client(
@@ -20,6 +22,7 @@ def make_client(
     password: str | None = None,
     timeout: timedelta = TIMEOUT,
     connections: int = CONNECTIONS,
+    files: TlsFiles = NO_FILES,
 ) -> RedisClient:
     """Return a client that connects when it is first used.
 
@@ -29,14 +32,16 @@ def make_client(
         password: used instead of the URL's.
         timeout: how long connecting, and a single answer, may take.
         connections: the most to one server at a time.
+        files: authorities, certificate and key, for `rediss://`.
 
     Raises:
-        ConfigError: the URL cannot be understood.
+        ConfigError: the URL cannot be understood, or the files cannot be used.
         MissingExtra: the package `redis` is not installed.
     """
     address = parse_address(url, username=username, password=password)
     _need_library(str(address))
-    return RedisClient(lambda: _open(address, timeout.total_seconds(), connections), str(address))
+    files.check(tls=address.tls)
+    return RedisClient(lambda: _open(address, timeout.total_seconds(), connections, files), str(address))
 
 
 def client_of(source: Any) -> RedisClient:
@@ -55,10 +60,10 @@ def client_of(source: Any) -> RedisClient:
     return RedisClient(routes)
 
 
-def _open(address: RedisAddress, seconds: float, connections: int) -> Routes:
+def _open(address: RedisAddress, seconds: float, connections: int, files: TlsFiles) -> Routes:
     from oncemq.redis.opening import open_address  # noqa: PLC0415 - needs an optional package
 
-    return open_address(address, seconds=seconds, connections=connections)
+    return open_address(address, seconds=seconds, connections=connections, files=files)
 
 
 def _need_library(what: str) -> None:

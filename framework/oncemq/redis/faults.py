@@ -1,5 +1,6 @@
 """What an error of a Redis client means: Redis is away, it must be asked elsewhere, or it said no."""
 
+import ssl
 from typing import Any
 
 from oncemq.errors import RedisRefused, RedisUnavailable
@@ -17,6 +18,8 @@ _BUSY_WORDS = (
     *("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "OOM", "BUSY", "NOREPLICAS"),
     "MISCONF",
 )
+_UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
+"""OpenSSL's codes for certificates that nobody whom we trust vouches for."""
 _PACKAGES = frozenset({"redis", "rediscluster"})
 
 
@@ -59,9 +62,23 @@ def as_ours(error: BaseException, where: str, *, sent: bool) -> Failure:
     names, text = _names(error), " ".join(str(error).split())[:300]
     if is_answer(error) and not names & _BUSY and not text.startswith(_BUSY_WORDS):
         return RedisRefused(f"{where} refused: {text}")
+    untrusted = _untrusted(error)
+    if untrusted is not None:
+        return RedisRefused(f"{where} did not prove by TLS who it is: {untrusted}")
     if is_answer(error):
         return RedisUnavailable(f"{where} cannot do it now: {text}")
     return RedisUnavailable(f"{where} does not answer: {type(error).__name__}: {text}", sent=sent)
+
+
+def _untrusted(error: BaseException) -> str | None:
+    """Return why the server's certificate was not accepted, and what to do, if that is what happened."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        return None
+    advice = "; write ca: with the file of its authority" if cause.verify_code in _UNKNOWN_AUTHORITY else ""
+    return f"certificate verify failed: {cause.verify_message}{advice}"
 
 
 def _names(error: BaseException) -> set[str]:

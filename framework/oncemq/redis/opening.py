@@ -10,15 +10,17 @@ from oncemq.errors import MissingExtra
 from oncemq.redis.address import Formation, RedisAddress
 from oncemq.redis.routes import Routes
 from oncemq.redis.server import HAS_PROTOCOLS, ServerRoutes
+from oncemq.redis.tls import TlsFiles
 
 
-def open_address(address: RedisAddress, *, seconds: float, connections: int) -> Routes:
+def open_address(address: RedisAddress, *, seconds: float, connections: int, files: TlsFiles) -> Routes:
     """Return the routes to an address; a cluster is asked for its slots now, others at the first command.
 
     Args:
         address: which servers, and as whom.
         seconds: how long connecting, and a single answer, may take.
         connections: the most to one server at a time.
+        files: what TLS needs, where the address asks for it.
     """
     arguments: dict[str, Any] = {
         "username": address.username,
@@ -34,13 +36,13 @@ def open_address(address: RedisAddress, *, seconds: float, connections: int) -> 
 
         # What is tried again is our decision: a client cannot know what may be applied twice.
         arguments |= {"protocol": 2, "retry": Retry(NoBackoff(), 0)}
+    tls = files.arguments() if address.tls else {}
     if address.formation is Formation.CLUSTER:
-        return _cluster(address, arguments)
+        return _cluster(address, arguments | tls)
     arguments["db"] = address.database
     if address.formation is Formation.SENTINEL:
-        return ServerRoutes(_behind_sentinels(address, arguments), ours=True)
+        return ServerRoutes(_behind_sentinels(address, arguments, tls), ours=True)
     host, port = address.places[0]
-    tls: dict[str, Any] = {"ssl": True} if address.tls else {}
     return ServerRoutes(redis.Redis(host=host, port=port, **arguments, **tls), ours=True)
 
 
@@ -67,7 +69,6 @@ def routes_of(client: Any) -> Routes:
 
 
 def _cluster(address: RedisAddress, arguments: dict[str, Any]) -> Routes:
-    tls: dict[str, Any] = {"ssl": True} if address.tls else {}
     if find_spec("redis.cluster") is not None:
         from redis.cluster import ClusterNode, RedisCluster  # noqa: PLC0415 - one client or the other
 
@@ -75,7 +76,7 @@ def _cluster(address: RedisAddress, arguments: dict[str, Any]) -> Routes:
 
         make_node: Any = ClusterNode  # without types of its own
         nodes = [make_node(host, port) for host, port in address.places]
-        return ClusterRoutes(RedisCluster(startup_nodes=nodes, **arguments, **tls), ours=True)
+        return ClusterRoutes(RedisCluster(startup_nodes=nodes, **arguments), ours=True)
     if find_spec("rediscluster") is None:
         raise MissingExtra(
             "a Redis Cluster needs redis 5 or newer, or redis-py-cluster beside the older one: "
@@ -83,17 +84,16 @@ def _cluster(address: RedisAddress, arguments: dict[str, Any]) -> Routes:
         )
     import rediscluster  # noqa: PLC0415
 
-    from oncemq.redis.original_cluster import OriginalClusterRoutes  # noqa: PLC0415
+    from oncemq.redis.original_cluster import OriginalClusterRoutes, open_slots  # noqa: PLC0415
 
     places = [{"host": host, "port": str(port)} for host, port in address.places]
     arguments["max_connections_per_node"] = True
-    return OriginalClusterRoutes(
-        rediscluster.RedisCluster(startup_nodes=places, **arguments, **tls), ours=True
-    )
+    client = rediscluster.RedisCluster(startup_nodes=places, init_slot_cache=False, **arguments)
+    open_slots(client, tls=address.tls)
+    return OriginalClusterRoutes(client, ours=True)
 
 
-def _behind_sentinels(address: RedisAddress, arguments: dict[str, Any]) -> Any:
-    tls: dict[str, Any] = {"ssl": True} if address.tls else {}
+def _behind_sentinels(address: RedisAddress, arguments: dict[str, Any], tls: dict[str, Any]) -> Any:
     timeouts = {name: value for name, value in arguments.items() if name.startswith("socket_")}
     sentinels: Any = redis.sentinel.Sentinel  # without types of its own
     known = sentinels(list(address.places), sentinel_kwargs={**timeouts, **tls})

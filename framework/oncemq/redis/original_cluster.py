@@ -64,3 +64,21 @@ class OriginalClusterRoutes(Routes):
 
     def _node(self, place: str) -> Any:
         return self._pool.nodes.nodes[place]
+
+
+def open_slots(client: RedisCluster, *, tls: bool) -> None:
+    """Ask the nodes which slots they hold, for the first time.
+
+    By itself the client checks the names of TLS hosts when it sends commands, but not when it asks for slots.
+    """
+    nodes: Any = client.connection_pool.nodes
+    unchecked = nodes.get_redis_link
+
+    def checked(*arguments: Any, **more: Any) -> Any:
+        link = unchecked(*arguments, **more)
+        if tls:
+            link.connection_pool.connection_kwargs["ssl_check_hostname"] = True
+        return link
+
+    nodes.get_redis_link = checked
+    nodes.initialize()

@@ -28,6 +28,11 @@ def test_without_a_section_there_is_no_client(tmp_path):
         ('{url: "redis://h", max_connections: 9}', 27, "write connections: 64"),
         ('{url: "redis://h", ssl: true}', 27, "rediss://"),
         ('{url: "redis://h", timeout: 2}', 36, "write 2s"),
+        ('{url: "rediss://h", ssl_ca_certs: x}', 28, "write ca:"),
+        ('{url: "rediss://h", ssl_cert_reqs: none}', 28, "must prove who it is"),
+        ('{url: "rediss://h", ca: nowhere.pem}', 32, "TLS files cannot be used"),
+        ('{url: "rediss://h", key: k.pem}', 33, "add cert:"),
+        ('{url: "redis://h", ca: nowhere.pem}', 31, "write rediss://"),
         ("{password: x}", 1, "`url` is missing"),
     ],
 )
