@@ -1,6 +1,15 @@
 """Every seeded defect, by what it hurts."""
 
-from defects.catalog import acknowledging, blaming, brokers, committing, ordering, reading, remembering
+from defects.catalog import (
+    acknowledging,
+    blaming,
+    brokers,
+    committing,
+    in_redis,
+    ordering,
+    reading,
+    remembering,
+)
 from defects.defect import Defect
 
 DEFECTS: tuple[Defect, ...] = (
@@ -11,4 +20,5 @@ DEFECTS: tuple[Defect, ...] = (
     *blaming.DEFECTS,
     *brokers.DEFECTS,
     *reading.DEFECTS,
+    *in_redis.DEFECTS,
 )

@@ -1,0 +1,35 @@
+"""Defects of what is kept in Redis, and of the way to it."""
+
+from defects.defect import Defect, Edit
+
+SCRIPTS = "strategies/oncemq_strategies/redis/bloom_scripts.py"
+SHARED = "tests/unit/strategies/redis/test_tiered_shared_filter.py"
+FILTERS = "tests/unit/strategies/redis/test_bloom.py"
+TLS = "tests/unit/redis/test_tls.py"
+
+DEFECTS = (
+    Defect(
+        "filter-forgets-too-early",
+        "A shared filter remembers everything of its time: only a generation that is no longer young makes room.",
+        [Edit(SCRIPTS, " and redis.call('exists', KEYS[5]) == 0 then", " then")],
+        [f"{SHARED}::test_a_young_generation_stays[single]"],
+    ),
+    Defect(
+        "filter-of-others-renewed",
+        "A filter that a Java service made is that service's to renew.",
+        [Edit(SCRIPTS, "local foreign = redis.call('pttl', KEYS[2]) == -1", "local foreign = false")],
+        [f"{SHARED}::test_a_filter_that_others_made_is_theirs[single]"],
+    ),
+    Defect(
+        "filter-of-another-size",
+        "Bits that were reckoned for another size are neither read nor written.",
+        [Edit(SCRIPTS, "if have[1] ~= ARGV[1] or have[2] ~= ARGV[2] then", "if false then")],
+        [f"{FILTERS}::test_a_filter_of_another_size_is_followed[single]"],
+    ),
+    Defect(
+        "redis-host-not-compared",
+        "Redis is told nothing, and no password, unless it proves to be the host that was asked for.",
+        [Edit("framework/oncemq/redis/tls.py", '"ssl_check_hostname": True', '"ssl_check_hostname": False')],
+        [f"{TLS}::test_a_server_must_prove_who_it_is[wrong host]"],
+    ),
+)
