@@ -40,9 +40,18 @@ public final class RocketMQPeer {
         say("ready");
         Scanner orders = new Scanner(System.in, StandardCharsets.UTF_8);
         while (orders.hasNextLine()) {
-            peer.follow(orders.nextLine().split(" "));
+            peer.answer(orders.nextLine().split(" "));
         }
         System.exit(0);
+    }
+
+    private void answer(String[] order) {
+        try {
+            follow(order);
+            say("done");
+        } catch (Exception failure) {
+            say("failed " + String.valueOf(failure).replace('\n', ' '));
+        }
     }
 
     private void follow(String[] order) throws Exception {
@@ -54,7 +63,6 @@ public final class RocketMQPeer {
             case "leave" -> consumer.shutdown();
             default -> throw new IllegalArgumentException(order[0]);
         }
-        say("done");
     }
 
     private void produce(String topic, int count, String prefix, String packing) throws Exception {
@@ -107,6 +115,8 @@ public final class RocketMQPeer {
     private DefaultMQProducer producer() {
         DefaultMQProducer producer = new DefaultMQProducer("peer", login);
         producer.setNamesrvAddr(servers);
+        // On busy cores a fresh producer's first message takes longer than the three seconds of the default.
+        producer.setSendMsgTimeout(30_000);
         producer.setInstanceName("peer-" + System.nanoTime());
         return producer;
     }

@@ -38,7 +38,7 @@ class JavaPeer:
         parts = urlsplit(url)
         java = rocketmq_jars.java() or "java"
         self._changed = Condition()
-        self._done = 0
+        self._answers: list[str] = []
         self.received: list[Received] = []
         self._process = subprocess.Popen(
             [
@@ -58,12 +58,15 @@ class JavaPeer:
 
     def order(self, *words: object) -> None:
         """Have it do something; returns when it is done."""
-        before = self._done
+        before = len(self._answers)
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
         self._process.stdin.flush()
         with self._changed:
-            assert self._changed.wait_for(lambda: self._done > before, 60), f"Java did not do: {words}"
+            assert self._changed.wait_for(lambda: len(self._answers) > before, 60), (
+                f"Java did not do: {words}"
+            )
+        assert self._answers[-1] == "", f"Java could not do {words}: {self._answers[-1]}"
 
     def wait_for(self, count: int, timeout: float = 40) -> list[Received]:
         """Return what it has received as soon as that is so much."""
@@ -86,8 +89,8 @@ class JavaPeer:
         for line in self._process.stdout:
             word, _, rest = line.removeprefix("> ").strip().partition(" ")
             with self._changed:
-                if line.startswith("> ") and word == "done":
-                    self._done += 1
+                if line.startswith("> ") and word in {"done", "failed"}:
+                    self._answers.append(rest)
                 elif line.startswith("> ") and word == "received":
                     self.received.append(_parse(rest))
                 self._changed.notify_all()

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from oncemq.errors import ConfigError
 from oncemq.facts import ConsumerFacts, Effects
@@ -83,9 +84,7 @@ def test_the_room_of_a_key_is_limited(make_bench: MakeBench) -> None:
     assert bench.effects() == [("a", 1), ("a", 2), ("a", 3)]
 
 
-def test_a_gap_that_lasts_raises_an_alarm_and_waits_on(
-    make_bench: MakeBench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gap_that_lasts_raises_an_alarm_and_waits_on(make_bench: MakeBench) -> None:
     """`on_gap: alert`: nothing is lost, nothing is skipped, and it is said aloud what is missing."""
     clock = FakeClock()
     bench = make_bench("sequence", {}, clock=clock)
@@ -93,9 +92,11 @@ def test_a_gap_that_lasts_raises_an_alarm_and_waits_on(
     bench.sweep()
     assert bench.followed == []
     clock.advance(LATE)
-    bench.sweep()
+    with capture_logs() as logs:
+        bench.sweep()
     assert bench.followed == [Outcome.PARKED]
-    assert "numbers 1 to 2 have not all come" in capsys.readouterr().out
+    (line,) = [line for line in logs if line["event"] == "sequence gap"]
+    assert "numbers 1 to 2 have not all come" in line["detail"]
     bench.deliver(message("a", 1), message("a", 2))
     assert bench.effects() == [("a", 1), ("a", 2), ("a", 3)]
 
