@@ -43,10 +43,14 @@ def test_a_missing_queue_of_somebody_elses_is_found(rabbitmq_url: str, fresh: st
 def test_what_a_start_makes_is_no_problem_and_is_not_made(
     rabbitmq_url: str, fresh: str, channel: BlockingChannel
 ) -> None:
-    """Exchange and queue of the group's own need not exist, and do not exist afterwards either."""
+    """Exchange and queues of the group's own need not exist, and do not exist afterwards either."""
     assert examined(rabbitmq_url, fresh, exchange=fresh) == []
+    connection = channel.connection
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
         channel.exchange_declare(fresh, passive=True)
+    for queue in (f"{fresh}.{fresh}", f"{fresh}.{fresh}.dead"):
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
+            connection.channel().queue_declare(queue, passive=True)
 
 
 def start_once(url: str, name: str, **options: Any) -> None:
