@@ -278,6 +278,7 @@ def test_a_group_that_nobody_makes_is_refused(settings: Bench) -> None:
         ):
             settings.start(start=start)
     assert "does not exist on broker-a" in problem.text
+    assert settings.examine({"create": True}) == []
     settings.start(start="last", create=True)
     assert settings.examine() == []
 
