@@ -119,6 +119,11 @@ def _fill_ledger(servers: Servers, rows: int, days: int) -> None:
         connection.execute(text("CHECKPOINT"))
 
 
+def _oncemq_native() -> list[str]:
+    files = [f"benchmarks/peers/oncemq/{name}.yaml" for name in ("rocketmq-plain", "rocketmq-native")]
+    return [native_python(), "-m", "oncemq", "-f", files[0], "-f", files[1], "run"]
+
+
 def _rocketmq(label: str, command: list[str], messages: int) -> Case:
     return _drain(label, Drain(command, Orders(messages, 0.0), COUNT, rocketmq=True))
 
@@ -172,6 +177,9 @@ CASES: dict[str, Case] = {
     ),
     "rocketmq-empty": _rocketmq(
         "OnceMQ, RocketMQ, empty handler, no database", _oncemq("rocketmq-plain"), 150_000
+    ),
+    "rocketmq-native": _rocketmq(
+        "OnceMQ on librocketmq, empty handler, no database", _oncemq_native(), 50_000
     ),
     "librocketmq": _rocketmq(
         "bare librocketmq, 4 threads, nothing read",

@@ -122,6 +122,7 @@ class _Measurement:
             "BENCH_QUEUE": self._name,
             "BENCH_RABBITMQ": self._servers.rabbitmq,
             "BENCH_ROCKETMQ": self._servers.rocketmq or "",
+            "BENCH_ROCKETMQ_AUTHORITY": (self._servers.rocketmq or "").partition("://")[2],
             "BENCH_POSTGRESQL": self._servers.postgresql,
             "BENCH_FOLDER": str(self._folder),
         }

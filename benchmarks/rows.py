@@ -80,6 +80,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "rocketmq": (
         Row("RocketMQ, empty handler, no database", ("rocketmq-empty",), ("librocketmq",), 2),
         Row("RocketMQ, empty handler, no database", ("rocketmq-empty",), ("rocketmq-java",), 1),
+        Row("librocketmq, empty handler, no database", ("rocketmq-native",), ("librocketmq",), 0.4),
         Row("effectively once from RocketMQ, against RabbitMQ", ("rocketmq-1",), ("oncemq-1",), 1),
     ),
     "poison": (
