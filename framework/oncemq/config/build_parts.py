@@ -7,8 +7,9 @@ from oncemq.adapter import Adapter, AdapterScope
 from oncemq.clock import Clock
 from oncemq.config.catalog import Catalog
 from oncemq.config.fields import WrongValue
-from oncemq.config.model import AppModel, Broker, Redis
+from oncemq.config.model import AppModel, Broker
 from oncemq.config.problems import Problems
+from oncemq.config.redis_section import Redis
 from oncemq.config.settled import parse_where
 from oncemq.config.tree import Expanded, Fields, Path, find, key_position
 from oncemq.errors import ConfigError, OnceMQError
