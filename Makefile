@@ -108,7 +108,7 @@ lint: setup ## ruff, mypy and the rules about imports
 	$(BIN)/lint-imports
 
 .PHONY: bench
-bench: setup services $(NATIVE)/.installed ## speed against other frameworks, side by side, in 20 minutes; BENCH="--quick" for 3
+bench: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## speed against other frameworks, side by side, in 20 minutes; BENCH="--quick" for 3
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from benchmarks import drain, embedded, inside, latency
 from benchmarks.drain import COUNT, FILE, QUEUE, SUM, Drain
 from benchmarks.load import Orders, publish_for_dramatiq
-from benchmarks.rocketmq import java, native_python
+from benchmarks.rocketmq import java, python_with
 from benchmarks.servers import Servers
 
 Measure = Callable[[Servers, float], dict[str, float]]
@@ -119,9 +119,9 @@ def _fill_ledger(servers: Servers, rows: int, days: int) -> None:
         connection.execute(text("CHECKPOINT"))
 
 
-def _oncemq_native() -> list[str]:
-    files = [f"benchmarks/peers/oncemq/{name}.yaml" for name in ("rocketmq-plain", "rocketmq-native")]
-    return [native_python(), "-m", "oncemq", "-f", files[0], "-f", files[1], "run"]
+def _oncemq_on(driver: str) -> list[str]:
+    files = [f"benchmarks/peers/oncemq/{name}.yaml" for name in ("rocketmq-plain", f"rocketmq-{driver}")]
+    return [python_with(driver), "-m", "oncemq", "-f", files[0], "-f", files[1], "run"]
 
 
 def _rocketmq(label: str, command: list[str], messages: int) -> Case:
@@ -179,12 +179,20 @@ CASES: dict[str, Case] = {
         "OnceMQ, RocketMQ, empty handler, no database", _oncemq("rocketmq-plain"), 150_000
     ),
     "rocketmq-native": _rocketmq(
-        "OnceMQ on librocketmq, empty handler, no database", _oncemq_native(), 50_000
+        "OnceMQ on librocketmq, empty handler, no database", _oncemq_on("native"), 50_000
     ),
     "librocketmq": _rocketmq(
         "bare librocketmq, 4 threads, nothing read",
-        [native_python(), "-m", "benchmarks.peers.bare_librocketmq"],
+        [python_with("native"), "-m", "benchmarks.peers.bare_librocketmq"],
         100_000,
+    ),
+    "rocketmq-grpc": _rocketmq(
+        "OnceMQ through the proxy, empty handler, no database", _oncemq_on("grpc"), 6000
+    ),
+    "simple-consumer": _rocketmq(
+        "bare rocketmq-python-client, 8 threads, an ack each",
+        [python_with("grpc"), "-m", "benchmarks.peers.bare_grpc"],
+        6000,
     ),
     "rocketmq-java": _rocketmq(
         "RocketMQ's Java push consumer, nothing read", java("RocketMQBare.java"), 150_000

@@ -123,6 +123,8 @@ class _Measurement:
             "BENCH_RABBITMQ": self._servers.rabbitmq,
             "BENCH_ROCKETMQ": self._servers.rocketmq or "",
             "BENCH_ROCKETMQ_AUTHORITY": (self._servers.rocketmq or "").partition("://")[2],
+            "BENCH_ROCKETMQ_SERVER": (self._servers.rocketmq or "").rpartition("@")[2],
+            "BENCH_ROCKETMQ_GRPC": self._servers.rocketmq_grpc or "",
             "BENCH_POSTGRESQL": self._servers.postgresql,
             "BENCH_FOLDER": str(self._folder),
         }

@@ -70,9 +70,9 @@ def java(source: str) -> list[str]:
     return ["java", "-Xmx512m", "-Dfile.encoding=UTF-8", "-cp", classes, f"benchmarks/peers/{source}"]
 
 
-def native_python() -> str:
-    """Return the Python of the environment with rocketmq-client-python, which nothing else may live beside."""
-    return str(ROOT / ".venv-rocketmq-native" / "bin" / "python")
+def python_with(driver: str) -> str:
+    """Return the Python of the environment that has the package of a driver; nothing else may live beside it."""
+    return str(ROOT / f".venv-rocketmq-{driver}" / "bin" / "python")
 
 
 def _adapter(url: str) -> RocketMQAdapter:

@@ -37,6 +37,7 @@ class Servers:
     redis: str | None
     engine: Engine
     rocketmq: str | None = None
+    rocketmq_grpc: str | None = None
 
     def empty(self) -> None:
         """Leave the tables as new: no measurement pays for the one before."""
@@ -76,6 +77,7 @@ def servers() -> Iterator[Servers]:
             found.get("ONCEMQ_TEST_REDIS"),
             engine,
             found.get("ONCEMQ_TEST_ROCKETMQ"),
+            found.get("ONCEMQ_TEST_ROCKETMQ_GRPC"),
         )
     finally:
         engine.dispose()
