@@ -2,6 +2,7 @@
 
 Arguments: URL of Redis, name of the lock, URL of the database, milliseconds of lease. Each round it reads the row's
 counter under the lock, dawdles, and writes it back with its token; a refused write is counted, never repeated.
+The database ends a transaction that stands still: a process stopped in the middle of one would hold its row for ever.
 """
 
 import os
@@ -10,6 +11,7 @@ import time
 from datetime import timedelta
 
 from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
 
 from oncemq.errors import OnceMQError
 from oncemq_strategies.redis import FencedLock, lock
@@ -22,7 +24,7 @@ def main() -> None:
     """Work until killed."""
     redis, name, database, lease = sys.argv[1:5]
     lock.LEASE = timedelta(milliseconds=int(lease))
-    engine = create_engine(database)
+    engine = create_engine(database, connect_args={"options": "-c idle_in_transaction_session_timeout=2000"})
     writer = os.getpid()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -31,7 +33,7 @@ def main() -> None:
         try:
             with guard:
                 work(engine, guard, writer)
-        except OnceMQError:
+        except (OnceMQError, DBAPIError):
             time.sleep(0.05)
         finally:
             guard._client.close()
