@@ -37,16 +37,19 @@ def shared(folder: Path, kinds: Sequence[type[Server]] = KINDS) -> list[Server |
     return [make(kind, folder / kind.kind) for kind in kinds]
 
 
+_NUMBERS = itertools.count(1)
+"""Of servers that this process owns, whoever made them."""
+
+
 class OwnServers:
     """Servers of single tests, found again and stopped by others if this process dies."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "own"
-        self._numbers = itertools.count(1)
 
     def make(self, kind: type[Server]) -> Server | Container:
         """Return a new server with ports and data of its own; it is not started."""
-        folder = self.folder / f"{kind.kind}-{os.getpid()}-{next(self._numbers)}"
+        folder = self.folder / f"{kind.kind}-{os.getpid()}-{next(_NUMBERS)}"
         folder.mkdir(parents=True)
         Process.current().save(OWNER, folder=folder)
         return make(kind, folder)
