@@ -15,10 +15,12 @@ from oncemq.ledger import schema
 from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.monitor import Monitor
 from oncemq.run.application import tables_of
-from oncemq.run.assembly import Crew, Workshop
+from oncemq.run.assembly import Crew
 from oncemq.run.limits import Watchdog
 from oncemq.run.plan import AppPlan
 from oncemq.run.points import nothing
+from oncemq.run.publishing import Publishing
+from oncemq.run.workshop import Workshop
 from oncemq.testing.scripted import ScriptedAdapter
 
 TOPIC = "orders"
@@ -61,7 +63,8 @@ class Room:
         monitor = Monitor(None, self.plan.clock)
         limits: Callable[[str], None] = nothing
         shop = Workshop(
-            self.engine,
+            self.plan.engines,
+            self.plan.layout,
             self.plan.clock,
             monitor.observer,
             Watchdog(self.plan.clock.monotonic, limits, limits),
@@ -70,6 +73,8 @@ class Room:
             None,
             threading.Lock(),
             threading.Event(),
+            Publishing({}, {}, frozenset()),
+            tuple(None for _ in self.plan.engines),
             nothing,
         )
         consumer = self.plan.consumers[0]
