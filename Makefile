@@ -85,7 +85,7 @@ $(ROCKETMQ_GRPC)/.installed: pyproject.toml
 
 .PHONY: test-embedded
 test-embedded: setup ## the tests that need no server
-	@$(PYTEST) --embedded-only --numprocesses $(AT_ONCE)
+	@$(PYTEST) --embedded-only
 
 .PHONY: defects
 defects: setup services ## break one guard after the other in a copy, and see which test notices; ONLY=name JOBS=2
