@@ -13,7 +13,7 @@ from oncemq.adapter import Adapter, DeadLetter
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import by_broker, chosen_consumers, prepared
-from oncemq.cli.output import Output, counted, json_option, shown
+from oncemq.cli.output import Output, counted, json_option, limit_option, shown
 from oncemq.config import load
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
@@ -132,13 +132,7 @@ def dead_letters() -> None:
 @dead_letters.command("list", short_help="List dead letters, oldest first.")
 @click.argument("consumer", required=False)
 @filters
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="At most so many per consumer.",
-)
+@limit_option("per consumer")
 @json_option
 @app_option
 def list_letters(

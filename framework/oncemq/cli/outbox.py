@@ -8,7 +8,7 @@ import click
 
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened
-from oncemq.cli.output import Output, counted, json_option
+from oncemq.cli.output import Output, counted, json_option, limit_option
 from oncemq.config import load
 from oncemq.errors import ConfigError
 from oncemq.ledger import outbox_refused
@@ -51,13 +51,7 @@ def outbox() -> None:
 @outbox.command("list", short_help="List refused messages, oldest first.")
 @click.argument("topic", required=False)
 @filters
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="At most so many from each database.",
-)
+@limit_option("from each database")
 @json_option
 @app_option
 def list_refused(

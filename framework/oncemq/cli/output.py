@@ -22,6 +22,17 @@ json_option: Callable[[Command], Command] = click.option(
 """The option that every command has which prints data."""
 
 
+def limit_option(of_what: str) -> Callable[[Command], Command]:
+    """Return the option that bounds a list; `of_what` ends its help, such as `per consumer`."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        default=100,
+        show_default=True,
+        help=f"At most so many {of_what}.",
+    )
+
+
 class Output:
     """Where a command's results go.
 

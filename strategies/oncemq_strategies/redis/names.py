@@ -1,5 +1,7 @@
 """The keys and channels that Redisson uses beside a lock's or a filter's own, so that both sides speak of the same ones."""
 
+from collections.abc import Callable
+
 from oncemq.errors import OnceMQError
 from oncemq.redis.routes import slot_of
 
@@ -55,15 +57,9 @@ def check_name(name: str, *, clustered: bool) -> str:
     Raises:
         BadLockName: it is empty, too long, or its helpers would live in other slots of the cluster.
     """
-    if not name or len(name) > MAX_NAME or "\0" in name:
-        raise BadLockName(
-            f"{name[:60]!r} cannot name a lock: write 1 to {MAX_NAME} characters, none of them NUL"
-        )
-    if clustered and slot_of(name) != slot_of(channel_of(name)):
-        raise BadLockName(
-            f"{name[:60]!r} cannot name a lock in a cluster: its braces put what belongs to it on another server; "
-            "use none, or one {tag} that is not empty"
-        )
+    why = _unfit(name, "a lock", channel_of, clustered=clustered)
+    if why is not None:
+        raise BadLockName(why)
     return name
 
 
@@ -73,13 +69,19 @@ def check_filter_name(name: str, *, clustered: bool) -> str:
     Raises:
         BadFilterName: it is empty, too long, or its settings would live in another slot of the cluster.
     """
+    why = _unfit(name, "a filter", settings_of, clustered=clustered)
+    if why is not None:
+        raise BadFilterName(why)
+    return name
+
+
+def _unfit(name: str, what: str, beside_it: Callable[[str], str], *, clustered: bool) -> str | None:
+    """Return why nothing in Redis can have this name; None if it can."""
     if not name or len(name) > MAX_NAME or "\0" in name:
-        raise BadFilterName(
-            f"{name[:60]!r} cannot name a filter: write 1 to {MAX_NAME} characters, none of them NUL"
-        )
-    if clustered and slot_of(name) != slot_of(settings_of(name)):
-        raise BadFilterName(
-            f"{name[:60]!r} cannot name a filter in a cluster: its braces put its settings on another server; "
+        return f"{name[:60]!r} cannot name {what}: write 1 to {MAX_NAME} characters, none of them NUL"
+    if clustered and slot_of(name) != slot_of(beside_it(name)):
+        return (
+            f"{name[:60]!r} cannot name {what} in a cluster: its braces put what belongs to it on another server; "
             "use none, or one {tag} that is not empty"
         )
-    return name
+    return None
