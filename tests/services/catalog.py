@@ -14,10 +14,11 @@ from services.process import Launch, Process
 from services.rabbitmq import RabbitMQ
 from services.redis import Redis
 from services.redis_cluster import RedisCluster
-from services.rocketmq import RocketMQ
+from services.rocketmq import RocketMQ, RocketMQPair
 from services.server import Server
 
 KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ, Redis, RedisCluster)
+OF_TESTS_ONLY: Sequence[type[Server]] = (RocketMQPair,)
 FOLDER = Path(__file__).parents[2] / ".services"
 
 OWNER = Launch("owner", ())
@@ -67,4 +68,4 @@ class OwnServers:
 
 
 def _kind(name: str) -> type[Server]:
-    return next(kind for kind in KINDS if kind.kind == name)
+    return next(kind for kind in (*KINDS, *OF_TESTS_ONLY) if kind.kind == name)

@@ -9,8 +9,8 @@ from services.ports import LOOPBACK
 CLUSTER_INFO = 106
 
 
-def brokers(port: int, *, seconds: float = 3) -> bool:
-    """Return whether the name server on this port knows a broker."""
+def brokers(port: int, *, count: int = 1, seconds: float = 3) -> bool:
+    """Return whether the name server on this port knows so many brokers."""
     request = {
         "code": CLUSTER_INFO,
         "language": "OTHER",
@@ -24,7 +24,7 @@ def brokers(port: int, *, seconds: float = 3) -> bool:
         with socket.create_connection((LOOPBACK, port), timeout=seconds) as connection:
             connection.sendall(struct.pack(">ii", 4 + len(head), len(head)) + head)
             (size,) = struct.unpack(">i", _exactly(connection, 4))
-            return b'"brokerAddrs"' in _exactly(connection, size)
+            return _exactly(connection, size).count(b'"brokerAddrs"') >= count
     except (OSError, EOFError, struct.error):
         return False
 

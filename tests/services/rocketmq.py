@@ -41,6 +41,8 @@ class RocketMQ(Server):
     # A broker tells clients its own address, which is another one outside of the container.
     in_container: ClassVar[bool] = False
     proxied: ClassVar[bool] = True
+    twins: ClassVar[Sequence[str]] = ("",)
+    """Name servers and brokers, by the ends of their names."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -69,8 +71,9 @@ class RocketMQ(Server):
 
     def answers(self) -> bool:
         """Return whether the broker has registered and listens, and the proxy too."""
-        wanted = ("broker", "grpc") if self.proxied else ("broker",)
-        return remoting.brokers(self.port) and all(
+        wanted = [f"{BROKER}{twin}" for twin in self.twins] + (["grpc"] if self.proxied else [])
+        names = [self.settings.ports[f"{NAME_SERVER}{twin}"] for twin in self.twins]
+        return all(remoting.brokers(port, count=len(self.twins)) for port in names) and all(
             ports.accepts(self.settings.ports[name]) for name in wanted
         )
 
@@ -78,34 +81,43 @@ class RocketMQ(Server):
         """Fetch the jars where they are missing, and write the configuration."""
         rocketmq_jars.class_path()
         data = self.data
-        self.account.write(data / "namesrv.conf", _lines(self._name_server()))
-        self.account.write(data / "broker.conf", _lines(self._broker()))
+        for twin in self.twins:
+            self.account.write(data / f"{NAME_SERVER}{twin}.conf", _lines(self._name_server(twin)))
+            self.account.write(data / f"{BROKER}{twin}.conf", _lines(self._broker(twin)))
         self.account.write(data / "proxy.json", json.dumps(self._proxy(), indent=1))
         tools = data / "conf" / "tools.yml"
         tools.parent.mkdir(exist_ok=True)
         self.account.write(tools, f"accessKey: {USER}\nsecretKey: {self.settings.password}\n")
 
     def launches(self) -> Sequence[Launch]:
-        """Return the name server, then the broker: alone, or inside its proxy."""
-        names = self._java("namesrv", "-Xms64m", "-Xmx160m")
-        names += ["org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(self.data / "namesrv.conf")]
-        broker = self._java(
+        """Return the name servers, then the brokers: alone, or inside their proxy."""
+        return [
+            *(self._launch_name_server(twin) for twin in self.twins),
+            *(self._launch_broker(twin) for twin in self.twins),
+        ]
+
+    def _launch_name_server(self, twin: str) -> Launch:
+        name = f"{NAME_SERVER}{twin}"
+        java = self._java("namesrv", "-Xms64m", "-Xmx160m")
+        java += ["org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(self.data / f"{name}.conf")]
+        return Launch(name, java, self._environment, listens_on=self.settings.ports[name])
+
+    def _launch_broker(self, twin: str) -> Launch:
+        name = f"{BROKER}{twin}"
+        java = self._java(
             "proxy" if self.proxied else "broker",
             *DISK,
             "-Xms256m",
             "-Xmx768m",
             "-XX:MaxDirectMemorySize=512m",
         )
-        configuration = str(self.data / "broker.conf")
+        configuration = str(self.data / f"{name}.conf")
         if self.proxied:
-            broker += ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "local", "-bc", configuration]
-            broker += ["-n", self._names_at, "-pc", str(self.data / "proxy.json")]
+            java += ["org.apache.rocketmq.proxy.ProxyStartup", "-pm", "local", "-bc", configuration]
+            java += ["-n", self._names_at, "-pc", str(self.data / "proxy.json")]
         else:
-            broker += ["org.apache.rocketmq.broker.BrokerStartup", "-n", self._names_at, "-c", configuration]
-        return [
-            Launch(NAME_SERVER, names, self._environment, listens_on=self.port),
-            Launch(BROKER, broker, self._environment),
-        ]
+            java += ["org.apache.rocketmq.broker.BrokerStartup", "-n", self._names_at, "-c", configuration]
+        return Launch(name, java, self._environment)
 
     def administration(self, *arguments: str) -> list[str]:
         """Return the command that runs RocketMQ's own administration tool."""
@@ -116,7 +128,7 @@ class RocketMQ(Server):
 
     @property
     def _names_at(self) -> str:
-        return f"{LOOPBACK}:{self.port}"
+        return ";".join(f"{LOOPBACK}:{self.settings.ports[f'{NAME_SERVER}{twin}']}" for twin in self.twins)
 
     @property
     def _environment(self) -> Mapping[str, str]:
@@ -132,29 +144,30 @@ class RocketMQ(Server):
             f"-Drmq.logback.configurationFile=rmq.{log}.logback.xml", "-cp", rocketmq_jars.class_path(),
         ]  # fmt: skip
 
-    def _name_server(self) -> Mapping[str, object]:
+    def _name_server(self, twin: str) -> Mapping[str, object]:
         return {
-            "listenPort": self.port,
+            "listenPort": self.settings.ports[f"{NAME_SERVER}{twin}"],
             "bindAddress": LOOPBACK,
-            "kvConfigPath": self.data / "kvConfig.json",
+            "kvConfigPath": self.data / f"kvConfig{twin}.json",
         }
 
-    def _broker(self) -> Mapping[str, object]:
+    def _broker(self, twin: str) -> Mapping[str, object]:
+        store = self.data / f"store{twin}"
         account = json.dumps({"username": USER, "password": self.settings.password})
         credentials = json.dumps({"accessKey": USER, "secretKey": self.settings.password})
         return {
             "brokerClusterName": "DefaultCluster",
-            "brokerName": "broker-a",
+            "brokerName": f"broker{twin or '-a'}",
             "brokerId": 0,
             "brokerRole": "ASYNC_MASTER",
             "flushDiskType": "ASYNC_FLUSH",
             "namesrvAddr": self._names_at,
             "brokerIP1": LOOPBACK,
             "bindAddress": LOOPBACK,
-            "listenPort": self.settings.ports["broker"],
-            "haListenPort": self.settings.ports["ha"],
-            "storePathRootDir": self.data / "store",
-            "storePathCommitLog": self.data / "store" / "commitlog",
+            "listenPort": self.settings.ports[f"{BROKER}{twin}"],
+            "haListenPort": self.settings.ports[f"ha{twin}"],
+            "storePathRootDir": store,
+            "storePathCommitLog": store / "commitlog",
             # The defaults map a gibibyte and are slow to delete.
             "mappedFileSizeCommitLog": 64 * 1024 * 1024,
             "mappedFileSizeConsumeQueue": 600_000,
@@ -170,6 +183,8 @@ class RocketMQ(Server):
             # It compares the whole wheel, 39 MB, byte by byte: every second, that costs a tenth of a core. What came from
             # the wheel since then comes again after a kill, so brokers that are killed keep RocketMQ's own second.
             "timerFlushIntervalMs": 30_000 if self.proxied else 1000,
+            # Until a name server that was started again knows the broker; it takes no less than ten seconds.
+            "registerNameServerPeriod": 30_000 if self.proxied else 10_000,
             # Decisions are noted every 3 s: a check much earlier would ask about what is decided.
             "transactionTimeOut": 6000,
             "transactionCheckInterval": 3000,
@@ -201,6 +216,19 @@ class RocketMQBroker(RocketMQ):
     """Name server and broker without a proxy: starts sooner, for tests that kill."""
 
     proxied: ClassVar[bool] = False
+
+
+class RocketMQPair(RocketMQBroker):
+    """Two name servers, and two brokers that share the topics' queues: what goes on when one of them dies."""
+
+    kind: ClassVar[str] = "rocketmq-pair"
+    port_names: ClassVar[Sequence[str]] = ("namesrv", "broker", "ha", "namesrv-b", "broker-b", "ha-b")
+    twins: ClassVar[Sequence[str]] = ("", "-b")
+
+    @property
+    def url(self) -> str:
+        """The URL with both name servers."""
+        return f"rocketmq://{USER}:{self.settings.password}@{self._names_at.replace(';', ',')}"
 
 
 def _lines(settings: Mapping[str, object]) -> str:

@@ -123,7 +123,9 @@ def _send(
         tries[number] += 1
     trace.write("a", *(number for number, _ in batch))
     messages = [
-        OutgoingMessage(body.encode(), message_id=f"{number}-{tries[number]}-{os.getpid()}")
+        OutgoingMessage(
+            body.encode(), key=json.loads(body)["key"], message_id=f"{number}-{tries[number]}-{os.getpid()}"
+        )
         for number, body in batch
     ]
     try:

@@ -4,7 +4,7 @@ import json
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,6 +14,7 @@ from sqlalchemy import Connection, create_engine, text
 
 from storm.evidence import Effect, Letter, Note, Sent
 from storm.files import SENDS, lines
+from storm.rocketmq_reader import Reader
 
 REASON, ATTEMPT = "oncemq-reason", "oncemq-attempt"
 LADDER = tuple(
@@ -120,6 +121,8 @@ def letters(url: str, group: str, topic: str) -> list[Letter]:
     if url.startswith("embedded"):
         dead = _rows(url, "SELECT body, properties FROM oncemq_broker_dead ORDER BY id")
         return [_letter(body, json.loads(properties)[0]) for body, properties in dead]
+    if url.startswith("rocketmq"):
+        return [_letter(*found) for found in Reader(url).messages(f"%DLQ%{group}")]
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel, found = connection.channel(), []
         while True:
@@ -135,6 +138,14 @@ def waiting(url: str, group: str, topic: str) -> list[str]:
     if url.startswith("embedded"):
         left = _rows(url, "SELECT state, count(*) FROM oncemq_broker_deliveries GROUP BY state")
         return [f"{count} deliveries in state {state}" for state, count in left]
+    if url.startswith("rocketmq"):
+        places = (
+            topic,
+            f"%RETRY%{group}",
+            f"%RETRY%{group}_{topic}",
+        )  # the last is where a proxy keeps retries
+        depths = {place: Reader(url).depth(group, place) for place in places}
+        return [f"{count} messages in topic {place}" for place, count in depths.items() if count]
     queue = f"{group}.{topic}"
     logging.getLogger("pika").setLevel(logging.CRITICAL)  # a queue that is not there is no news
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
@@ -161,7 +172,7 @@ def _depth(connection: Any, queue: str) -> int:
         return 0
 
 
-def _letter(body: bytes, headers: dict[str, Any]) -> Letter:
+def _letter(body: bytes, headers: Mapping[str, Any]) -> Letter:
     identity = json.loads(body)["id"]
     return Letter(identity, str(headers.get(REASON, "")), int(headers.get(ATTEMPT, 0)))
 

@@ -1,48 +1,69 @@
 """Servers that the tests of this folder may break, behind proxies; started once, because starting them costs the most."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from services import catalog
-from services.errors import ServiceError
 from services.postgresql import PostgreSQL
 from services.rabbitmq import RabbitMQ
+from services.rocketmq import RocketMQBroker
+from services.server import Server
 from storm.havoc import Field, field_of
+from storm.rocketmq_havoc import RocketField
+from support.places import Place
+from support.servers import own_server
 
 
 @pytest.fixture(scope="session")
-def breakable() -> Iterator[tuple[Any, Any]]:
-    """A RabbitMQ and a PostgreSQL of these tests' own."""
-    servers = catalog.OwnServers(catalog.FOLDER)
-    with ExitStack() as teardown:
-        started = []
-        for kind in (RabbitMQ, PostgreSQL):
-            try:
-                server = servers.make(kind)
-                teardown.callback(servers.remove, server)
-                server.start()
-            except ServiceError as error:
-                pytest.fail(str(error), pytrace=False)
-            started.append(server)
-        yield started[0], started[1]
+def breakable_rabbitmq() -> Iterator[Server]:
+    """A RabbitMQ of these tests' own."""
+    with own_server(RabbitMQ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def breakable_rocketmq() -> Iterator[Server]:
+    """A RocketMQ of these tests' own."""
+    with own_server(RocketMQBroker) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def breakable_postgresql() -> Iterator[Server]:
+    """A PostgreSQL of these tests' own."""
+    with own_server(PostgreSQL) as server:
+        yield server
 
 
 @pytest.fixture
-def field(breakable: tuple[Any, Any], fresh: str, tmp_path: Path) -> Iterator[Field]:
-    """Both servers, running and in good health, with fresh proxies and an empty database."""
-    rabbitmq, postgresql = breakable
-    for server in breakable:
-        server.start()
-    engine = create_engine(postgresql.url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {fresh}"))
-    engine.dispose()
-    database = make_url(postgresql.url).set(database=fresh).render_as_string(hide_password=False)
-    field = field_of(rabbitmq, postgresql, database, fresh, tmp_path)
+def field(
+    breakable_rabbitmq: Server, breakable_postgresql: Server, fresh: str, tmp_path: Path
+) -> Iterator[Field]:
+    """RabbitMQ and PostgreSQL, running and in good health, with fresh proxies and an empty database."""
+    breakable_rabbitmq.start()
+    database = _fresh_database(breakable_postgresql, fresh)
+    field = field_of(breakable_rabbitmq, breakable_postgresql, database, fresh, tmp_path)
     yield field
     field.close()
+
+
+@pytest.fixture
+def rocketmq_field(
+    breakable_rocketmq: RocketMQBroker, breakable_postgresql: Server, fresh: str, tmp_path: Path
+) -> RocketField:
+    """RocketMQ and PostgreSQL, running and in good health, with an empty database."""
+    breakable_rocketmq.start()
+    database = _fresh_database(breakable_postgresql, fresh)
+    place = Place(breakable_rocketmq.url, database, fresh, tmp_path)
+    return RocketField(breakable_rocketmq, breakable_postgresql, place)
+
+
+def _fresh_database(server: Server, name: str) -> str:
+    server.start()
+    engine = create_engine(server.url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return make_url(server.url).set(database=name).render_as_string(hide_password=False)

@@ -116,6 +116,7 @@ class Promise:
         copies: dead letters and tries in excess that the faults explain (a death between a confirmed copy
             and the original's acknowledgement), over all messages.
         rising: the steps of a key must rise from effect to effect, whoever applied them.
+        retries_lose_place: but not those of messages that were retried.
         ordered: in one process, effects of a key come in the order of arrival, until one was retried.
     """
 
@@ -124,4 +125,5 @@ class Promise:
     reruns: int = 50
     copies: int = 0
     rising: bool = False
+    retries_lose_place: bool = False
     ordered: bool = True

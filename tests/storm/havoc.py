@@ -1,10 +1,7 @@
 """What is done to servers and connections during a storm; every fault returns whether it is known to have happened."""
 
-import signal
 import subprocess
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -16,8 +13,7 @@ from sqlalchemy import make_url
 
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from services.rabbitmq import RabbitMQ, _script
-from storm.nursery import Child
-from storm.stage import Stage, wait_for
+from storm.stage import wait_for
 from support.places import Place
 
 
@@ -60,15 +56,16 @@ def field_of(rabbitmq: Any, server: Any, database: str, name: str, folder: Path)
 
 def kill_broker(field: Field) -> bool:
     """SIGKILL the broker and start it again."""
-    return _kill(field.rabbitmq)
+    return kill_server(field.rabbitmq)
 
 
 def kill_database(field: Field) -> bool:
     """SIGKILL the database and start it again."""
-    return _kill(field.database)
+    return kill_server(field.database)
 
 
-def _kill(server: Any) -> bool:
+def kill_server(server: Any) -> bool:
+    """SIGKILL all processes of a server and start them again."""
     server.kill()
     away = not server.answers()
     server.start()
@@ -192,63 +189,3 @@ FAULTS: dict[str, Callable[[Field], bool]] = {
     "broker answers lost": lose_broker_answers,
 }
 """In an order that mixes them."""
-
-
-class Assassin:
-    """Keeps consumers running, and kills one of them at every look.
-
-    Args:
-        stage: starts them.
-        count: how many run at once.
-        every: seconds between two looks at them.
-        kills: kill one at every look; else only replace those that died by themselves.
-        more: for each consumer.
-    """
-
-    def __init__(self, stage: Stage, count: int, every: float, *, kills: bool = True, **more: Any) -> None:
-        self._stage = stage
-        self._count = count
-        self._every = every
-        self._kills = kills
-        self._more = more
-        self._resting = Event()
-        self._children: list[Child] = []
-        self.deaths: Counter[int] = Counter()
-
-    @contextmanager
-    def at_work(self) -> Iterator["Assassin"]:
-        """Kill until the block ends; the consumers then still run."""
-        thread = Thread(target=self._work, name="assassin")
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._resting.set()
-            thread.join()
-
-    def _work(self) -> None:
-        turn = 0
-        self._replace()
-        while not self._resting.wait(self._every):
-            self._replace()
-            if not self._kills:
-                continue
-            victim = self._children[turn % self._count]
-            turn += 1
-            if victim.kill() == -signal.SIGKILL:  # else it had ended by itself, for want of a server
-                self._stage.happened("consumer killed")
-            self._replace()
-
-    def _replace(self) -> None:
-        for place in range(self._count):
-            if place >= len(self._children):
-                self._children.append(self._stage.consumer(**self._more))
-            elif (code := self._children[place].code) is not None:
-                self.deaths[code] += 1
-                self._children[place] = self._stage.consumer(**self._more)
-
-    def drain(self) -> list[int]:
-        """Have the consumers that live now end in order; returns their exit codes."""
-        self._replace()
-        codes = [child.drain(40) for child in self._children]
-        return [0 if code == -signal.SIGTERM else code for code in codes]  # that one had not begun

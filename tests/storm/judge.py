@@ -58,7 +58,7 @@ def judge(evidence: Evidence, promise: Promise) -> list[Violation]:
         *_reasons(evidence),
         *_copies(evidence, promise),
         *_attempts(evidence, promise),
-        *(_rising(evidence) if promise.rising else ()),
+        *(_rising(evidence, promise) if promise.rising else ()),
         *(_ordered(evidence) if promise.ordered else ()),
         *(Violation(LEFT_BEHIND, what, "is still there after the drain") for what in evidence.remains),
         *(
@@ -144,9 +144,12 @@ def _attempts(evidence: Evidence, promise: Promise) -> Iterator[Violation]:
             yield Violation(ATTEMPTS, identity, f"handler began {count} times, at most {most} are explained")
 
 
-def _rising(evidence: Evidence) -> Iterator[Violation]:
+def _rising(evidence: Evidence, promise: Promise) -> Iterator[Violation]:
+    excused = _retried(evidence) if promise.retries_lose_place else frozenset()
     last: dict[str, Effect] = {}
     for effect in evidence.effects:
+        if effect.identity in excused:
+            continue
         before = last.get(effect.key)
         steps = [
             evidence.sent[one.identity].step
@@ -171,7 +174,7 @@ def _ordered(evidence: Evidence) -> Iterator[Violation]:
     for position, seen in enumerate(evidence.arrivals):
         first.setdefault((seen.process, seen.identity), position)
         last[seen.process, seen.identity] = position
-    retried = {seen.identity for seen in evidence.arrivals if seen.attempt > 1}
+    retried = _retried(evidence)
     latest: dict[tuple[int, str], tuple[int, str]] = {}
     for effect in evidence.effects:
         at = (effect.process, effect.identity)
@@ -183,3 +186,7 @@ def _ordered(evidence: Evidence) -> Iterator[Violation]:
                 ORDER, effect.key, f"{effect.identity} arrived before {before[1]}, was applied after it"
             )
         latest[effect.process, effect.key] = max(before, (first[at], effect.identity))
+
+
+def _retried(evidence: Evidence) -> frozenset[str]:
+    return frozenset(seen.identity for seen in evidence.arrivals if seen.attempt > 1)

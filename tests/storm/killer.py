@@ -36,6 +36,9 @@ POINTS = (
 
 AT_THE_END = ("draining", "shutdown")
 
+PROGRESS = "progress-sent"
+"""On RocketMQ only: a broker was told how far a queue is finished, which is not told message by message."""
+
 
 class Killer:
     """The `point` hook of a process that shall die.

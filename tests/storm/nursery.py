@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -195,6 +196,7 @@ def import_everything() -> None:
     for name in (
         "oncemq_adapters.embedded.adapter",
         "oncemq_adapters.rabbitmq.adapter",
+        "oncemq_adapters.rocketmq.remoting.adapter",
         "oncemq_strategies.sequence",
         "oncemq_strategies.state_machine",
         "oncemq_strategies.unique_key",
@@ -203,7 +205,8 @@ def import_everything() -> None:
         "sqlalchemy.dialects.mysql.pymysql",
         "sqlalchemy.dialects.postgresql.psycopg",
     ):
-        import_module(name)
+        with suppress(ModuleNotFoundError):  # the environment of one driver has no others
+            import_module(name)
 
 
 if __name__ == "__main__":

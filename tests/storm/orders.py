@@ -40,3 +40,15 @@ def as_networks_do(
     again = draw.sample(places, round(twice * len(places)))
     places += [(place + draw.uniform(0, window), number, one) for place, number, one in again]
     return [one for _, _, one in sorted(places, key=lambda entry: entry[:2])]
+
+
+def as_they_happened(
+    messages: list[dict[str, Any]], draw: random.Random, *, twice: float = 0.3, window: int = 50
+) -> list[dict[str, Any]]:
+    """Return messages in their order, with a share of them a second time up to `window` places later."""
+    again = [
+        (place + draw.uniform(0, window), place)
+        for place in draw.sample(range(len(messages)), round(twice * len(messages)))
+    ]
+    places = sorted([*((float(place), place) for place in range(len(messages))), *again])
+    return [messages[place] for _, place in places]

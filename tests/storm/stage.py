@@ -160,12 +160,14 @@ class Stage:
         """Return how often a fault is known to have happened."""
         return self.fired[name]
 
-    def applied(self) -> int:
-        """Return how many effects there are now; 0 while the database is away."""
+    def applied(self, process: int | None = None) -> int:
+        """Return how many effects there are now, of one process or of all."""
         engine = create_engine(self.place.database)
+        whose = "" if process is None else " WHERE process = :process"
+        query = text(f"SELECT count(*) FROM storm_effects{whose}")
         try:
             with engine.connect() as connection:
-                return int(connection.execute(text("SELECT count(*) FROM storm_effects")).scalar_one())
+                return int(connection.execute(query, {"process": process} if whose else {}).scalar_one())
         finally:
             engine.dispose()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from storm.havoc import Assassin
+from storm.assassin import Assassin
 from storm.nursery import Nursery
 from storm.stage import Settings, Stage, report, wait_for
 from support.places import EMBEDDED, POSTGRESQL, Place, make_place

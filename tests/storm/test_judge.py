@@ -94,6 +94,15 @@ def test_a_retried_message_has_lost_its_place() -> None:
     )
 
 
+def test_steps_may_fall_where_a_retry_has_lost_its_place() -> None:
+    """Where the broker alone keeps order, a retried message comes late; its neighbours still rise."""
+    rising = Promise(fates=PROMISE.fates, attempts=3, reruns=0, rising=True, retries_lose_place=True)
+    falling = evidence(effects=(effect(1, "a2"), effect(2, "a1", process=8)))
+    assert [one.kind for one in judge(falling, rising)] == [kinds.ORDER]
+    retried = evidence(effects=falling.effects, arrivals=(*ARRIVED, Seen(8, "a1", 2)))
+    assert judge(retried, rising) == []
+
+
 def test_what_arrived_again_may_be_applied_in_either_order() -> None:
     """After a lost connection the broker delivers again, in an order of its own."""
     again = (*ARRIVED, Seen(7, "a1", 1))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from storm.assassin import Assassin
 from storm.evidence import Letter, Seen
 from storm.files import TRIED, seen
-from storm.havoc import Assassin
 from storm.nursery import Nursery
 from storm.stage import Settings, Stage, bodies, report, wait_for
 from support.places import EMBEDDED, POSTGRESQL, Place, make_place
@@ -37,7 +37,7 @@ def poisoned(place: Place, kinds: tuple[str, ...], **promise: Any) -> tuple[list
     with Nursery(place.folder) as nursery:
         stage = Stage(place, nursery, Settings(attempts=ATTEMPTS, more="limits: {hard: 1s}"))
         stage.publish(healthy[:100] + poison + healthy[100:])
-        with Assassin(stage, 2, 0.05, kills=False).at_work() as keeper:
+        with Assassin(stage, 2, 0.05, harms=()).at_work() as keeper:
             wait_for(lambda: stage.applied() >= HEALTHY, "the healthy ones' effects", pause=0.3)
             wait_for(
                 lambda: len({one.identity for one in stage.dead()}) >= len(kinds), "dead letters", pause=0.3

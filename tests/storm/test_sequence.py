@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from storm.havoc import Assassin
+from storm.assassin import Assassin
 from storm.nursery import Nursery
 from storm.orders import as_networks_do
 from storm.stage import Settings, Stage, report, wait_for
-from support.places import POSTGRESQL, Place, make_place
+from support.places import POSTGRESQL, ROCKETMQ_POSTGRESQL, Place, make_place
 
 LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
 MESSAGES = 200_000 if LONG else 1600
@@ -26,10 +26,10 @@ SECONDS = 1800 if LONG else 180
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(SECONDS)]
 
 
-@pytest.fixture
+@pytest.fixture(params=[POSTGRESQL, ROCKETMQ_POSTGRESQL] if LONG else [POSTGRESQL])
 def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator[Place]:
-    """RabbitMQ and PostgreSQL."""
-    yield from make_place(POSTGRESQL, request, tmp_path, fresh)
+    """PostgreSQL, and RabbitMQ or, in the long form, RocketMQ."""
+    yield from make_place(request.param, request, tmp_path, fresh)
 
 
 def numbered() -> list[dict[str, object]]:
@@ -44,7 +44,7 @@ def numbered() -> list[dict[str, object]]:
     ]
 
 
-def test_the_order_of_every_key_is_kept(place: Place) -> None:
+def test_the_order_of_every_key_is_kept(place: Place, request: pytest.FixtureRequest) -> None:
     """Shuffled in a window of 64, 10 % twice, a consumer killed every few seconds: 0 order errors, lost, double, parked."""
     messages = numbered()
     with Nursery(place.folder) as nursery:
@@ -62,7 +62,7 @@ def test_the_order_of_every_key_is_kept(place: Place) -> None:
         assert set(assassin.drain()) == {0}, nursery.said()
         stage.drain(idle="7s")
         verdict = stage.verdict(copies=0, reruns=1000, rising=True, ordered=False)
-    report("sequence rabbitmq+postgresql", verdict, exits=dict(assassin.deaths))
+    report(f"sequence {request.node.callspec.params['place']}", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == len(messages)
     assert verdict.counts["history"]["parked"] > len(messages) // 50, "the stream was hardly out of order"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storm.havoc import FAULTS, Assassin, Field
+from storm.assassin import Assassin
+from storm.havoc import FAULTS, Field
 from storm.nursery import Nursery
 from storm.orders import as_networks_do, events, order_file
 from storm.stage import CONSUMER, Settings, Stage, report, wait_for

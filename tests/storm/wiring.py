@@ -19,6 +19,7 @@ from oncemq.unit import Item, Run
 from oncemq.verdict import PROCEED, Verdict
 from storm.files import Trace
 from storm.killer import Killer
+from storm.rocketmq_wiring import wire_rocketmq
 
 _COM_QUERY = 3
 
@@ -105,8 +106,11 @@ def _wire_commit(engine: Engine, killer: Killer) -> None:
 
 
 def _wire_adapter(adapter: Any, killer: Killer) -> None:
-    if hasattr(adapter, "_publisher"):
+    package = type(adapter).__module__
+    if ".rabbitmq." in package:
         _wire_rabbitmq(adapter, killer)
+    elif ".rocketmq." in package:
+        wire_rocketmq(adapter, killer)
     else:
         _wire_embedded(adapter, killer)
 

@@ -13,6 +13,7 @@ EMBEDDED = "embedded+sqlite"
 POSTGRESQL = "rabbitmq+postgresql"
 MARIADB = "rabbitmq+mariadb"
 ROCKETMQ = "rocketmq+sqlite"
+ROCKETMQ_POSTGRESQL = "rocketmq+postgresql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,10 @@ def make_place(kind: str, request: pytest.FixtureRequest, folder: Path, name: st
     if kind == ROCKETMQ:
         url = request.getfixturevalue("rocketmq_url")
         yield Place(url, f"sqlite:///{folder}/effects.db", name, folder)
+        return
+    if kind == ROCKETMQ_POSTGRESQL:
+        database = request.getfixturevalue("postgresql_database")
+        yield Place(request.getfixturevalue("rocketmq_url"), database, name, folder)
         return
     database = "postgresql_database" if kind == POSTGRESQL else "mariadb_database"
     place = Place(request.getfixturevalue("rabbitmq_url"), request.getfixturevalue(database), name, folder)

@@ -3,8 +3,9 @@
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import URL, create_engine, make_url, text
@@ -222,6 +223,13 @@ def own_redis() -> Iterator[OwnServer]:
 def own_redis_cluster() -> Iterator[OwnServer]:
     """Starts a Redis Cluster of the test's own on every call: to kill, freeze and restart."""
     yield from _own(RedisCluster)
+
+
+@contextmanager
+def own_server(kind: type[Server]) -> Iterator[Any]:
+    """Lend a server of the tests' own that runs, for as many tests as share the fixture that uses this."""
+    with contextmanager(_own)(kind) as start:
+        yield start()
 
 
 def _own(kind: type[Server]) -> Iterator[OwnServer]:

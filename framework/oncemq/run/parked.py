@@ -103,8 +103,7 @@ class ParkedMessages:
     def _delivery(self, row: Parked, *, doubtful: bool) -> Delivery:
         message = replace(row.message, redelivered=True) if doubtful else row.message
         delivery = Delivery(message, Ticket(row.id, row.held, row.due_at), source=self)
-        # Behind an earlier message it waited for that one, not yet for its turn.
-        delivery.parked_at = None if row.held else row.parked_at
+        delivery.parked_at = row.parked_at
         self._understand(delivery)
         return delivery
 

@@ -1,0 +1,68 @@
+"""Deaths at named points of a message's way, one after the other, each in a process that has work."""
+
+import random
+import signal
+from collections.abc import Sequence
+
+from storm.killer import AT_THE_END, PROGRESS, fired
+from storm.nursery import Child, Nursery
+from storm.stage import Settings, Stage, Verdict, bodies, report, wait_for
+from support.places import Place
+
+KINDS = {"flaky": 0.1, "reject": 0.1}
+
+
+def attack(
+    place: Place,
+    points: Sequence[str],
+    kills: int,
+    name: str,
+    *,
+    idle: str = "2s",
+    repeated: int = 1,
+    patience: float = 30,
+) -> Verdict:
+    """Have processes die at each point so often, shuffled; what each leaves is the next one's.
+
+    Args:
+        place: broker and database.
+        points: where to die.
+        kills: at each point.
+        name: for the report.
+        idle: after how much silence the last process ends.
+        repeated: dead letters that one death may repeat.
+        patience: seconds until a process has died.
+    """
+    draw = random.Random(kills)
+    deaths = [point for point in points for _ in range(kills)]
+    draw.shuffle(deaths)
+    with Nursery(place.folder) as nursery:
+        stage = Stage(place, nursery, Settings(attempts=20))
+        for number, point in enumerate(deaths):
+            die(stage, number, point, draw, patience=patience)
+        stage.drain(idle=idle)
+        verdict = stage.verdict(copies=len(deaths) * repeated)
+    report(name, verdict, kills=len(stage.deaths()))
+    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.counts["suspects left"] <= len(deaths)
+    return verdict
+
+
+def die(
+    stage: Stage, number: int, point: str, draw: random.Random, *, twice: float = 0.3, patience: float = 30
+) -> Child:
+    """Give a process work, and have it die at `point`; what it leaves is the next one's. Returns who publishes."""
+    before = fired(stage.deaths(), point)
+    rare = point in AT_THE_END or point == PROGRESS or "letter" in point or "retry" in point
+    passes = 1 if rare else draw.randint(1, 3)
+    publisher = stage.publisher(
+        stage.write(bodies(40, prefix=f"m{number}-", kinds=KINDS, twice=twice, seed=number))
+    )
+    child = stage.consumer(point=point, passes=passes)
+    if point in AT_THE_END:
+        tries = stage.tries()
+        wait_for(lambda: stage.tries() > tries + 5 or child.code is not None, f"work before {point}")
+        child.send(signal.SIGTERM)
+    code = child.wait(patience)
+    stage.happened(point, fired=code == -signal.SIGKILL and fired(stage.deaths(), point) > before)
+    return publisher

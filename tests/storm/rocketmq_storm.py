@@ -1,0 +1,85 @@
+"""A storm over RocketMQ, the same for each of its drivers: members die, freeze, join and leave, servers die."""
+
+import os
+import random
+from collections.abc import Mapping, Sequence
+from itertools import cycle, islice
+from typing import Any
+
+from storm.assassin import Assassin, freeze, kill, leave
+from storm.nursery import Nursery
+from storm.orders import as_they_happened, events, order_file
+from storm.rocketmq_havoc import Fault, RocketField
+from storm.stage import Settings, Stage, Verdict, report, wait_for
+
+LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
+KINDS = {"flaky": 0.02, "reject": 0.01}
+REPEATED = 100
+"""Dead letters that may come a second time: a broker is told every half second how far a queue is, so a death repeats some."""
+
+
+def messages_of(most: int, short: int) -> int:
+    """Return how many messages a storm has."""
+    return min(most, int(os.environ["ONCEMQ_STORM_MESSAGES"])) if LONG else short
+
+
+def storm(
+    field: RocketField,
+    faults: Mapping[str, Fault],
+    messages: int,
+    *,
+    members: int = 3,
+    every: float = 3.0,
+    rate: float = 100.0,
+    **promise: Any,
+) -> Verdict:
+    """Have orders told in parts, one fault in each; return what the oracle says when all has drained.
+
+    Args:
+        field: the servers.
+        faults: by name; in turn, at least one each.
+        messages: how many different ones; 30 % are sent twice.
+        members: how many run at once.
+        every: seconds between two harms to members.
+        rate: messages a second of each of two publishers.
+        promise: what else the driver promises.
+    """
+    told = _told(messages)
+    parts = max(len(faults), messages // 20_000)
+    slices = [told[messages * at // parts : messages * (at + 1) // parts] for at in range(parts)]
+    dead = sum(one["kind"] == "reject" for one in told)
+    with Nursery(field.place.folder) as nursery:
+        stage = Stage(field.place, nursery, Settings(attempts=50, most="1s"))
+        with Assassin(stage, members, every, harms=(kill, leave, freeze)).at_work() as assassin:
+            for part, (name, fault) in zip(slices, cycle(faults.items()), strict=False):
+                _slice(assassin, field, name, fault, part, rate)
+        wait_for(lambda: stage.applied() >= messages - dead, "every effect", 120 + messages / 100, 0.5)
+        assert set(assassin.drain()) == {0}, nursery.said()
+        stage.drain(idle="6s")
+        verdict = stage.verdict(copies=REPEATED, reruns=1000, **promise)
+    report(f"storm {field.place.broker.partition(':')[0]}", verdict, exits=dict(assassin.deaths))
+    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.counts["applied"] == verdict.counts["effects"] == messages - dead
+    for harm in ("consumer killed", "consumer left", "consumer frozen"):
+        assert stage.times(harm), f"no {harm}"
+    return verdict
+
+
+def _told(count: int) -> list[dict[str, Any]]:
+    draw = random.Random(7)
+    kinds, shares = ["plain", *KINDS], [1 - sum(KINDS.values()), *KINDS.values()]
+    told = islice(events(order_file()), count)
+    return [{**one, "kind": draw.choices(kinds, shares)[0]} for one in told]
+
+
+def _slice(
+    keeper: Assassin, field: RocketField, name: str, fault: Fault, part: Sequence[dict[str, Any]], rate: float
+) -> None:
+    """Publish a part from two processes, each of them half of the keys in order, while one fault happens."""
+    draw, stage = random.Random(len(part)), keeper.stage
+    halves = [[one for one in part if sum(one["key"].encode()) % 2 == half] for half in (0, 1)]
+    publishers = [
+        stage.publisher(stage.write(as_they_happened(half, draw)), rate=rate, batch=20) for half in halves
+    ]
+    stage.happened(name, fired=fault(field, keeper))
+    assert [child.wait(300) for child in publishers] == [0, 0], stage.nursery.said()
