@@ -13,13 +13,16 @@ from oncemq.ledger.user_tables import whole_number
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Place, Verdict, parked, reject, retry, stale
+from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
 from oncemq_strategies.entity_rows import entity_of
+from oncemq_strategies.gaps import OPTIONS, Gaps
 from oncemq_strategies.options import Options
 from oncemq_strategies.versions import Versions
 
 _LOOK_AGAIN: Final = timedelta(minutes=1)
 """Others may change the row, too, and wake nobody."""
+_NO_SKIP: Final = "write `on_gap: dead_letter` or `alert`"
+_MAY_RUN: Final = "write `early: run` if a row may skip versions"
 
 
 class OptimisticLock(Strategy):
@@ -37,6 +40,9 @@ class OptimisticLock(Strategy):
     - `early: retry` (default), `park` (it waits in the ledger, and is looked at again when its row has come to the
       version before, each minute at the latest; `park_limit: 1000` of one key at most) or `reject`, for a message
       that is ahead of its row; with `message_version: next` also `run`: only what is older than the row is left out.
+    - `gap_timeout: 10m` (default), for `early: park`: after so long something must be done about a version that does
+      not come. `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
+      `dead_letter`: what has waited so long becomes a dead letter with reason `gap`.
     - `first: 1` (default): the first version that a row has; one without a row or a version is just before it.
 
     A row that is newer than the message means Stale. When a rival changed the row while the handler ran, the
@@ -53,21 +59,21 @@ class OptimisticLock(Strategy):
         names_current: bool,
         early: str,
         first: int,
-        limit: int = 1000,
+        gaps: Gaps,
     ) -> None:
         self._versions = versions
         self._expression = expression
         self._names_current = names_current
         self._early = early
         self._first = first
-        self._limit = limit
+        self._gaps = gaps
         self.parks = early == "park"
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
         """Make one from its options."""
         given = Options("optimistic_lock", options, scope)
-        given.known("entity", "version", "message_version", "early", "park_limit", "first")
+        given.known("entity", "version", "message_version", "early", "first", *OPTIONS)
         names_current = given.choice("message_version", ["next", "current"], "next") == "current"
         early = given.choice("early", ["run", "retry", "park", "reject"], "retry")
         if early == "run" and names_current:
@@ -80,14 +86,15 @@ class OptimisticLock(Strategy):
         first = given.whole("first", 1)
         entity, (column,) = entity_of(given, "optimistic_lock", scope, "version")
         versions = Versions(scope, entity, column, first - 1)
-        return cls(
-            versions,
-            expression,
-            names_current=names_current,
-            early=early,
-            first=first,
-            limit=given.park_limit(early),
+        gaps = Gaps.of(
+            given,
+            "optimistic_lock",
+            scope.clock,
+            early,
+            look_again=_LOOK_AGAIN,
+            no_skip=_NO_SKIP if names_current else f"{_MAY_RUN}, else {_NO_SKIP}",
         )
+        return cls(versions, expression, names_current=names_current, early=early, first=first, gaps=gaps)
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe."""
@@ -148,10 +155,14 @@ class OptimisticLock(Strategy):
         """Compare and set the versions."""
         self._versions.save(run)
 
+    def committed(self, run: Run) -> None:
+        """Say aloud what waits too long."""
+        self._gaps.alert(run)
+
     def _too_early(self, run: Run, item: Item, leaves: int, why: str) -> Verdict:
         if self._early == "park":
             self._versions.wait(run, item)
-            return parked(why, Place(leaves, _LOOK_AGAIN, self._limit))
+            return self._gaps.wait(run, item, leaves, why)
         return retry(why) if self._early == "retry" else reject(why)
 
     def _leaves(self, item: Item) -> int:

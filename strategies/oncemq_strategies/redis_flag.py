@@ -42,6 +42,10 @@ class RedisFlag(Claiming):
     - `fingerprint: [body.amount, …]`: the same identity with other content is a Conflict.
 
     What the handler returns is kept as JSON (at most 64 KiB) and given to a duplicate.
+
+    A process that dies leaves flags, and its messages, which nobody has acknowledged, come again. After `lease` whoever
+    is given one compares: a handler that was never called runs now; about one that was called, `verify` is asked first.
+    So there is nothing to reconcile in the background, and `oncemq reconcile` knows nothing of flags.
     """
 
     def __init__(

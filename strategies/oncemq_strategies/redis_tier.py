@@ -94,7 +94,7 @@ class RedisTier:
         if self._filter is None and bloom is not None and bloom.shared:
             with self._mutex:
                 if self._filter is None:
-                    name = bloom.name or f"oncemq:bloom:{self._scope.consumer}"
+                    name = bloom.name_for(self._scope.consumer)
                     self._filter = SharedFilter(self._client, name, bloom.shape, self._options.ttl)
         return self._filter
 

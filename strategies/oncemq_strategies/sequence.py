@@ -1,10 +1,8 @@
 """`sequence`: the messages of a key carry numbers, and run in their order without a gap."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
-import structlog
 from sqlalchemy import Connection, MetaData, Table
 
 from oncemq.clock import Clock
@@ -16,14 +14,11 @@ from oncemq.ledger.user_tables import whole_number
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Place, Verdict, parked, reject, retry, stale
+from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
+from oncemq_strategies.gaps import GAP, OPTIONS, Gaps
 from oncemq_strategies.options import Options
 from oncemq_strategies.sequence_numbers import Numbers, SequenceNumbers
 from oncemq_strategies.sequence_report import report
-
-_GAP_TIMEOUT: Final = timedelta(minutes=10)
-GAP: Final = "gap"
-"""The reason of dead letters that waited in vain, and of the history's rows about numbers that were skipped."""
 
 
 class _Notes:
@@ -34,17 +29,15 @@ class _Notes:
         wanted: the number of each item that may run.
         lowest: the lowest number that waits for each key of which something has waited too long.
         skipped: items that ran although something before them is missing, with the last number before.
-        alarming: items that have waited too long and wait on, with why.
     """
 
-    __slots__ = ("alarming", "lowest", "numbers", "skipped", "wanted")
+    __slots__ = ("lowest", "numbers", "skipped", "wanted")
 
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = numbers
         self.wanted: dict[Item, int] = {}
         self.lowest: dict[str, int] = {}
         self.skipped: dict[Item, int] = {}
-        self.alarming: dict[Item, str] = {}
 
 
 class SequenceStrategy(Strategy):
@@ -58,7 +51,7 @@ class SequenceStrategy(Strategy):
     - `early: park` (default): kept in the ledger until what is missing has come; or `retry`, `reject`.
     - `park_limit: 1000` (default): how many messages of one key may wait; one more is tried again later.
     - `gap_timeout: 10m` (default): after so long something must be done about a number that does not come.
-    - `on_gap: alert` (default): a warning each time that `gap_timeout` has passed, the messages wait on;
+    - `on_gap: alert` (default): a warning for the key each time that `gap_timeout` has passed, its messages wait on;
       `dead_letter`: what has waited so long becomes a dead letter with reason `gap`, the sequence stands still;
       `skip`: the missing numbers are given up, the history says which; should they come yet, they are Stale.
     """
@@ -73,18 +66,14 @@ class SequenceStrategy(Strategy):
         *,
         first: int | None,
         early: str,
-        limit: int,
-        gap_timeout: timedelta,
-        on_gap: str,
+        gaps: Gaps,
     ) -> None:
         self._order = order
         self._clock = clock
         self._consumer = consumer
         self._first = first
         self._early = early
-        self._limit = limit
-        self._gap_timeout = gap_timeout
-        self._on_gap = on_gap
+        self._gaps = gaps
         self._numbers = SequenceNumbers(clock)
         self.parks = early == "park"
 
@@ -92,21 +81,15 @@ class SequenceStrategy(Strategy):
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
         """Make one from its options."""
         given = Options("sequence", options, scope)
-        given.known("order", "first", "early", "park_limit", "gap_timeout", "on_gap")
+        given.known("order", "first", "early", *OPTIONS)
         early = given.choice("early", ["park", "retry", "reject"], "park")
-        limit = given.park_limit(early, "gap_timeout", "on_gap")
-        gap_timeout = given.duration("gap_timeout")
-        if gap_timeout is not None and gap_timeout <= timedelta(0):
-            given.refuse("without any time no gap could ever close", "write one like 10m", name="gap_timeout")
         return cls(
             given.expression("order", given.text("order")) if given.has("order") else None,
             scope.clock,
             scope.consumer,
             first=None if options.get("first") == "any" else given.whole("first", 1),
             early=early,
-            limit=limit,
-            gap_timeout=gap_timeout or _GAP_TIMEOUT,
-            on_gap=given.choice("on_gap", ["alert", "dead_letter", "skip"], "alert"),
+            gaps=Gaps.of(given, "sequence", scope.clock, early),
         )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
@@ -133,8 +116,8 @@ class SequenceStrategy(Strategy):
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Lock every key and read how far it has come."""
         notes = run.notes[self] = _Notes(self._numbers.load(run, items))
-        if self._on_gap == "skip":
-            late = {item.key for item in items if self._waited_too_long(item)}
+        if self._gaps.on_gap == "skip":
+            late = {item.key for item in items if self._gaps.too_long(item)}
             if late:
                 notes.lowest = parking.lowest(run.connection, run.consumer, late)
 
@@ -159,7 +142,7 @@ class SequenceStrategy(Strategy):
             return (
                 DUPLICATE if number == last else stale(f"number {number} came late: the last one was {last}")
             )
-        return self._too_early(notes, item, number, following)
+        return self._too_early(run, item, number, following)
 
     def record(self, run: Run, item: Item) -> None:
         """Let the key's next item see the number that it has come to."""
@@ -182,11 +165,7 @@ class SequenceStrategy(Strategy):
 
     def committed(self, run: Run) -> None:
         """Say aloud what waits too long."""
-        notes: _Notes = run.notes[self]
-        for item, why in notes.alarming.items():
-            structlog.get_logger("oncemq").warning(
-                "sequence gap", consumer=run.consumer.partition(".")[2], key=item.key, detail=why
-            )
+        self._gaps.alert(run)
 
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:
         """Return the next number, what is missing and what waits."""
@@ -210,29 +189,20 @@ class SequenceStrategy(Strategy):
                 f"the number of key {item.key!r} is {repr(number)[:60]}: a place in a sequence is a whole number of 64 bits"
             ) from None
 
-    def _too_early(self, notes: _Notes, item: Item, number: int, following: int) -> Verdict:
+    def _too_early(self, run: Run, item: Item, number: int, following: int) -> Verdict:
         why = f"number {number} of key {item.key!r} came early: {_missing(following, number)}"
         if self._early == "retry":
             return retry(why)
         if self._early == "reject":
             return reject(why, code=GAP)
-        if self._waited_too_long(item):
-            if self._on_gap == "dead_letter":
-                return reject(f"{why}, which did not come within {self._gap_timeout}", code=GAP)
-            if self._on_gap == "alert":
-                notes.alarming[item] = why
-        return parked(why, Place(number, self._gap_timeout, self._limit))
+        return self._gaps.wait(run, item, number, why)
 
     def _may_skip(self, notes: _Notes, item: Item, number: int, following: int) -> bool:
         """Whether the gap before this message is given up: it has waited too long, and nothing before it waits."""
-        if number <= following or notes.lowest.get(item.key) != number or not self._waited_too_long(item):
+        if number <= following or notes.lowest.get(item.key) != number or not self._gaps.too_long(item):
             return False
         notes.skipped[item] = following - 1
         return True
-
-    def _waited_too_long(self, item: Item) -> bool:
-        since = item.delivery.parked_at
-        return since is not None and self._clock.now() - since >= self._gap_timeout
 
     def _history(self, run: Run, item: Item, before: int) -> HistoryRow:
         number = run.notes[self].wanted[item]
@@ -242,7 +212,7 @@ class SequenceStrategy(Strategy):
             key=item.key,
             identity=item.envelope.identity,
             outcome=GAP,
-            reason=f"{_missing(before + 1, number)} within {self._gap_timeout}; skipped",
+            reason=f"{_missing(before + 1, number)} within {self._gaps.timeout}; skipped",
             attempt=item.envelope.attempt,
             at=self._clock.now(),
         )

@@ -12,8 +12,9 @@ from oncemq.ledger.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Place, Verdict, parked, reject, retry, stale
+from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
 from oncemq_strategies.entity_rows import entity_of
+from oncemq_strategies.gaps import OPTIONS, Gaps
 from oncemq_strategies.options import Options
 from oncemq_strategies.state_entity import EntityStates
 from oncemq_strategies.state_ledger import LedgerStates
@@ -45,6 +46,9 @@ class StateMachine(Strategy):
     - `early:` for a state that is further ahead than the next one: `run` (default of `states`: skip ahead),
       `retry` (default of `transitions`), `park` (it waits in the ledger, and is looked at again when the entity's state
       has changed, each minute at the latest; `park_limit: 1000` of one key at most) or `reject`.
+    - `gap_timeout: 10m` (default), for `early: park`: after so long something must be done about a state that does
+      not come. `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
+      `dead_letter`: what has waited so long becomes a dead letter with reason `gap`.
     - `entity: {table: rides, key: ride_id, state: status}`: the state stands in the user's table. `missing: run`
       (default), `retry` or `reject` says what a message for a missing row does; with `run` its handler
       creates the row. The strategy writes the column after the handler.
@@ -52,26 +56,27 @@ class StateMachine(Strategy):
 
     traits: ClassVar[Traits] = Traits(decides=True)
 
-    def __init__(
-        self, wanted: Expression, rules: Rules, store: _Store, early: str, limit: int = 1000
-    ) -> None:
+    def __init__(self, wanted: Expression, rules: Rules, store: _Store, early: str, gaps: Gaps) -> None:
         self._wanted = wanted
         self._rules = rules
         self._store = store
         self._early = early
-        self._place = Place(again=_LOOK_AGAIN, limit=limit)
+        self._gaps = gaps
         self.parks = early == "park"
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
         """Make one from its options."""
         given = Options("state_machine", options, scope)
-        given.known("to", "states", "transitions", "initial", "early", "park_limit", "entity")
+        given.known("to", "states", "transitions", "initial", "early", "entity", *OPTIONS)
         wanted = given.expression("to", given.text("to"))
         rules = _rules(given)
         default = "run" if isinstance(rules, OrderedStates) else "retry"
         early = given.choice("early", ["run", "retry", "park", "reject"], default)
-        return cls(wanted, rules, _store(given, scope), early, given.park_limit(early))
+        gaps = Gaps.of(
+            given, "state_machine", scope.clock, early, look_again=_LOOK_AGAIN, no_skip=_no_skip(rules)
+        )
+        return cls(wanted, rules, _store(given, scope), early, gaps)
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe."""
@@ -109,7 +114,7 @@ class StateMachine(Strategy):
         if step is Step.NEXT or (step is Step.EARLY and self._early == "run"):
             run.notes[self][item] = wanted  # the handler may change the payload
             return PROCEED
-        return DUPLICATE if step is Step.SAME else self._refuse(step, current, wanted)
+        return DUPLICATE if step is Step.SAME else self._refuse(run, item, step, current, wanted)
 
     def record(self, run: Run, item: Item) -> None:
         """Let the key's next item see the state that this one reached."""
@@ -122,14 +127,18 @@ class StateMachine(Strategy):
         """Write the states."""
         self._store.save(run)
 
-    def _refuse(self, step: Step, current: str | None, wanted: str) -> Verdict:
+    def committed(self, run: Run) -> None:
+        """Say aloud what waits too long."""
+        self._gaps.alert(run)
+
+    def _refuse(self, run: Run, item: Item, step: Step, current: str | None, wanted: str) -> Verdict:
         if step is Step.LATE:
             return stale(f"{wanted} came late: the state is {current}")
         if step is Step.IMPOSSIBLE:
             return reject(f"no way leads from {current or 'the beginning'} to {wanted}")
         why = f"{wanted} came early: the state is {current or 'none yet'}"
         if self._early == "park":
-            return parked(why, self._place)
+            return self._gaps.wait(run, item, None, why)
         return retry(why) if self._early == "retry" else reject(why)
 
 
@@ -165,6 +174,14 @@ def _rules(given: Options) -> Rules:
             name="initial",
         )
     return Transitions(followers, initial)
+
+
+def _no_skip(rules: Rules) -> str:
+    """Return what to write instead of giving up the states between: no way but the ones written leads on."""
+    others = "`on_gap: dead_letter` or `alert`"
+    if isinstance(rules, OrderedStates):
+        return f"write `early: run` if an entity may skip states, else {others}"
+    return f"add a way past the state to `transitions` if an entity may go on without it, else write {others}"
 
 
 def _store(given: Options, scope: Scope) -> _Store:

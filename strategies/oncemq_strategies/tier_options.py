@@ -42,6 +42,10 @@ class BloomOptions:
         """What a filter in Redis is made for."""
         return Shape.made_for(self.expected, self.false_positives)
 
+    def name_for(self, consumer: str) -> str:
+        """Return the filter's name in Redis, where a consumer fills it."""
+        return self.name or f"oncemq:bloom:{consumer}"
+
 
 @dataclass(frozen=True, slots=True)
 class TierOptions:

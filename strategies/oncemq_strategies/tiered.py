@@ -37,7 +37,8 @@ class Tiered(Strategy):
       saves asking Redis about new messages. It knows nothing of what other processes applied.
     - `bloom: shared`, or `bloom: {shared: true, name: orders-seen, expected: 1000000, false_positives: 0.01}`: a filter
       in Redis instead, filled with what all processes applied. It is Redisson's `RBloomFilter`, for services in Java and
-      in Python that want to know; `tiered` itself asks the marks, which know more in the same round trip.
+      in Python that want to know; `tiered` itself asks the marks, which know more in the same round trip. Without
+      marks nobody asks: whatever the filter said, the insert would have to decide.
     - `ttl: 7d`: how long marks and filter remember at least; not less than retries can take, which is the default.
     - `fingerprint`, `result`: as for `unique_key`; the result is kept in the ledger alone.
     """

@@ -8,6 +8,7 @@ from oncemq.facts import Problem, Severity
 from oncemq.ledger import processed
 from oncemq.strategy import Scope
 from oncemq_strategies.processed_records import Known
+from oncemq_strategies.redis.filter_uses import FilterUse, FilterUses
 from oncemq_strategies.redis_tier import RedisTier
 from oncemq_strategies.seen_filter import SeenFilter, local_filter
 from oncemq_strategies.tier_counts import TierCounts
@@ -34,6 +35,13 @@ class Tiers:
         self._redis: RedisTier | None = None
         if options.in_redis and scope.redis is not None:
             self._redis = RedisTier(scope.redis, options, scope)
+        self._uses: FilterUses | None = None
+        if bloom is not None and bloom.shared and scope.redis is not None:
+            name = bloom.name_for(scope.consumer)
+            self._uses = scope.redis.shared(FilterUses)
+            self._uses.note(
+                scope.consumer, FilterUse(name, options.ttl, bloom.expected, bloom.false_positives)
+            )
 
     def check(self) -> Iterable[Problem]:
         """Yield what cannot work, or cannot help."""
@@ -55,6 +63,8 @@ class Tiers:
                 "leave `bloom` out where several processes share the consumer; Redis alone knows what all have applied",
                 severity=Severity.WARNING,
             )
+        if self._uses is not None:
+            yield from self._uses.check(self._scope.consumer)
 
     def look_up(self, identities: Sequence[str]) -> Mapping[str, str]:
         """Return the fingerprint of every identity that is known to be applied; the others' insert decides."""

@@ -1,4 +1,4 @@
-"""RabbitMQ, PostgreSQL and Redis of a test's own that speak TLS with the certificate that the test chooses."""
+"""RabbitMQ, PostgreSQL and Redis, alone and behind a sentinel, of a test's own that speak TLS with the certificate that the test chooses."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,8 +117,56 @@ class TlsRedisCluster(TlsRedis):
         return "cluster_state:ok" in ask(self.port, "CLUSTER", "INFO", password=self.settings.password)
 
 
-def _installed(server: RabbitMQ | PostgreSQL | Redis, files: Certificate) -> tuple[Path, Path]:
+class TlsSentinel(TlsRedis):
+    """A server and the sentinel that names it, who both ask for certificates; set all three before it starts."""
+
+    kind: ClassVar[str] = "redis-behind-sentinel"
+    port_names: ClassVar[Sequence[str]] = (*TlsRedis.port_names, "sentinel", "plain-sentinel")
+    service: ClassVar[str] = "orders"
+    sentinels_certificate: Certificate
+    authority: Path
+
+    def url_for(self, host: str) -> str:
+        """The URL of the sentinel's TLS listener."""
+        return f"rediss+sentinel://:{self.settings.password}@{host}:{self.settings.ports['sentinel']}/{self.service}"
+
+    def prepare(self) -> None:
+        """Write both configurations; a sentinel writes into its own what it finds out."""
+        super().prepare()
+        authority = self.account.write(self.data / "authority.pem", self.authority.read_text())
+        asking = [f"tls-ca-cert-file {authority}", "tls-auth-clients yes"]
+        configuration = self.data / "redis.conf"
+        self.account.write(configuration, "\n".join([configuration.read_text(), *asking]) + "\n")
+        certificate, key = _installed(self, self.sentinels_certificate, "sentinel")
+        watched, ports = (
+            f"sentinel monitor {self.service} {LOOPBACK} {self.settings.ports['tls']} 1",
+            self.settings.ports,
+        )
+        lines = [
+            f"bind {LOOPBACK}",
+            f"port {ports['plain-sentinel']}",
+            f"tls-port {ports['sentinel']}",
+            f"tls-cert-file {certificate}",
+            f"tls-key-file {key}",
+            *asking,
+            "tls-replication yes",
+            f"dir {self.data}",
+            watched,
+            f"sentinel auth-pass {self.service} {self.settings.password}",
+        ]
+        self.account.write(self.data / "sentinel.conf", "\n".join(lines) + "\n")
+
+    def launches(self) -> Sequence[Launch]:
+        """Return the server and its sentinel."""
+        (server,) = super().launches()
+        sentinel = [server.argv[0], str(self.data / "sentinel.conf"), "--sentinel"]
+        return [server, Launch("sentinel", sentinel, listens_on=self.settings.ports["plain-sentinel"])]
+
+
+def _installed(
+    server: RabbitMQ | PostgreSQL | Redis, files: Certificate, name: str = "server"
+) -> tuple[Path, Path]:
     """Put the files where the server's user can read them, and nobody else the key."""
-    certificate = server.account.write(server.data / "server.crt", files.certificate.read_text())
-    key = server.account.write(server.data / "server.key", files.key.read_text())
+    certificate = server.account.write(server.data / f"{name}.crt", files.certificate.read_text())
+    key = server.account.write(server.data / f"{name}.key", files.key.read_text())
     return certificate, key

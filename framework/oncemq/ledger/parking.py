@@ -188,9 +188,12 @@ def postpone(connection: Connection, ids: Collection[int], due_at: datetime | No
         connection.execute(update(TABLE).where(_T.id.in_(sorted(ids))).values(due_at=due_at))
 
 
-def place(connection: Connection, id_: int, number: int | None, due_at: datetime | None) -> None:
-    """Let a row that was held wait for its own turn."""
-    connection.execute(update(TABLE).where(_T.id == id_).values(held=False, number=number, due_at=due_at))
+def place(
+    connection: Connection, id_: int, number: int | None, due_at: datetime | None, since: datetime, why: str
+) -> None:
+    """Let a row that was held wait for its own turn, from `since` on."""
+    values = {"held": False, "number": number, "due_at": due_at, "parked_at": since, "reason": why}
+    connection.execute(update(TABLE).where(_T.id == id_).values(**values))
 
 
 def renew(

@@ -138,7 +138,7 @@ class Delivery:
         suspect: a process died while this message was running, or may have been; it runs alone.
         crashes: how often a process surely died because of it; each counts as an attempt.
         source: what delivered it, where that was not the broker: it settles it, too; never lost with a connection.
-        parked_at: since when it has waited in the ledger, aware; None for what comes from the broker.
+        parked_at: since when it has waited in the ledger for its turn, aware; None for what does not.
     """
 
     __slots__ = (

@@ -1,18 +1,21 @@
 """Commands and scripts for Redis: each is sent once, many of them in one round trip, whichever the servers' formation."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from oncemq.redis.call import Argument, Call, Script
-from oncemq.redis.exchange import exchange
-from oncemq.redis.faults import Failure, as_ours, asks, is_clients, moved, script_missing
+from oncemq.redis.exchange import converse, exchange
+from oncemq.redis.faults import Failure, as_ours, asks, is_clients, moved, not_yet, script_missing
 from oncemq.redis.routes import Routes, slot_of
 
 T = TypeVar("T")
 
 _ROUNDS = 5
 """A slot may move again while it is looked for."""
+_FIRST_PAUSE = 0.02
+"""Seconds, then twice as long each time: so long a slot on the move may have a call's keys on two servers."""
 
 
 class RedisClient:
@@ -71,12 +74,18 @@ class RedisClient:
 
     def call(self, call: Call) -> Any:
         """Return the answer to one call; raises as `command`."""
-        return _value(self.together([call])[0])
+        routes = self.routes
+        answers = converse(routes, self._place(routes, call), [call])
+        if isinstance(answers[0], Exception):
+            self._look_around(routes, answers)
+            if self._goes_again(call, answers, 0):
+                self._before_next(answers, turn=0)
+                answers = self.together([call])
+        return _value(self._final(answers[0]))
 
     def at(self, place: str, *words: Argument) -> Any:
         """Return what one master of `routes.masters()` answers; raises as `command`."""
-        answer = exchange(self.routes, {place: [Call("", words)]})[place][0]
-        return _value(self._final(answer))
+        return _value(self._final(converse(self.routes, place, [Call("", words)])[0]))
 
     def together(self, calls: Sequence[Call]) -> list[Any]:
         """Return the answers to calls that are sent at once, with a `Failure` in place of what failed.
@@ -89,14 +98,17 @@ class RedisClient:
         """
         answers: list[Any] = [None] * len(calls)
         todo = list(range(len(calls)))
-        for _ in range(_ROUNDS):
+        for turn in range(_ROUNDS):
             for index, answer in zip(todo, self._round([calls[index] for index in todo]), strict=True):
                 answers[index] = answer
-            todo = [index for index in todo if self._goes_again(calls[index], answers, index)]
-            if not todo:
+            todo = [
+                index
+                for index in todo
+                if isinstance(answers[index], Exception) and self._goes_again(calls[index], answers, index)
+            ]
+            if not todo or turn == _ROUNDS - 1:
                 break
-            if any(moved(answers[index]) for index in todo):
-                self._refresh()
+            self._before_next([answers[index] for index in todo], turn)
         return [self._final(answer) for answer in answers]
 
     def shared(self, kind: Callable[["RedisClient"], T]) -> T:
@@ -104,11 +116,14 @@ class RedisClient:
 
         So what must exist once per client (a watchdog, a listener) needs no state of its module.
         """
+        companion: T | None = self._companions.get(kind)
+        if companion is not None:
+            return companion
         with self._companions_mutex:
             if kind not in self._companions:
                 self._companions[kind] = kind(self)
-            companion: T = self._companions[kind]
-            return companion
+            made: T = self._companions[kind]
+            return made
 
     def refresh(self) -> None:
         """Ask again which server holds which slot; while nobody knows, the old map stands."""
@@ -130,32 +145,48 @@ class RedisClient:
 
     def _round(self, calls: Sequence[Call]) -> list[Any]:
         routes = self.routes
-        only = "" if routes.clustered else routes.masters()[0]
         by_place: dict[str, list[Call]] = {}
         order = []
         for call in calls:
-            place = only or self._asking(lambda call=call: routes.place(slot_of(call.key)))  # type: ignore[misc]
+            place = self._place(routes, call)
             mine = by_place.setdefault(place, [])
             order.append((place, len(mine)))
             mine.append(call)
         answers = exchange(routes, by_place)
-        if routes.clustered and any(isinstance(one, Failure) for mine in answers.values() for one in mine):
-            # A server that does not answer may have lost its slots to a replica: the next call looks there.
-            self._refresh()
+        self._look_around(routes, [one for mine in answers.values() for one in mine])
         return [answers[place][position] for place, position in order]
 
+    def _place(self, routes: Routes, call: Call) -> str:
+        if not routes.clustered:
+            return routes.masters()[0]
+        try:
+            return routes.place(slot_of(call.key))
+        except Exception as error:
+            if is_clients(error):
+                raise as_ours(error, self.where, sent=False) from error
+            raise
+
+    def _look_around(self, routes: Routes, answers: Sequence[Any]) -> None:
+        """A server that does not answer may have lost its slots to a replica: the next call looks there."""
+        if routes.clustered and any(isinstance(one, Failure) for one in answers):
+            self._refresh()
+
     def _goes_again(self, call: Call, answers: list[Any], index: int) -> bool:
+        place = asks(answers[index])
+        if place is not None:
+            answers[index] = converse(self.routes, place, [Call("", ("ASKING",)), call])[1]
         answer = answers[index]
         if script_missing(answer):
             call.spell_out()
             return True
-        if moved(answer):
-            return True
-        place = asks(answer)
-        if place is not None:
-            answers[index] = exchange(self.routes, {place: [Call("", ("ASKING",)), call]})[place][1]
-            return script_missing(answers[index]) and self._goes_again(call, answers, index)
-        return False
+        return moved(answer) or not_yet(answer)
+
+    def _before_next(self, answers: Sequence[Any], turn: int) -> None:
+        """Prepare the next round for what is asked again, after so many."""
+        if any(map(moved, answers)):
+            self._refresh()
+        if any(map(not_yet, answers)):
+            time.sleep(_FIRST_PAUSE * 2**turn)
 
     def _refresh(self) -> None:
         """Ask again which server holds which slot; while nobody knows, the old map stands."""

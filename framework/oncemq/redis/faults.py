@@ -46,6 +46,11 @@ def moved(error: object) -> bool:
     return type(error).__name__ == "MovedError"
 
 
+def not_yet(error: object) -> bool:
+    """Return whether the slot is on the move and the call's keys are on two servers, so that it was not run."""
+    return type(error).__name__ == "TryAgainError"
+
+
 def script_missing(error: object) -> bool:
     """Return whether the server does not know the script, so that it was not run."""
     return type(error).__name__ == "NoScriptError"

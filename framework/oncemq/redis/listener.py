@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from oncemq.errors import InfrastructureError
+from oncemq.errors import InfrastructureError, RedisRefused
 from oncemq.redis.client import RedisClient
-from oncemq.redis.faults import is_answer, moved
+from oncemq.redis.faults import as_ours, is_answer, moved
 from oncemq.redis.routes import slot_of
 
 _LOOK_EVERY = 0.5
@@ -173,12 +173,12 @@ class Ear:
         if threading.current_thread() is not self._thread:
             self._thread.join(2)
 
-    def _say(self, verb: str, *channels: str) -> None:
+    def _say(self, verb: str, channel: str) -> None:
         connection = self._connection
         if connection is not None:
             try:
                 connection.send_packed_command(
-                    connection.pack_command(self._prefix + verb, *channels), check_health=False
+                    connection.pack_command(self._prefix + verb, channel), check_health=False
                 )
             except Exception:
                 self._drop()
@@ -197,7 +197,7 @@ class Ear:
                 self._hear()
             except Exception as error:
                 self._drop()
-                if is_answer(error) and not moved(error):
+                if is_answer(error) and isinstance(as_ours(error, self._place, sent=True), RedisRefused):
                     return  # a server before Redis 7 knows no SSUBSCRIBE; the other way remains
                 failures = 1 if time.monotonic() - began > _STABLE else failures + 1
                 if moved(error) or (failures > 1 and self._elsewhere()):
@@ -226,8 +226,9 @@ class Ear:
         connection.connect()
         with self._mutex:
             self._connection = connection
-            if self._by_channel:
-                self._say("SUBSCRIBE", *self._by_channel)
+            # One by one: a sharded server takes no channels of several slots in one command.
+            for channel in self._by_channel:
+                self._say("SUBSCRIBE", channel)
         while not self._stopped.is_set() and self._connection is connection:
             if connection.can_read(_LOOK_EVERY):
                 self._take(connection.read_response())

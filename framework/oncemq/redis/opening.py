@@ -4,11 +4,11 @@ from importlib.util import find_spec
 from typing import Any
 
 import redis
-import redis.sentinel
 
 from oncemq.errors import MissingExtra
 from oncemq.redis.address import Formation, RedisAddress
 from oncemq.redis.routes import Routes
+from oncemq.redis.sentinels import Sentinels
 from oncemq.redis.server import HAS_PROTOCOLS, ServerRoutes
 from oncemq.redis.tls import TlsFiles
 
@@ -95,6 +95,6 @@ def _cluster(address: RedisAddress, arguments: dict[str, Any]) -> Routes:
 
 def _behind_sentinels(address: RedisAddress, arguments: dict[str, Any], tls: dict[str, Any]) -> Any:
     timeouts = {name: value for name, value in arguments.items() if name.startswith("socket_")}
-    sentinels: Any = redis.sentinel.Sentinel  # without types of its own
+    sentinels: Any = Sentinels  # without types of its own
     known = sentinels(list(address.places), sentinel_kwargs={**timeouts, **tls})
     return known.master_for(address.service, **arguments, **tls)

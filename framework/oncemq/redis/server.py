@@ -23,15 +23,16 @@ class ServerRoutes(Routes):
         self._client = client
         self._pool = client.connection_pool
         self._ours = ours
+        known = self._pool.connection_kwargs
+        self._masters = (f"{known['host']}:{known['port']}" if "host" in known else "server",)
 
     def place(self, slot: int) -> str:  # noqa: ARG002
         """Return the one place."""
-        return self.masters()[0]
+        return self._masters[0]
 
     def masters(self) -> Sequence[str]:
         """Return the one place."""
-        known = self._pool.connection_kwargs
-        return (f"{known['host']}:{known['port']}" if "host" in known else "server",)
+        return self._masters
 
     def borrow(self, place: str) -> Any:  # noqa: ARG002
         """Return a connection that is connected and has no answer waiting."""

@@ -103,7 +103,8 @@ class ParkedMessages:
     def _delivery(self, row: Parked, *, doubtful: bool) -> Delivery:
         message = replace(row.message, redelivered=True) if doubtful else row.message
         delivery = Delivery(message, Ticket(row.id, row.held, row.due_at), source=self)
-        delivery.parked_at = row.parked_at
+        # Behind an earlier message it waited for that one, not yet for its turn.
+        delivery.parked_at = None if row.held else row.parked_at
         self._understand(delivery)
         return delivery
 

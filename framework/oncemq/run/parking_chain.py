@@ -89,9 +89,11 @@ class ParkedRows(Strategy):
             ticket = self._ticket(item)
             if ticket is None or ticket.id not in run.notes[self]:
                 continue
-            due_at = self._messages.clock.now() + place.again if place.again is not None else None
+            now = self._messages.clock.now()
+            due_at = now + place.again if place.again is not None else None
             if ticket.held and not place.held:
-                parking.place(run.connection, ticket.id, place.number, due_at)
+                reason = item.verdict.reason if item.verdict is not None else ""
+                parking.place(run.connection, ticket.id, place.number, due_at, now, reason)
             else:
                 parking.postpone(run.connection, [ticket.id], due_at)
 

@@ -38,26 +38,26 @@ class FairLock(Lock):
     def _leave(self, owner: str) -> None:
         """Block nobody who stands behind us; while Redis is away that is left to the end of our time."""
         with suppress(RedisUnavailable):
-            arguments: list[Argument] = [owner, _PLACE_KEPT, int(self._client.clustered)]
+            arguments: list[Argument] = [
+                owner,
+                _PLACE_KEPT,
+                int(self._client.clustered),
+                channel_of(self.name),
+            ]
             self._insist(lambda: Call.of(LEAVE_QUEUE, self._keys(), arguments))
 
     def _channel(self) -> str:
         return f"{channel_of(self.name)}:{self.owner}"
 
     def _keys(self) -> list[str]:
-        return [self.name, queue_of(self.name), timeouts_of(self.name), channel_of(self.name)]
+        return [self.name, queue_of(self.name), timeouts_of(self.name)]
 
     def _acquire_call(self, holds: int) -> Call:
         arguments: list[Argument] = [self._lease, self.owner, holds, _now(), _PLACE_KEPT, int(self._queueing)]
-        return Call.of(ACQUIRE_FAIR, self._keys()[:3], arguments)
+        return Call.of(ACQUIRE_FAIR, self._keys(), arguments)
 
     def _release_call(self, holding: Holding, left: int | None = None) -> Call:
-        holds = holding.holds if left is None else left
-        return Call.of(
-            RELEASE_FAIR,
-            self._keys(),
-            [holding.lease, holding.owner, holds, int(self._client.clustered), _now()],
-        )
+        return Call.of(RELEASE_FAIR, self._keys(), [*self._release_words(holding, left), _now()])
 
 
 def _now() -> int:

@@ -98,9 +98,10 @@ class Keeper:
     def owner(self) -> str:
         """Return the owner that this thread is, as Redisson writes one."""
         # Not the system's own number: that of a thread which has ended is given to another one.
-        if not hasattr(self._local, "number"):
-            self._local.number = next(self._threads)
-        return f"{self.id}:{self._local.number}"
+        owner: str | None = getattr(self._local, "owner", None)
+        if owner is None:
+            owner = self._local.owner = f"{self.id}:{next(self._threads)}"
+        return owner
 
     def find(self, name: str, owner: str) -> Holding | None:
         """Return the holding, if this owner has one."""

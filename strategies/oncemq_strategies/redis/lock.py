@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from oncemq.errors import OnceMQError, RedisUnavailable
 from oncemq.redis import RedisClient
-from oncemq.redis.call import Call
+from oncemq.redis.call import Argument, Call
 from oncemq.redis.connect import client_of
 from oncemq_strategies.redis.keeper import LEASE, Holding, Keeper, milliseconds
 from oncemq_strategies.redis.names import channel_of, check_name
@@ -254,12 +254,12 @@ class Lock:
         return Call.of(ACQUIRE, [self.name], [self._lease, self.owner, holds])
 
     def _release_call(self, holding: Holding, left: int | None = None) -> Call:
+        return Call.of(RELEASE, [self.name], self._release_words(holding, left))
+
+    def _release_words(self, holding: Holding, left: int | None) -> list[Argument]:
         holds = holding.holds if left is None else left
-        return Call.of(
-            RELEASE,
-            [self.name, channel_of(self.name)],
-            [holding.lease, holding.owner, holds, int(self._client.clustered)],
-        )
+        clustered = int(self._client.clustered)
+        return [holding.lease, holding.owner, holds, clustered, channel_of(self.name)]
 
     def _understood(self, answer: Any) -> tuple[int | None, int]:
         """Return what `_try` returns, and the token."""

@@ -2,6 +2,9 @@
 
 A lock is a hash: one field, the owner, with the number of its holds. Redisson counts with HINCRBY; here the caller
 says which number it shall be, so that a script whose answer was lost can be run again.
+
+Channels are arguments and not keys: while a slot moves, a cluster runs nothing whose keys are not all in one place, and
+a channel is in none.
 """
 
 from oncemq.redis.call import Script
@@ -51,7 +54,7 @@ local function tell(channel)
 end
 """
 
-# KEYS lock, channel · ARGV lease in ms, owner, holds left, '1' in a cluster → nil: not ours; 0: still ours; 1: free
+# KEYS lock · ARGV lease in ms, owner, holds left, '1' in a cluster, channel → nil: not ours; 0: still ours; 1: free
 RELEASE = Script(
     "local CLUSTER = ARGV[4]"
     + _TELL
@@ -63,7 +66,7 @@ if tonumber(ARGV[3]) > 0 then
     return 0
 end
 redis.call('del', KEYS[1])
-tell(KEYS[2])
+tell(ARGV[5])
 return 1
 """
 )
@@ -77,14 +80,14 @@ return 1
 """
 )
 
-# KEYS lock, channel, queue · ARGV '1' in a cluster → 1: it was held by somebody; 0: it was free
+# KEYS lock, queue · ARGV '1' in a cluster, channel → 1: it was held by somebody; 0: it was free
 FORCE = Script(
     "local CLUSTER = ARGV[1]"
     + _TELL
     + """
 if redis.call('del', KEYS[1]) == 0 then return 0 end
-tell(KEYS[2])
-if redis.call('type', KEYS[3]).ok == 'list' then tell(KEYS[2] .. ':' .. redis.call('lindex', KEYS[3], 0)) end
+tell(ARGV[2])
+if redis.call('type', KEYS[2]).ok == 'list' then tell(ARGV[2] .. ':' .. redis.call('lindex', KEYS[2], 0)) end
 return 1
 """
 )
@@ -135,9 +138,9 @@ return math.max(left, 0)
 """
 )
 
-# KEYS lock, queue, timeouts, channel · ARGV lease in ms, owner, holds left, '1' in a cluster, now in ms → as RELEASE
+# KEYS lock, queue, timeouts · ARGV lease in ms, owner, holds left, '1' in a cluster, channel, now in ms → as RELEASE
 RELEASE_FAIR = Script(
-    "local NOW = tonumber(ARGV[5]) local CLUSTER = ARGV[4]"
+    "local NOW = tonumber(ARGV[6]) local CLUSTER = ARGV[4]"
     + _TELL
     + _LEAVE_DEAD
     + """
@@ -149,13 +152,13 @@ if mine and tonumber(ARGV[3]) > 0 then
 end
 if mine then redis.call('del', KEYS[1]) end
 local head = redis.call('lindex', KEYS[2], 0)
-if head and redis.call('exists', KEYS[1]) == 0 then tell(KEYS[4] .. ':' .. head) end
+if head and redis.call('exists', KEYS[1]) == 0 then tell(ARGV[5] .. ':' .. head) end
 if mine then return 1 end
 return nil
 """
 )
 
-# KEYS lock, queue, timeouts, channel · ARGV owner, wait in ms, '1' in a cluster → 1: it had a place; 0: it had none
+# KEYS lock, queue, timeouts · ARGV owner, wait in ms, '1' in a cluster, channel → 1: it had a place; 0: it had none
 LEAVE_QUEUE = Script(
     "local CLUSTER = ARGV[3]"
     + _TELL
@@ -168,7 +171,7 @@ end
 redis.call('zrem', KEYS[3], ARGV[1])
 redis.call('lrem', KEYS[2], 0, ARGV[1])
 local head = redis.call('lindex', KEYS[2], 0)
-if head and redis.call('exists', KEYS[1]) == 0 then tell(KEYS[4] .. ':' .. head) end
+if head and redis.call('exists', KEYS[1]) == 0 then tell(ARGV[4] .. ':' .. head) end
 return behind and 1 or 0
 """
 )

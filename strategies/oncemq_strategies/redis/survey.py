@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oncemq.redis import RedisClient
-from oncemq.redis.call import Call
+from oncemq.redis.call import Argument, Call
 from oncemq.redis.faults import Failure
 from oncemq_strategies.redis.names import channel_of, queue_of, token_of
 from oncemq_strategies.redis.scripts import FORCE
@@ -74,8 +74,8 @@ def force_release(client: RedisClient, name: str) -> bool:
     Raises:
         RedisUnavailable: Redis does not answer.
     """
-    keys = [name, channel_of(name), queue_of(name)]
-    return bool(client.run(FORCE, keys, [int(client.clustered)]) == 1)
+    arguments: list[Argument] = [int(client.clustered), channel_of(name)]
+    return bool(client.run(FORCE, [name, queue_of(name)], arguments) == 1)
 
 
 def _held(client: RedisClient, names: list[str]) -> Iterator[Held]:

@@ -144,7 +144,9 @@ class UnitLocks:
     def _release_call(self, holding: Holding) -> Call:
         clustered = int(self._client.clustered)
         return Call.of(
-            RELEASE, [holding.name, channel_of(holding.name)], [holding.lease, holding.owner, 0, clustered]
+            RELEASE,
+            [holding.name],
+            [holding.lease, holding.owner, 0, clustered, channel_of(holding.name)],
         )
 
 

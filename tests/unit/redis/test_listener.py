@@ -1,14 +1,35 @@
-"""Subscriptions whose server goes away while they are made."""
+"""Subscriptions whose server goes away while they are made, and many of them on one server."""
 
+from contextlib import closing
 from threading import Event
 
-from oncemq.redis.listener import Ear, Subscription
+import pytest
+
+from oncemq.redis.connect import make_client
+from oncemq.redis.listener import Ear, Listener, Subscription
+from oncemq.redis.routes import slot_of
+from services.waiting import wait_until
+
+
+class ResponseError(Exception):
+    """What clients call an answer that is an error."""
+
+
+class ClusterDownError(ResponseError):
+    """The slot has no master at the moment."""
 
 
 class Gone:
-    """A cluster of which one server cannot be reached any more; client and routes in one."""
+    """A cluster of which one server is not what it was any more; client and routes in one.
+
+    Args:
+        why: what comes of every attempt.
+    """
 
     clustered = True
+
+    def __init__(self, why):
+        self._why = why
 
     @property
     def routes(self):
@@ -17,10 +38,24 @@ class Gone:
 
     def own(self, _place):
         """Fail."""
-        raise ConnectionError("nobody listens")
+        raise self._why
 
 
-def test_a_subscription_that_comes_after_the_end_is_moved_too():
+@pytest.fixture
+def ear():
+    """Return a function that listens to such a server, and is told what it can hear no more."""
+    ears = []
+
+    def listen(why, moved):
+        ears.append(Ear(Gone(why), "old:1", True, moved))
+        return ears[-1]
+
+    yield listen
+    for one in ears:
+        one.stop()
+
+
+def test_a_subscription_that_comes_after_the_end_is_moved_too(ear):
     """Its channel would never be heard, and every wait for a release would last until the next look."""
     moved, left = [], Event()
 
@@ -28,9 +63,36 @@ def test_a_subscription_that_comes_after_the_end_is_moved_too():
         moved.extend(subscriptions)
         left.set()
 
-    ear = Ear(Gone(), "old:1", True, on_moved)
+    gone = ear(ConnectionError("nobody listens"), on_moved)
     assert left.wait(20)
     late = Subscription("channel", lambda: None)
-    ear.add(late)
+    gone.add(late)
     assert moved == [late]
-    ear.stop()
+
+
+def test_a_cluster_that_is_down_for_a_moment_is_listened_to_again(ear):
+    """While a replica takes over, the answer to SSUBSCRIBE is an error that will pass."""
+    left = Event()
+    ear(ClusterDownError("CLUSTERDOWN Hash slot not served"), lambda *_: left.set())
+    assert left.wait(20)
+
+
+def test_channels_of_several_slots_are_all_heard(redis_cluster_url, fresh):
+    """A server takes no channels of several slots in one command: none may silence the others, nor a reconnection."""
+    with closing(make_client(redis_cluster_url)) as client:
+        listener, routes = Listener(client), client.routes
+        names = [f"{fresh}-{number}" for number in range(60)]
+        channels = [name for name in names if routes.place(slot_of(name)) == routes.masters()[0]][:8]
+        for channel in channels:
+            listener.subscribe(channel, lambda: None)
+
+        def heard(channel):
+            return wait_until(lambda: client.command("SPUBLISH", channel, "0", key=channel) == 1, seconds=10)
+
+        assert all(map(heard, channels))
+        for one in listener._ears.values():
+            one._drop()
+        assert wait_until(
+            lambda: all(one._connection is not None for one in listener._ears.values()), seconds=10
+        )
+        assert all(map(heard, channels))

@@ -29,6 +29,7 @@ from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
 from support.databases import database, engine
 from support.engine import make_app, make_consumer, running
+from support.program import eventually
 from support.units import build
 
 __all__ = ["database", "engine"]
@@ -361,6 +362,32 @@ def test_a_broker_s_backlog_keeps_nothing_parked(
         row = parking.Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
         parking.add(connection, name, [row])
     assert Sweep(place, gate, scheduler)(engine) is taken
+
+
+def test_the_time_behind_an_earlier_message_is_no_gap(
+    engine: Engine, adapter: ScriptedAdapter, seen: Seen, name: str
+) -> None:
+    """What was held for two hours has not waited for its own turn yet: its `gap_timeout` begins when it may run."""
+    chain = [build(SequenceStrategy, engine, name, {"order": "body.n", "on_gap": "dead_letter"})]
+    plan = make_app(adapter, engine, make_consumer(seen.handle, chain, name=name, retry=SOON, hold_key=True))
+    long_ago = plan.clock.now() - timedelta(hours=2)
+    row = parking.Parked(0, "a", "a3", None, True, Message("orders", order(3)), "", long_ago, long_ago)
+    with engine.begin() as connection:
+        parking.add(connection, f"shop.{name}", [row])
+    with running(plan):
+        eventually(lambda: not _row(engine, name).held, "a place of its own", said=lambda: "")
+    placed = _row(engine, name)
+    assert (placed.number, adapter.buried) == (3, [])
+    assert placed.parked_at > long_ago
+    assert "came early" in placed.reason
+
+
+def _row(engine: Engine, name: str) -> Any:
+    """Return the only row of a consumer."""
+    with engine.connect() as connection:
+        return connection.execute(
+            select(parking.TABLE).where(parking.TABLE.c.consumer == f"shop.{name}")
+        ).one()
 
 
 def _keyed(delivery: Delivery) -> None:

@@ -79,6 +79,7 @@ class Bench:
 
     Attributes:
         followed: what became of parked messages whose turn had come, in order.
+        follow_ups: the same with reasons.
         hold_back: do not run those messages, but keep them in `kept`.
     """
 
@@ -109,6 +110,7 @@ class Bench:
         self.handler: Handler = handler or self.apply
         self.errors = Errors()
         self.followed: list[Outcome] = []
+        self.follow_ups: list[Verdict] = []
         self.hold_back = False
         self.kept: list[Delivery] = []
         self._reader = Reader(
@@ -158,7 +160,9 @@ class Bench:
         todo = list(deliveries)
         while todo:
             part, todo = todo[: self.largest_unit], todo[self.largest_unit :]
-            outcomes = [verdict.outcome for verdict in self._run_unit(part, set())]
+            verdicts = self._run_unit(part, set())
+            outcomes = [verdict.outcome for verdict in verdicts]
+            self.follow_ups += verdicts
             self.followed += outcomes
             # As in a process, what could not run goes back to the head of its queue.
             back = {Outcome.DEFER, Outcome.RETURNED} - (

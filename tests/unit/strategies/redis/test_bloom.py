@@ -89,16 +89,16 @@ def test_bytes_and_text_are_the_same_value(filter_):
 
 def test_nothing_is_no_question(filter_, client, monkeypatch):
     """Redis is not asked about no values."""
-    monkeypatch.setattr(type(client), "together", None)
+    monkeypatch.setattr(type(client.routes), "borrow", None)
     assert filter_.add_all([]) == filter_.contains_all([]) == []
 
 
 def test_many_are_one_round_trip(filter_, client, monkeypatch):
     """Once the filter's size is known."""
     filter_.contains("warm")
-    trips = []
-    real = type(client).together
-    monkeypatch.setattr(type(client), "together", lambda self, calls: trips.append(1) or real(self, calls))
+    trips, routes = [], type(client.routes)
+    real = routes.borrow
+    monkeypatch.setattr(routes, "borrow", lambda self, place: trips.append(1) or real(self, place))
     filter_.add_all(WORDS)
     filter_.contains_all(WORDS)
     assert len(trips) == 2

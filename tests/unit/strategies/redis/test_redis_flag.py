@@ -158,6 +158,29 @@ def test_what_was_started_is_in_doubt_after_its_lease(flags):
     assert flags.start([IDENTITY], "second") == []
 
 
+@pytest.mark.parametrize("called", [False, True])
+def test_what_a_dead_process_left_is_finished_when_it_comes_again(worker, client, fresh, called):
+    """A handler that was never called runs; about one that was, `verify` is asked, and what it says is kept."""
+    asked = []
+
+    def verify(envelope):
+        asked.append(envelope.identity)
+        return Done("found")
+
+    bench = worker(verify=verify)
+    identity = bench._delivery(message("a", 1)).envelope.identity
+    dead = Flags(client, f"suite.{fresh}", lease=LEASE, success=LONG, failed=LONG)
+    dead.take([envelope(identity)], "dead")
+    if called:
+        dead.start([identity], "dead")
+    assert bench.deliver(message("a", 1)) == [Outcome.DEFER]
+    came = Outcome.DUPLICATE if called else Outcome.PROCEED
+    assert wait_until(lambda: bench.deliver(message("a", 1)) == [came], seconds=5)
+    assert asked == ([identity] if called else [])
+    assert bench.effects() == ([] if called else [("a", 1)])
+    assert bench.deliver(message("a", 1)) == [Outcome.DUPLICATE]
+
+
 def test_a_living_owner_keeps_its_flag(flags):
     """However long its handler takes."""
     flags.take([envelope()], "first")

@@ -6,13 +6,18 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from oncemq.config import load
+from oncemq.config.catalog import Catalog
+from oncemq.errors import ConfigError
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
+from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.redis import BloomFilter
 from oncemq_strategies.tiered import Tiered
 from support.units import UnitBench, build, orders
 
 TTL_MS = 100_000
+CATALOG = Catalog({"scripted": ScriptedAdapter}, {"tiered": Tiered})
 
 
 @pytest.fixture
@@ -177,3 +182,68 @@ def test_a_name_that_is_taken_by_something_else(tier, client, fresh, caplog):
     assert len(caplog.messages) == 1
     assert strategy.figures()["kept_off_database"] == 1.0
     assert strategy.figures()["redis_circuit_open"] == 0.0
+
+
+def test_a_filter_alone_leaves_all_to_the_database(engine, client, fresh, name):
+    """Without marks it is filled for others and asked by nobody: yes or no, the insert would decide all the same."""
+    strategy = build(Tiered, engine, fresh, {"bloom": "shared", "redis": False}, redis=client)
+    bench = UnitBench(engine, pay, strategy, name=fresh)
+    BloomFilter(client, name).try_init(1000, 0.01)
+    BloomFilter(client, name).add("b")  # as a false positive would have it
+    assert bench.run(*orders("a", "b"), *orders("a")) == ["applied", "applied", "duplicate"]
+    assert bench.run(*orders("a", "b", "c")) == ["duplicate", "duplicate", "applied"]
+    assert BloomFilter(client, name).contains_all(["a", "b", "c"]) == [True, True, True]
+    assert strategy.figures()["kept_off_database"] == 0.0
+
+
+APP = """\
+app: shop
+brokers: {main: {url: "scripted://host"}}
+database: {url: "sqlite://"}
+redis: {url: "redis://127.0.0.1:1"}
+topics:
+  orders: {key: body.id}
+consumers:
+  count:
+    {topic: orders, handler: "MODULE:handle", strategies: [tiered: {ttl: 7d, bloom: {shared: true, name: seen}}]}
+  mail:
+    topic: orders
+    handler: "MODULE:handle"
+    strategies:
+      - tiered: OPTIONS
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("{ttl: 3d, bloom: {shared: true, name: seen}}", "ttl 3d and 7d"),
+        ("{ttl: 7d, bloom: {shared: true, name: seen, expected: 5}}", "expected 5 and 1000000"),
+        ("{bloom: {shared: true, name: seen, false_positives: 0.1}}", "false_positives 0.1 and 0.01"),
+    ],
+)
+def test_one_filter_cannot_be_two(tmp_path, options, words):
+    """Whoever renews it would decide for the other consumer: refused at its place, with what to write."""
+    (tmp_path / "shop_of_filters.py").write_text("def handle(order: dict) -> None: ...")
+    (tmp_path / "app.yaml").write_text(APP.replace("OPTIONS", options).replace("MODULE", "shop_of_filters"))
+    with pytest.raises(ConfigError, match="the same ttl, expected and false_positives") as caught:
+        load([tmp_path / "app.yaml"], environment={}, catalog=CATALOG)
+    [problem] = [str(one) for one in caught.value.problems]
+    assert words in problem
+    assert "shop.mail and shop.count fill one Bloom filter, 'seen'" in problem
+    assert "app.yaml:14:" in problem
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "{ttl: 7d, bloom: {shared: true, name: seen}}",
+        "{ttl: 3d, bloom: {shared: true, name: other}}",
+        "{ttl: 3d}",
+    ],
+)
+def test_consumers_may_share_a_filter_or_have_their_own(tmp_path, options):
+    """Alike, they fill one; under other names each has its own."""
+    (tmp_path / "shop_of_filters.py").write_text("def handle(order: dict) -> None: ...")
+    (tmp_path / "app.yaml").write_text(APP.replace("OPTIONS", options).replace("MODULE", "shop_of_filters"))
+    load([tmp_path / "app.yaml"], environment={}, catalog=CATALOG)

@@ -1,0 +1,48 @@
+"""A slot of a Redis Cluster on its way from one master to another, one step after the other."""
+
+from oncemq.redis.client import RedisClient
+from oncemq.redis.routes import slot_of
+
+
+class MovingSlot:
+    """The slot of a key; `begin`, `move_keys` and `end` are what `redis-cli --cluster reshard` does.
+
+    Args:
+        client: of the cluster.
+        password: of its nodes.
+        key: any key of the slot.
+    """
+
+    def __init__(self, client: RedisClient, password: str, key: str) -> None:
+        self._client = client
+        self._password = password
+        self._slot = slot_of(key)
+        client.refresh()
+        self._source = client.routes.place(self._slot)
+        self._target = next(place for place in client.routes.masters() if place != self._source)
+
+    def begin(self) -> None:
+        """From now on new keys of the slot are made at its target, by whoever is sent there."""
+        self._set(self._target, "IMPORTING", self._id(self._source))
+        self._set(self._source, "MIGRATING", self._id(self._target))
+
+    def move_keys(self) -> None:
+        """Move all of its keys; clients are still told that the slot lives where it was."""
+        at, slot = self._client.at, self._slot
+        host, _, port = self._target.rpartition(":")
+        keys = at(self._source, "CLUSTER", "GETKEYSINSLOT", slot, 1000)
+        if keys:
+            login = ("AUTH", self._password)
+            assert at(self._source, "MIGRATE", host, port, "", 0, 5000, *login, "KEYS", *keys) == b"OK"
+
+    def end(self) -> None:
+        """Tell every master where the slot lives now, its new one first."""
+        others = [place for place in self._client.routes.masters() if place != self._target]
+        for place in (self._target, *others):
+            self._set(place, "NODE", self._id(self._target))
+
+    def _set(self, place: str, what: str, node: str) -> None:
+        assert self._client.at(place, "CLUSTER", "SETSLOT", self._slot, what, node) == b"OK"
+
+    def _id(self, place: str) -> str:
+        return str(self._client.at(place, "CLUSTER", "MYID").decode())
