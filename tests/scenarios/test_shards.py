@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, select, text
+from sqlalchemy import Engine, create_engine, func, make_url, select, text
 from sqlalchemy.orm import Session
 
-from oncemq import App, Done
-from oncemq.ledger import claims, schema, shards
+from oncemq import App, Done, Publisher
+from oncemq.ledger import claims, outbox, parking, schema, shards
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.run.application import Application, tables_of
@@ -40,6 +40,8 @@ CHAINS: Mapping[str, Sequence[Any]] = {
     ],
 }
 """Every way of knowing what was applied: ledger rows, the user's own rows, locks on them."""
+FORCED = {"postgresql": " WITH (FORCE)", "mariadb": ""}
+"""How a database is dropped although an engine has idle connections to it."""
 
 
 @pytest.fixture(params=["sqlite"])
@@ -48,7 +50,7 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator
     if request.param == "sqlite":
         yield [f"sqlite:///{tmp_path}/shard{number}.db" for number in range(SHARDS)]
         return
-    server = make_url(request.getfixturevalue("postgresql_url"))
+    server = make_url(request.getfixturevalue(f"{request.param}_url"))
     admin = create_engine(server, isolation_level="AUTOCOMMIT")
     names = [f"{fresh}_{number}" for number in range(SHARDS)]
     with admin.connect() as connection:
@@ -56,7 +58,7 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator
             connection.execute(text(f"CREATE DATABASE {name}"))
         yield [server.set(database=name).render_as_string(hide_password=False) for name in names]
         for name in names:
-            connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+            connection.execute(text(f"DROP DATABASE {name}{FORCED[request.param]}"))
     admin.dispose()
 
 
@@ -105,14 +107,14 @@ def app_on(urls: list[str], folder: Path) -> App:
     return app
 
 
-def run(plan: AppPlan) -> None:
-    """Create the ledger, publish, and run until all is done."""
+def run(plan: AppPlan, bodies: Sequence[Mapping[str, Any]] | None = None) -> None:
+    """Create the ledger, publish all orders or these, and run until all is done."""
     for engine in plan.engines:
         schema.create(engine, tables_of(plan))
     shards.create(plan.engines, plan.name, plan.layout)
     adapter = plan.adapters["main"]
     adapter.prepare([consumer.subscription for consumer in plan.consumers])
-    adapter.publish("orders", {}, [OutgoingMessage(json.dumps(body).encode()) for body in orders()])
+    adapter.publish("orders", {}, [OutgoingMessage(json.dumps(body).encode()) for body in bodies or orders()])
     assert Application(plan).run(timedelta(seconds=1)) == 0
 
 
@@ -128,14 +130,20 @@ def judge(found: Sequence[Sequence[str]]) -> None:
             assert mine == sorted(mine)
 
 
-ON_POSTGRESQL = ("unique_key", "optimistic_lock")
+SERVERS = ("postgresql", "mariadb")
+ON_SERVERS = ("unique_key", "optimistic_lock")
+EVERYWHERE = ["sqlite", *(pytest.param(server, marks=pytest.mark.server) for server in SERVERS)]
 
 
 @pytest.mark.parametrize(
     ("urls", "chain"),
     [
         *(("sqlite", chain) for chain in CHAINS),
-        *(pytest.param("postgresql", chain, marks=pytest.mark.server) for chain in ON_POSTGRESQL),
+        *(
+            pytest.param(server, chain, marks=pytest.mark.server)
+            for server in SERVERS
+            for chain in ON_SERVERS
+        ),
     ],
     indirect=["urls"],
 )
@@ -175,3 +183,55 @@ def test_direct_units_claim_on_the_shard_of_their_key(
         with engine.connect() as connection:
             keys = set(connection.scalars(select(claims.TABLE.c.key)))
         assert keys == {key for key in KEYS if LAYOUT.shard_of(key) == number}
+
+
+@pytest.mark.parametrize("urls", EVERYWHERE, indirect=True)
+def test_what_waits_and_what_is_published_stays_on_its_shard(
+    urls: list[str], engines: list[Engine], tmp_path: Path
+) -> None:
+    """Orders that come from last to first are parked where their key is, and what they publish goes out from there."""
+    app = app_on(urls, tmp_path)
+    app.topic("shipped", key="body.key", version="body.version")
+
+    @app.consumer(topic="orders", strategies=["sequence"], publishes=["shipped"])
+    def ship(body: dict, publisher: Publisher) -> None:
+        publisher.publish("shipped", body)
+
+    @app.consumer(topic="shipped", strategies=["unique_key"])
+    def count(body: dict, session: Session) -> None:
+        give(session, body)
+
+    run(app.plan(), orders()[::-1])
+    judge([effects(engine) for engine in engines])
+    for engine in engines:
+        with engine.connect() as connection:
+            assert connection.execute(select(func.count()).select_from(parking.TABLE)).scalar_one() == 0
+            assert outbox.depth(connection, "shop").messages == 0
+
+
+@pytest.mark.parametrize(
+    ("urls", "chain"),
+    [
+        ("sqlite", "state_machine-entity"),
+        ("sqlite", "optimistic_lock"),
+        pytest.param("postgresql", "state_machine-entity", marks=pytest.mark.server),
+        pytest.param("mariadb", "optimistic_lock", marks=pytest.mark.server),
+    ],
+    indirect=["urls"],
+)
+def test_early_messages_of_users_rows_wait_on_the_shard_of_their_key(
+    urls: list[str], engines: list[Engine], tmp_path: Path, chain: str
+) -> None:
+    """`early: park` beside the user's own rows: parked and followed up there, in order."""
+    app = app_on(urls, tmp_path)
+    ((name, options),) = CHAINS[chain][0].items()
+
+    @app.consumer(topic="orders", strategies=[{name: {**options, "early": "park"}}])
+    def count(body: dict, session: Session) -> None:
+        give(session, body)
+
+    run(app.plan(), orders()[::-1])
+    judge([effects(engine) for engine in engines])
+    for engine in engines:
+        with engine.connect() as connection:
+            assert connection.execute(select(func.count()).select_from(parking.TABLE)).scalar_one() == 0
