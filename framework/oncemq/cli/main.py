@@ -28,6 +28,10 @@ COMMANDS = {
     "outbox": Command(
         "oncemq.cli.outbox:outbox", "List or drop published messages that their broker refuses."
     ),
+    "requests": Command(
+        "oncemq.cli.requests:requests",
+        "List or clear requests of which nobody knows whether they took effect.",
+    ),
     "inspect": Command("oncemq.cli.inspect:inspect", "Show everything known about one business key."),
     "reconcile": Command(
         "oncemq.cli.reconcile:reconcile",

@@ -1,0 +1,120 @@
+"""The commands `requests list / clear`: looking after requests of which nobody knows whether they took effect."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oncemq.cli.files import app_option
+from oncemq.cli.opened import opened
+from oncemq.cli.output import Output, counted, json_option, limit_option
+from oncemq.config import load
+from oncemq.errors import ConfigError
+from oncemq.ledger import requests_unknown
+from oncemq.ledger.requests_unknown import Chosen
+from oncemq.run.plan import AppPlan
+
+COLUMNS = {"scope": "ledger", "identity": "identity", "changed_at": "since"}
+WARNING = (
+    "the next request with such a key is carried out: look first whether the earlier one took effect; "
+    "if it did, it takes effect twice"
+)
+
+
+def filters(command: Any) -> Any:
+    """Add the options that choose requests."""
+    for option in (
+        click.option(
+            "--id", "ids", multiple=True, help="Only this identity, as `list` shows it; may be repeated."
+        ),
+        click.option("--key", help="Only those with this Idempotency-Key, or this key of a call."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group("requests", short_help="List or clear requests of which nobody knows whether they took effect.")
+def requests() -> None:
+    """Look after requests and calls that `oncemq.requests` protects in the app's database, with `effects="external"`.
+
+    When a process dies while it carries one out, or answers 5xx, its effect may have happened. Copies are refused
+    from then on, until `abandoned=` finds out, until `keep` is over, or until a person has looked.
+    """
+
+
+@requests.command("list", short_help="List requests whose outcome is unknown, oldest first.")
+@click.argument("ledger", required=False)
+@filters
+@limit_option("from each database")
+@json_option
+@app_option
+def list_unknown(
+    ledger: str | None,
+    ids: Sequence[str],
+    key: str | None,
+    limit: int,
+    files: Sequence[Path],
+    *,
+    as_json: bool,
+) -> None:
+    """List requests of LEDGER, or of all ledgers, that ended without an answer.
+
+    What is being carried out now is not shown; `oncemq inspect KEY` shows all of a key.
+    """
+    plan, chosen = _plan(files), Chosen(ledger, frozenset(ids), key)
+    rows: list[dict[str, Any]] = []
+    for engine in plan.engines:
+        with engine.connect() as connection:
+            rows += requests_unknown.listed(connection, chosen, plan.clock.now(), limit)
+    Output(as_json=as_json).rows(COLUMNS, rows, none="no request with an unknown outcome")
+
+
+@requests.command("clear", short_help="Let requests whose outcome is unknown come again.")
+@click.argument("ledger", required=False)
+@filters
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@app_option
+def clear_unknown(
+    ledger: str | None,
+    ids: Sequence[str],
+    key: str | None,
+    files: Sequence[Path],
+    *,
+    everything: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Forget requests of LEDGER (of all ledgers if none is named) that ended without an answer: they may come again.
+
+    Only for those that surely had no effect: the next request with that key is carried out. One that took effect is
+    best left alone: copies of it stay refused. Say which with --id, --key, or --all.
+    """
+    chosen = Chosen(ledger, frozenset(ids), key)
+    if everything == bool(chosen.ids or chosen.key is not None):
+        raise click.UsageError("say which: --id or --key; or --all for every one, without these")
+    plan, output = _plan(files), Output(as_json=as_json)
+    click.echo(f"warning: {WARNING}", err=True)
+    if not yes:
+        click.confirm(f"Forget these requests of {ledger or 'all ledgers'}?", abort=True, err=True)
+    cleared = _cleared(plan, chosen)
+    output.record({"cleared": cleared})
+    output.line(f"cleared {counted(cleared, 'request')}")
+
+
+def _cleared(plan: AppPlan, chosen: Chosen) -> int:
+    cleared = 0
+    for engine in plan.engines:
+        with engine.begin() as connection:
+            cleared += requests_unknown.clear(connection, chosen, plan.clock.now())
+    return cleared
+
+
+def _plan(files: Sequence[Path]) -> AppPlan:
+    plan = load(files).plan
+    if plan.engine is None:
+        raise ConfigError(["the app has no database, so it knows of no requests"])
+    opened(plan)
+    return plan
