@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,7 @@ from uuid import uuid4
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from benchmarks.servers import Servers, servers
+from benchmarks.servers import Servers, servers, surroundings
 from benchmarks.tables import THINGS, Points, Thing
 from oncemq import App, Done, Envelope, NotDone, Publisher
 from oncemq.adapter import SettleFailed
@@ -36,6 +36,9 @@ WINDOW = 1000
 KEYS = THINGS
 ZIPF = 1.1
 SHARES = (0.0, 0.1, 0.5)
+ABOUT = ("machine", "Python", "PostgreSQL", "synchronous_commit", "fsync", "oncemq")
+_PATIENCE = 120.0
+"""Seconds without any progress, after which a measurement has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,58 +166,80 @@ def bodies(messages: int, duplicates: float, *, zipf: bool, ordered: bool) -> li
 
 
 def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> tuple[float, float]:
-    """Return messages per second and the p99 in milliseconds."""
+    """Return messages per second and the p99 in milliseconds.
+
+    Raises:
+        RuntimeError: the app ended, or stands still.
+    """
     where.empty()
     with tempfile.TemporaryDirectory(prefix="oncemq-bench-") as folder:
-        app = App(
-            "bench",
-            brokers={"memory": "scripted://"},
-            database=where.postgresql,
-            redis=where.redis,
-            catalog=Catalog(adapters={"scripted": Clocked}),
-            state=str(Path(folder) / "state"),
-        )
-        app.topic("orders", key="body.key", identity="body.order_id")
-        effects = {"effects": "external"} if guarantee.external else {}
-        chain = guarantee.strategy if isinstance(guarantee.strategy, tuple) else (guarantee.strategy,)
-        declare = app.consumer(
-            # A name of its own: what Redis remembers cannot be emptied.
-            topic="orders",
-            name=f"work-{uuid4().hex[:8]}",
-            strategies=list(chain),
-            **effects,
-            **guarantee.options,
-        )
-        app.topic("given", key="body.key", identity="message_id")
-        in_database = give_and_publish if guarantee.publishes else give_points
-        in_database = give_and_number if guarantee.numbers else in_database
-        declare(do_nothing if guarantee.external else in_database)
-        plan = app.plan()
+        plan = _app(guarantee, where, folder).plan()
         if plan.engine is not None:
             schema.create(plan.engine, tables_of(plan))
         adapter = plan.adapters["memory"]
         if not isinstance(adapter, Clocked):
             raise TypeError(adapter)
         running = Application(plan)
-        thread = threading.Thread(target=running.run)
+        thread = threading.Thread(target=running.run, daemon=True)
         thread.start()
-        while not adapter.subscriptions:
-            time.sleep(0.01)
-        started = time.monotonic()
-        for number, body in enumerate(sent):
-            adapter.room.acquire()
-            adapter.began[number] = time.monotonic()
-            adapter.deliver(body, headers={"number": str(number)})
-        while len(adapter.took) < len(sent):
-            time.sleep(0.001)
-        seconds = time.monotonic() - started
-        running.stop()
-        thread.join()
+        try:
+            seconds = _drain(adapter, sent, thread)
+        finally:
+            running.stop()
+            thread.join(_PATIENCE)
     return len(sent) / seconds, sorted(adapter.took)[int(0.99 * len(sent))] * 1000
 
 
-def main() -> None:
-    """Measure and print."""
+def _app(guarantee: Guarantee, where: Servers, folder: str) -> App:
+    app = App(
+        "bench",
+        brokers={"memory": "scripted://"},
+        database=where.postgresql,
+        redis=where.redis,
+        catalog=Catalog(adapters={"scripted": Clocked}),
+        state=str(Path(folder) / "state"),
+    )
+    app.topic("orders", key="body.key", identity="body.order_id")
+    app.topic("given", key="body.key", identity="message_id")
+    effects = {"effects": "external"} if guarantee.external else {}
+    chain = guarantee.strategy if isinstance(guarantee.strategy, tuple) else (guarantee.strategy,)
+    declare = app.consumer(
+        # A name of its own: what Redis remembers cannot be emptied.
+        topic="orders",
+        name=f"work-{uuid4().hex[:8]}",
+        strategies=list(chain),
+        **effects,
+        **guarantee.options,
+    )
+    in_database = give_and_publish if guarantee.publishes else give_points
+    in_database = give_and_number if guarantee.numbers else in_database
+    declare(do_nothing if guarantee.external else in_database)
+    return app
+
+
+def _drain(adapter: Clocked, sent: Sequence[bytes], thread: threading.Thread) -> float:
+    """Hand over all messages, and return the seconds until the last one was acknowledged."""
+    _until(lambda: bool(adapter.subscriptions), thread)
+    started = time.monotonic()
+    for number, body in enumerate(sent):
+        if not adapter.room.acquire(timeout=_PATIENCE):
+            raise RuntimeError(f"nothing was acknowledged for {_PATIENCE:.0f} s")
+        adapter.began[number] = time.monotonic()
+        adapter.deliver(body, headers={"number": str(number)})
+    _until(lambda: len(adapter.took) >= len(sent), thread)
+    return time.monotonic() - started
+
+
+def _until(reached: Callable[[], bool], thread: threading.Thread) -> None:
+    give_up = time.monotonic() + _PATIENCE
+    while not reached():
+        if not thread.is_alive() or time.monotonic() > give_up:
+            raise RuntimeError("the app has ended" if not thread.is_alive() else "the app stands still")
+        time.sleep(0.001)
+
+
+def main() -> int:
+    """Measure and print; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.guarantees", description=__doc__)
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--only", nargs="+", choices=list(GUARANTEES))
@@ -222,22 +247,34 @@ def main() -> None:
     heads = [f"{keys}, {share:.0%} twice" for keys in ("uniform", "Zipf") for share in SHARES]
     print(f"| strategy | {' | '.join(heads)} |")
     print("|---|" + "---:|" * len(heads))
+    failed = list[str]()
     with servers() as where:
         for name in chosen.only or GUARANTEES:
             cells = [
-                _cell(GUARANTEES[name], chosen.messages, share, where, zipf=zipf)
+                _cell(name, chosen.messages, share, where, failed, zipf=zipf)
                 for zipf in (False, True)
                 for share in SHARES
             ]
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        known = surroundings(where)
+    about = "; ".join(f"{name} {known[name]}" for name in ABOUT)
+    print(f"\n{chosen.messages:,} messages each, at most {WINDOW:,} in flight; {about}")
+    for line in failed:
+        print(f"failed: {line}", file=sys.stderr)
+    return 1 if failed else 0
 
 
-def _cell(guarantee: Guarantee, messages: int, share: float, where: Servers, *, zipf: bool) -> str:
+def _cell(name: str, messages: int, share: float, where: Servers, failed: list[str], *, zipf: bool) -> str:
+    guarantee = GUARANTEES[name]
     sent = bodies(messages, share, zipf=zipf, ordered=guarantee.ordered)
-    with redirect_stdout(sys.stderr):  # the app's log
-        rate, p99 = measure(guarantee, sent, where)
+    try:
+        with redirect_stdout(sys.stderr):  # the app's log
+            rate, p99 = measure(guarantee, sent, where)
+    except Exception as error:  # an hour's other measurements are not its fault
+        failed.append(f"{name}, {share:.0%} twice{', Zipf' if zipf else ''}: {error}")
+        return "failed"
     return f"{rate:,.0f}/s, {p99:,.0f} ms"
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,9 @@
 """What the benchmarks build from the engine's own parts still fits together."""
 
+from importlib.metadata import entry_points
+
 import pytest
-from benchmarks import engine_cost
+from benchmarks import engine_cost, guarantees
 
 
 @pytest.mark.parametrize("kind", ["direct", "unit"])
@@ -10,3 +12,12 @@ def test_the_engine_is_measured_without_a_broker(kind: str) -> None:
     costs = engine_cost.run(kind, engine_cost.WINDOW)
     assert costs["engine_us"] > 0
     assert set(costs) >= {"decode_us", "envelope_us", "queue_us", "run_us", "settle_us"}
+
+
+def test_every_strategy_has_its_price() -> None:
+    """Whoever adds a strategy adds a line to what each guarantee costs."""
+    priced = set[str]()
+    for one in guarantees.GUARANTEES.values():
+        for part in one.strategy if isinstance(one.strategy, tuple) else (one.strategy,):
+            priced |= {part} if isinstance(part, str) else set(part)
+    assert priced == {point.name for point in entry_points(group="oncemq.strategies")}
