@@ -38,6 +38,7 @@ def make_engine(
     if password is not None:
         parsed = parsed.set(password=password)
     try:
+        _refuse_async(parsed)
         engine = create_engine(parsed, hide_parameters=True, **_arguments(parsed, pool_size, kept_back))
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(parsed.get_driver_name())
@@ -94,6 +95,13 @@ def _with_driver(url: URL) -> URL:
     if "+" in url.drivername:
         return url
     return url.set(drivername=f"{url.drivername}+{_DRIVERS[url.drivername]}")
+
+
+def _refuse_async(url: URL) -> None:
+    if url.get_dialect().is_async:
+        text = f"{url.drivername}:// is a driver for event loops; transactions run in threads"
+        advice = f"write {url.get_backend_name()}://… for the driver that OnceMQ brings"
+        raise ConfigError([Problem(text, advice, "database.url")])
 
 
 def _without_secrets(url: URL) -> tuple[URL, dict[str, Any]]:

@@ -97,6 +97,7 @@ class _Call:
         self.is_async = inspect.iscoroutinefunction(function)
         hints = get_type_hints(function)
         self._session = _session_parameter(hints)
+        self._asynchronous = _takes_async_session(hints)
         self._whole = inspect.signature(function)
         parameters = [one for one in self._whole.parameters.values() if one.name != self._session]
         self.signature = self._whole.replace(parameters=parameters)
@@ -202,7 +203,11 @@ class _Call:
 
     def _refuse_unsafe(self, effects: Effects) -> None:
         problems = []
-        if effects is Effects.DATABASE and self._session is None:
+        if effects is Effects.DATABASE and self._asynchronous:
+            text = f"{self._name} takes an AsyncSession: effect and record commit together in a plain Session only"
+            advice = 'write def and `session: Session`, and call it in a thread; or write effects="external"'
+            problems.append(Problem(text, advice))
+        elif effects is Effects.DATABASE and self._session is None:
             text = f"{self._name} takes no Session, so its effects cannot commit with their record"
             problems.append(Problem(text, 'add a parameter `session: Session`, or write effects="external"'))
         if effects is Effects.EXTERNAL and self._session is not None:
@@ -229,3 +234,8 @@ def _undo(begun: _Begun | Answer) -> None:
 def _session_parameter(hints: dict[str, Any]) -> str | None:
     named = [name for name, hint in hints.items() if name != "return" and hint is Session]
     return named[0] if named else None
+
+
+def _takes_async_session(hints: dict[str, Any]) -> bool:
+    """Return whether a parameter is an AsyncSession, or a class derived from it, told without importing it."""
+    return any(name != "return" and hasattr(hint, "sync_session_class") for name, hint in hints.items())

@@ -17,7 +17,7 @@ from oncemq.ledger.requests import Record, State
 from oncemq.requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, Recovery, Verify
 from oncemq.requests.answer import Answer, from_record, stored_headers
 from oncemq.requests.housekeeping import Housekeeping, best_effort
-from oncemq.requests.safety import check_ledger
+from oncemq.requests.safety import check_ledger, plain_engine
 from oncemq.run.session import install
 
 _LOOKS = 5
@@ -63,7 +63,7 @@ class RequestLedger:
         lease: timedelta = timedelta(seconds=60),
         clock: Clock | None = None,
     ) -> None:
-        self.engine = make_engine(database) if isinstance(database, str) else database
+        self.engine = make_engine(database) if isinstance(database, str) else plain_engine(database)
         self.name = name
         self.keep, self.lease = keep, lease
         self.clock = clock or SystemClock()

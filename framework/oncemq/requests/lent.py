@@ -24,6 +24,28 @@ class Lender(Protocol):
 _LENT: ContextVar[Lender | None] = ContextVar("oncemq_lender", default=None)
 
 
+def on_event_loop() -> bool:
+    """Return whether this is the thread of a running event loop, which database work would stop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def refuse_on_event_loop() -> None:
+    """Refuse database work where it would stop everything else, perhaps also what it waits for.
+
+    Raises:
+        HandlerFault: this is the event loop's thread.
+    """
+    if on_event_loop():
+        raise HandlerFault(
+            "database work would stop the event loop: write `await oncemq.requests.in_session(function)`, "
+            "or make the handler a plain function, which frameworks run in a thread"
+        )
+
+
 def session() -> Session:
     """Return the session of the request that is being carried out: what it writes commits with the answer.
 
@@ -33,11 +55,7 @@ def session() -> Session:
     Raises:
         HandlerFault: no protected request is being carried out here, or this is the event loop's thread.
     """
-    if _on_event_loop():
-        raise HandlerFault(
-            "database work would stop the event loop: write `await oncemq.requests.in_session(function)`, "
-            "or make the handler a plain function, which frameworks run in a thread"
-        )
+    refuse_on_event_loop()
     return _lent()
 
 
@@ -101,11 +119,3 @@ def _lent() -> Session:
             "no session is lent here: the request is not protected, its answer is complete, or its effects are external"
         )
     return lent
-
-
-def _on_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

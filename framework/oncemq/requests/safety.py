@@ -12,6 +12,21 @@ from oncemq.ledger.tables import CONSUMER_SIZE
 _NONE = timedelta(0)
 
 
+def plain_engine(engine: Engine) -> Engine:
+    """Return the app's own engine, if it is one that threads can use.
+
+    Raises:
+        ConfigError: it is an AsyncEngine, or the inside of one.
+    """
+    if isinstance(engine, Engine) and not engine.dialect.is_async:
+        return engine
+    text = "a ledger of requests works in threads, also beside an event loop, and needs a plain engine"
+    advice = (
+        "give it the database's URL, such as postgresql://…, or an engine made by sqlalchemy.create_engine"
+    )
+    raise ConfigError([Problem(text, advice)])
+
+
 def check_ledger(engine: Engine, name: str, keep: timedelta, lease: timedelta) -> None:
     """Refuse what would protect nothing.
 

@@ -1,10 +1,13 @@
 """The transaction that a handler is lent: its effect and the stored answer commit together, or neither does."""
 
-from sqlalchemy import Connection
+from typing import Any
+
+from sqlalchemy import Connection, event
 
 from oncemq.errors import RequestInProgress
 from oncemq.requests.answer import Answer
 from oncemq.requests.ledger import Claim, RequestLedger
+from oncemq.requests.lent import on_event_loop, refuse_on_event_loop
 from oncemq.run.lent import Lent
 
 
@@ -14,6 +17,9 @@ class LentTransaction(Lent):
     def __init__(self, ledger: RequestLedger, claim: Claim) -> None:
         self._ledger, self._claim = ledger, claim
         super().__init__(ledger.engine)
+        if not on_event_loop():
+            # Whoever opened this in a thread wants the loop to go on; a framework may hand the session to it all the same.
+            event.listen(self.connection, "before_cursor_execute", _refuse_on_event_loop)
 
     def commit(self, answer: Answer) -> None:
         """Store the answer and commit; ends the transaction, also when it raises.
@@ -29,3 +35,7 @@ class LentTransaction(Lent):
                 raise RequestInProgress("this try took longer than its lease, and another has taken over")
 
         self.finish(store)
+
+
+def _refuse_on_event_loop(*_: Any) -> None:
+    refuse_on_event_loop()

@@ -21,6 +21,21 @@ def message_of(url: str, **options: str) -> OnceMQError:
     return caught.value
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+asyncpg://localhost/shop",
+        "postgresql+psycopg_async://localhost/shop",
+        "sqlite+aiosqlite:///x",
+    ],
+)
+def test_drivers_for_event_loops_are_refused(url: str) -> None:
+    """Installed or not: the words say what to write."""
+    scheme = url.partition("+")[0]
+    with pytest.raises(ConfigError, match=f"event loops.*write {scheme}://"):
+        make_engine(url)
+
+
 def test_sqlite_settings(sqlite_database: str) -> None:
     """WAL, full synchronization, foreign keys, and a wait for locks."""
     engine = make_engine(sqlite_database)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 from sqlalchemy import insert
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from oncemq import Reject
@@ -27,6 +28,10 @@ class Receipt:
 
     number: int
     account: str
+
+
+class OwnAsyncSession(AsyncSession):
+    """What some libraries derive."""
 
 
 def paying(ledger: RequestLedger, **options):
@@ -171,14 +176,34 @@ def test_unsafe_functions_are_refused(file_ledger: RequestLedger) -> None:
     async def with_both(session: Session) -> None:
         """Take one on the event loop."""
 
+    def with_async_session(session: AsyncSession) -> None:
+        """Take the wrong one."""
+
+    async def with_derived(session: OwnAsyncSession) -> None:
+        """Take one of the user's own, on the event loop."""
+
     for function, options, words in (
+        (with_async_session, {}, "takes an AsyncSession.*`session: Session`"),
+        (with_derived, {}, "takes an AsyncSession"),
         (without, {}, 'effects="external"'),
         (with_session, {"effects": "external"}, "leave out"),
         (with_both, {}, "write def instead"),
         (with_session, {"abandoned": lambda: NOT_DONE}, "abandoned"),
     ):
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(ConfigError, match=f"(?s){words}"):
             idempotent(file_ledger, key=lambda: 1, **options)(function)
+
+
+def test_an_async_session_of_the_callers_is_an_argument_like_others(file_ledger: RequestLedger) -> None:
+    """With external effects nothing of it is promised, so nothing is wrong with it."""
+
+    @idempotent(
+        file_ledger, key=lambda job, session: job, fingerprint=lambda job, session: job, effects="external"
+    )
+    async def work(job: str, session: OwnAsyncSession) -> str:
+        return f"{job} {type(session).__name__}"
+
+    assert asyncio.run(work("job-1", OwnAsyncSession())) == "job-1 OwnAsyncSession"
 
 
 def test_arguments_that_cannot_be_compared_need_a_fingerprint(file_ledger: RequestLedger) -> None:

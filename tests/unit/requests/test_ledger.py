@@ -3,8 +3,10 @@
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import make_url
+from sqlalchemy.ext.asyncio import create_async_engine
 
-from oncemq.errors import RequestInProgress
+from oncemq.errors import ConfigError, RequestInProgress
 from oncemq.ledger.requests import State
 from oncemq.requests import Answer, RequestLedger
 from oncemq.requests.ledger import Claim
@@ -39,3 +41,11 @@ def test_an_overtaken_owner_has_no_say(ledger: RequestLedger, clock: FakeClock) 
     assert finished(ledger, other)
     ledger.release(other)
     assert ledger.admit("identity", "content", State.RUNNING) == DONE
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["AsyncEngine", "sync_engine"])
+def test_an_engine_for_event_loops_is_refused(postgresql_url: str, *, inside: bool) -> None:
+    """Before any request, in words that say what to give."""
+    made = create_async_engine(make_url(postgresql_url).set(drivername="postgresql+psycopg"))
+    with pytest.raises(ConfigError, match=r"(?s)plain engine.*create_engine"):
+        RequestLedger(made.sync_engine if inside else made, "shop")
