@@ -113,14 +113,17 @@ class UpkeepTask:
     Args:
         name: unique in the app; the lease's name.
         every: pause between two runs.
-        run: does one bounded step in transactions of its own; True = there is more, run again at once.
+        run: does one bounded step in transactions of its own; True = there is more, run again soon.
         everywhere: every process does it for itself, without a lease.
+        rest: for work that must disturb nobody: asked after each step, returns for how many times as long as that
+            took all such tasks of one database rest.
     """
 
     name: str
     every: timedelta
     run: Callable[[Engine], bool]
     everywhere: bool = False
+    rest: Callable[[], float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

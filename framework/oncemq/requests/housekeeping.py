@@ -2,16 +2,14 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
 from sqlalchemy import Engine
 
 from oncemq.clock import Clock
-from oncemq.ledger.purge import BATCH
 from oncemq.strategy import UpkeepTask
-from oncemq.upkeep.purging import EVERY
 from oncemq.upkeep.runner import Upkeep
 
 LOG = logging.getLogger("oncemq.requests")
@@ -22,14 +20,13 @@ class Housekeeping:
 
     Args:
         engine: the ledger's database.
-        name: of the background task, which one process at a time does.
-        purge: deletes one batch and returns how many rows it had.
+        task: what to do, one process at a time.
         clock: where time comes from.
     """
 
-    def __init__(self, engine: Engine, name: str, purge: Callable[[], int], clock: Clock) -> None:
+    def __init__(self, engine: Engine, task: UpkeepTask, clock: Clock) -> None:
         self._engine = engine
-        self._task = UpkeepTask(name, EVERY, lambda _engine: purge() >= BATCH)
+        self._task = task
         self._clock = clock
         self._lock = Lock()
         self._made_in = os.getpid()

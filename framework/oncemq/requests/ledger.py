@@ -19,6 +19,7 @@ from oncemq.requests.answer import Answer, from_record, stored_headers
 from oncemq.requests.housekeeping import Housekeeping, best_effort
 from oncemq.requests.safety import check_ledger, plain_engine
 from oncemq.run.session import install
+from oncemq.upkeep.purging import Purger, purge_task
 
 _LOOKS = 5
 """How often a request that changes under our eyes is looked at before we call it in progress."""
@@ -69,7 +70,10 @@ class RequestLedger:
         self.clock = clock or SystemClock()
         check_ledger(self.engine, name, keep, lease)
         install(self.engine)
-        self._housekeeping = Housekeeping(self.engine, f"purge requests {name}", self.purge, self.clock)
+        purger = Purger((REQUESTS,), name, keep, self.clock)
+        self._housekeeping = Housekeeping(
+            self.engine, purge_task(f"purge requests {name}", purger), self.clock
+        )
 
     def __repr__(self) -> str:
         return f"RequestLedger({self.name!r})"

@@ -1,13 +1,24 @@
-"""What is purged in the background, how often, and how long it is kept."""
+"""What is purged in the background, how often, how fast, and how long it is kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 
 from sqlalchemy import Engine
 
 from oncemq.clock import Clock
-from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, LOCKED_ROWS, PROCESSED, SUSPECTS, Aged, purge
+from oncemq.ledger.purge import (
+    BATCH,
+    CLAIMS,
+    HISTORY,
+    LOCKED_ROWS,
+    PROCESSED,
+    SUSPECTS,
+    Aged,
+    came_since,
+    purge,
+)
 from oncemq.strategy import UpkeepTask
+from oncemq.upkeep.pace import Pace
 
 EVERY = timedelta(minutes=1)
 KEEP_MUTEXES = timedelta(hours=1)
@@ -22,20 +33,51 @@ def purge_tasks(keep: Mapping[str, timedelta], clock: Clock) -> list[UpkeepTask]
         clock: where time comes from.
     """
     tasks = [
-        UpkeepTask(
-            f"purge {scope}", EVERY, _purger((PROCESSED, CLAIMS, HISTORY, SUSPECTS), scope, age, clock)
-        )
+        purge_task(f"purge {scope}", Purger((PROCESSED, CLAIMS, HISTORY, SUSPECTS), scope, age, clock))
         for scope, age in sorted(keep.items())
     ]
-    return [*tasks, UpkeepTask("purge mutexes", EVERY, _purger((LOCKED_ROWS,), None, KEEP_MUTEXES, clock))]
+    return [*tasks, purge_task("purge mutexes", Purger((LOCKED_ROWS,), None, KEEP_MUTEXES, clock))]
 
 
-def _purger(
-    tables: tuple[Aged, ...], scope: str | None, keep: timedelta, clock: Clock
-) -> Callable[[Engine], bool]:
-    def step(engine: Engine) -> bool:
-        before = clock.now() - keep
-        full = [purge(engine, aged, before, scope=scope) >= BATCH for aged in tables]
-        return any(full)
+def purge_task(name: str, purger: "Purger") -> UpkeepTask:
+    """Return the background task of one purger."""
+    return UpkeepTask(name, EVERY, purger, rest=purger.rest)
 
-    return step
+
+class Purger:
+    """Deletes what is older than it is kept, a batch of each table in one step, until nothing of that is left.
+
+    Args:
+        tables: from which; one that had less than a batch is left out of the following steps.
+        scope: whose rows; None = everybody's.
+        keep: how long rows are kept.
+        clock: where time comes from.
+    """
+
+    def __init__(self, tables: tuple[Aged, ...], scope: str | None, keep: timedelta, clock: Clock) -> None:
+        self._tables = self._left = tables
+        self._scope = scope
+        self._keep = keep
+        self._clock = clock
+        self._pace = Pace(clock)
+
+    def __call__(self, engine: Engine) -> bool:
+        """Do one step; returns whether there is more."""
+        before = self._clock.now() - self._keep
+        gone = [(aged, purge(engine, aged, before, scope=self._scope)) for aged in self._left]
+        self._left = tuple(aged for aged, rows in gone if rows >= BATCH)
+        if not self._left:
+            self._left = self._tables
+            self._pace.done()
+            return False
+        rows = sum(rows for _, rows in gone)
+        self._pace.went(rows, lambda seconds, most: self._came(engine, seconds, most))
+        return True
+
+    def rest(self) -> float:
+        """Return for how many times as long as the last step took there should be rest."""
+        return self._pace.rest
+
+    def _came(self, engine: Engine, seconds: float, most: int) -> int:
+        since = self._clock.now() - timedelta(seconds=seconds)
+        return sum(came_since(engine, aged, since, most, scope=self._scope) for aged in self._left)

@@ -13,8 +13,8 @@ from oncemq.strategy import UpkeepTask
 
 _SHORTEST_LEASE = timedelta(seconds=10)
 _LONGEST_WAIT = 1.0
-_SHARE = 2.0
-"""After a step that has more to do, rest so many times as long as it took: consumers come first."""
+_REST = 2.0
+"""After a step that has more to do, rest so many times as long as it took, unless the task says otherwise."""
 
 
 class Upkeep:
@@ -40,7 +40,9 @@ class Upkeep:
         self._failed = failed
         self._owner = uuid4().hex
         self._due = {task.name: clock.monotonic() for task in tasks}
-        self._held: set[str] = set()
+        self._quiet_until = 0.0
+        # Until when we need not ask for a lease that is ours, by task.
+        self._held: dict[str, float] = {}
         self._stopping = Event()
         self._thread: Thread | None = None
 
@@ -56,14 +58,29 @@ class Upkeep:
             self._thread.join(grace.total_seconds())
 
     def run_due(self) -> float:
-        """Do what is due, each task until it has no more to do; returns the seconds until something is due."""
-        for task in self._tasks:
-            if self._stopping.is_set():
-                break
-            if self._due[task.name] <= self._clock.monotonic():
-                self._due[task.name] = self._clock.monotonic() + task.every.total_seconds()
-                self._work_off(task)
-        return max(0.0, min(self._due.values(), default=_LONGEST_WAIT) - self._clock.monotonic())
+        """Do a step of each task that is due, until none is; returns the seconds until one will be.
+
+        Between two steps of a task the others have their turn: a purge of millions of rows keeps nothing waiting.
+        """
+        while due := [task for task in self._tasks if self._is_due(task)]:
+            # Who has waited longest is first: else one that always has more would be the only one that ever works.
+            for task in sorted(due, key=self._when_due):
+                if self._stopping.is_set():
+                    return 0.0
+                if self._is_due(task):  # the step before may have begun a rest
+                    self._step(task)
+        now = self._clock.monotonic()
+        return max(0.0, min((self._when(task) for task in self._tasks), default=now + _LONGEST_WAIT) - now)
+
+    def _when_due(self, task: UpkeepTask) -> float:
+        return self._due[task.name]
+
+    def _when(self, task: UpkeepTask) -> float:
+        due = self._when_due(task)
+        return due if task.rest is None else max(due, self._quiet_until)
+
+    def _is_due(self, task: UpkeepTask) -> bool:
+        return self._when(task) <= self._clock.monotonic()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -71,22 +88,36 @@ class Upkeep:
         for name in sorted(self._held):
             self._release(name)
 
-    def _work_off(self, task: UpkeepTask) -> None:
+    def _step(self, task: UpkeepTask) -> None:
+        began = self._clock.monotonic()
+        self._due[task.name] = began + task.every.total_seconds()
+        more = self._run_once(task)
+        now = self._clock.monotonic()
+        took = now - began
+        if task.rest is not None:
+            self._quiet_until = now + task.rest() * took
+        if more:
+            self._due[task.name] = now + (_REST * took if task.rest is None else 0.0)
+
+    def _run_once(self, task: UpkeepTask) -> bool:
         try:
-            while (task.everywhere or self._acquire(task)) and not self._stopping.is_set():
-                began = self._clock.monotonic()
-                if not task.run(self._engine):
-                    return
-                self._stopping.wait(_SHARE * (self._clock.monotonic() - began))
+            return (task.everywhere or self._holds(task)) and task.run(self._engine)
         except Exception as error:
             self._failed(f"upkeep {task.name!r}", error)
+            return False
+
+    def _holds(self, task: UpkeepTask) -> bool:
+        """Return whether the lease is ours; asks the database when half of it is over."""
+        return self._held.get(task.name, 0.0) > self._clock.monotonic() or self._acquire(task)
 
     def _acquire(self, task: UpkeepTask) -> bool:
-        now = self._clock.now()
-        until = now + max(2 * task.every, _SHORTEST_LEASE)
+        lease, now, asked = max(2 * task.every, _SHORTEST_LEASE), self._clock.now(), self._clock.monotonic()
         with self._engine.begin() as connection:
-            ours = leases.acquire(connection, task.name, self._owner, now=now, until=until)
-        (self._held.add if ours else self._held.discard)(task.name)
+            ours = leases.acquire(connection, task.name, self._owner, now=now, until=now + lease)
+        if ours:
+            self._held[task.name] = asked + lease.total_seconds() / 2
+        else:
+            self._held.pop(task.name, None)
         return ours
 
     def _release(self, name: str) -> None:

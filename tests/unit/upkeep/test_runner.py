@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
@@ -57,6 +57,73 @@ def test_a_task_with_more_to_do_goes_on(engine: Engine, clock: FakeClock) -> Non
     done: list[str] = []
     Upkeep(engine, [task(done, more=4)], clock).run_due()
     assert len(done) == 5
+
+
+def working(clock: FakeClock, done: list[str], name: str, seconds: float, rest: float | None) -> UpkeepTask:
+    """Return a task that always has more to do, and takes so long for each step."""
+
+    def step(_engine: Engine) -> bool:
+        done.append(name)
+        clock.advance(timedelta(seconds=seconds))
+        return True
+
+    asked = None if rest is None else lambda: rest
+    return UpkeepTask(name, timedelta(minutes=1), step, everywhere=True, rest=asked)
+
+
+def test_work_that_must_disturb_nobody_rests_longer(engine: Engine, clock: FakeClock) -> None:
+    """For so many times as long as its step took; other work rests twice as long."""
+    done: list[str] = []
+    gentle = Upkeep(engine, [working(clock, done, "purge", 0.25, 9.0)], clock)
+    assert (gentle.run_due(), gentle.run_due(), done) == (2.25, 2.25, ["purge"])
+    usual = Upkeep(engine, [working(clock, done, "sweep", 0.25, None)], clock)
+    assert usual.run_due() == 0.5
+    clock.advance(timedelta(seconds=2.25))
+    gentle.run_due()
+    assert done == ["purge", "sweep", "purge"]
+
+
+def test_all_gentle_tasks_share_one_rest(engine: Engine, clock: FakeClock) -> None:
+    """Three purges disturb no more than one, and each has its turn."""
+    done: list[str] = []
+    upkeep = Upkeep(engine, [working(clock, done, name, 0.25, 9.0) for name in "abc"], clock)
+    for _ in range(7):
+        clock.advance(timedelta(seconds=upkeep.run_due()))
+    assert "".join(done) == "abcabca"
+
+
+def test_a_long_task_keeps_nothing_waiting(engine: Engine, clock: FakeClock) -> None:
+    """While a purge has more and more to do, what is due each second is done each second."""
+    done: list[str] = []
+    sweep = UpkeepTask(
+        "sweep", timedelta(seconds=1), lambda _engine: bool(done.append("sweep")), everywhere=True
+    )
+    upkeep = Upkeep(engine, [working(clock, done, "purge", 0.05, 9.0), sweep], clock)
+    began = clock.monotonic()
+    while clock.monotonic() < began + 20:
+        clock.advance(timedelta(seconds=upkeep.run_due() + 0.001))  # the clock knows no less
+    assert done.count("sweep") >= 19
+    assert done.count("purge") >= 39
+
+
+def test_a_lease_is_not_asked_for_at_each_step(engine: Engine, clock: FakeClock) -> None:
+    """A thousand batches are not a thousand more commits; but no process trusts a lease whose half is over."""
+    done, asked = list[str](), list[str]()
+    event.listen(
+        engine,
+        "before_cursor_execute",
+        lambda *told: asked.append(told[2]) if "oncemq_leases" in told[2] else None,
+    )
+
+    def step(_engine: Engine) -> bool:
+        done.append("purge")
+        clock.advance(timedelta(seconds=1))
+        return len(done) < 100
+
+    upkeep = Upkeep(engine, [UpkeepTask("purge", timedelta(minutes=1), step)], clock)
+    while len(done) < 100:
+        clock.advance(timedelta(seconds=upkeep.run_due()))
+    assert len([one for one in asked if one.startswith("UPDATE")]) == 5
 
 
 def test_one_process_does_a_task(engine: Engine, clock: FakeClock) -> None:

@@ -1,0 +1,120 @@
+"""The background task that purges, on each kind of database."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine, event, func, insert, select
+
+from oncemq.ledger import processed, schema
+from oncemq.ledger.engine import make_engine
+from oncemq.ledger.purge import BATCH, HISTORY, PROCESSED, came_since
+from oncemq.testing.fake_clock import FakeClock
+from oncemq.upkeep import purging
+from oncemq.upkeep.pace import GENTLE
+from oncemq.upkeep.purging import Purger
+
+KEEP = timedelta(days=7)
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """Lend an engine with a fresh ledger, once for each kind of database."""
+    engine = make_engine(database_url)
+    schema.create(engine)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Return a clock that stands still."""
+    return FakeClock()
+
+
+def fill(engine: Engine, clock: FakeClock, consumer: str, count: int, age: timedelta) -> None:
+    """Insert rows of one age."""
+    at = clock.now() - age
+    row = {"consumer": consumer, "key": "k", "processed_at": at}
+    rows = [{**row, "identity": f"{clock.monotonic()}-{age}-{number}"} for number in range(count)]
+    with engine.begin() as connection:
+        connection.execute(insert(processed.TABLE), rows)
+
+
+def left(engine: Engine) -> int:
+    """Return how many rows there are."""
+    with engine.connect() as connection:
+        return connection.execute(select(func.count()).select_from(processed.TABLE)).scalar_one()
+
+
+def test_a_step_deletes_one_batch_and_says_whether_there_is_more(engine: Engine, clock: FakeClock) -> None:
+    """Until nothing old is left; what is young stays."""
+    fill(engine, clock, "shop.points", 2 * BATCH + 1, KEEP * 2)
+    fill(engine, clock, "shop.points", 3, KEEP / 2)
+    purger = Purger((PROCESSED, HISTORY), "shop.points", KEEP, clock)
+    assert [purger(engine) for _ in range(4)] == [True, True, False, False]
+    assert left(engine) == 3
+
+
+def test_only_tables_that_have_more_are_asked_again(
+    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Empty ones cost one look each time that the task is due, and none in the batches after it."""
+    asked: list[str] = []
+    purge = purging.purge
+
+    def noted(engine: Engine, aged, *given, **named) -> int:
+        asked.append(aged.table.name)
+        return purge(engine, aged, *given, **named)
+
+    monkeypatch.setattr(purging, "purge", noted)
+    fill(engine, clock, "shop.points", BATCH + 1, KEEP * 2)
+    purger = Purger((PROCESSED, HISTORY), "shop.points", KEEP, clock)
+    while purger(engine):
+        pass
+    purger(engine)
+    names = ["oncemq_processed", "oncemq_history"]
+    assert asked == [*names, "oncemq_processed", *names]
+
+
+@pytest.mark.parametrize(("coming", "rest"), [(900, GENTLE), (1100, GENTLE / 2)], ids=["few", "many"])
+def test_it_rests_less_when_too_many_come(engine: Engine, clock: FakeClock, coming: int, rest: float) -> None:
+    """Rows of this consumer that came since the last look are counted, those of others and older ones are not."""
+    fill(engine, clock, "shop.points", 3 * BATCH, KEEP * 2)
+    fill(engine, clock, "shop.points", BATCH, timedelta(minutes=5))
+    purger = Purger((PROCESSED,), "shop.points", KEEP, clock)
+    assert (purger(engine), purger.rest()) == (True, GENTLE)
+    clock.advance(timedelta(seconds=11))
+    fill(engine, clock, "shop.points", coming, timedelta(seconds=1))
+    fill(engine, clock, "shop.others", 2 * BATCH, timedelta(seconds=1))
+    # 2,000 have gone since it began: twice as many as came, or not.
+    assert (purger(engine), purger.rest()) == (True, rest)
+
+
+def test_what_came_is_not_counted_further_than_needed(engine: Engine, clock: FakeClock) -> None:
+    """A look costs no more than the batches it judges."""
+    fill(engine, clock, "shop.points", 30, timedelta(seconds=1))
+    since = clock.now() - timedelta(seconds=5)
+    assert came_since(engine, PROCESSED, since, 100, scope="shop.points") == 30
+    assert came_since(engine, PROCESSED, since, 10, scope="shop.points") == 10
+    assert came_since(engine, PROCESSED, since, 100, scope="shop.others") == 0
+    assert came_since(engine, PROCESSED, clock.now(), 100) == 0
+
+
+@pytest.mark.parametrize(
+    "database_url", [pytest.param("postgresql", marks=pytest.mark.server)], indirect=True
+)
+def test_a_purge_does_not_wait_for_the_disk(engine: Engine, clock: FakeClock) -> None:
+    """What a crash brings back is purged again; and the next transaction is as durable as before."""
+    fill(engine, clock, "shop.points", 5, KEEP * 2)
+    settings: list[str] = []
+
+    def look(connection, *_: object) -> None:
+        with connection.connection.cursor() as cursor:
+            cursor.execute("SHOW synchronous_commit")
+            settings.append(cursor.fetchone()[0])
+
+    event.listen(engine, "commit", look)
+    Purger((PROCESSED,), "shop.points", KEEP, clock)(engine)
+    fill(engine, clock, "shop.points", 1, KEEP)
+    assert settings == ["off", "on"]
