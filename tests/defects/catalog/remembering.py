@@ -87,8 +87,26 @@ DEFECTS = (
     Defect(
         "purge-forgets-whose",
         "Purging a consumer's rows leaves those of others.",
-        [Edit("framework/oncemq/ledger/purge.py", "    if scope is not None:\n", "    if scope is None:\n")],
+        [
+            Edit(
+                "framework/oncemq/ledger/purge.py",
+                "return rows if scope is None else",
+                "return rows if True else",
+            )
+        ],
         ["tests/unit/ledger/test_purge.py::test_only_old_rows_of_the_scope_go"],
+    ),
+    Defect(
+        "purge-falls-behind",
+        "A purge rests less when more comes than it deletes in a tenth of the time.",
+        [Edit("framework/oncemq/upkeep/pace.py", "if self._gone < _ENOUGH * came:", "if False:")],
+        ["tests/unit/upkeep/test_pace.py::test_what_is_old_never_piles_up"],
+    ),
+    Defect(
+        "nobody-told-of-a-gap",
+        "What waits too long for a state or a version is said aloud.",
+        [Edit("strategies/oncemq_strategies/gaps.py", 'if self.on_gap != "alert" or not late:', "if True:")],
+        ["tests/unit/strategies/test_gaps.py::test_who_waits_in_vain_is_spoken_of[sqlite-state_machine]"],
     ),
     Defect(
         "missing-row-not-locked",
