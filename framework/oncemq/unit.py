@@ -23,6 +23,7 @@ class Unit:
         waited: seconds until transactions began, where others were writing; no measure of the unit's size.
         verdicts: what `reserve` decided before any transaction; those deliveries do not run.
         notes: what a strategy wants to remember for the whole unit, by strategy.
+        savepoint_every: so many items are undone together when one fails after writing; None = all.
         resume: called with a key, from any thread and at any time: its deferred messages need not sleep any longer.
     """
 
@@ -34,6 +35,7 @@ class Unit:
         "notes",
         "owner",
         "resume",
+        "savepoint_every",
         "verdicts",
         "waited",
     )
@@ -56,6 +58,7 @@ class Unit:
         self.verdicts: dict[Delivery, Verdict] = {}
         self.notes: dict[Any, Any] = {}
         self.waited = 0.0
+        self.savepoint_every: int | None = None
 
     def body(self, delivery: Delivery) -> Any:
         """Return a delivery's decoded body before any run has begun; it is not to be changed."""

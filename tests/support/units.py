@@ -69,7 +69,10 @@ class UnitBench:
         lanes: what was told of exclusive units.
         resumed: deferred keys that a strategy woke.
         pauses: the pauses before further tries; nobody really sleeps.
+        savepoint_every: how many items of a unit are undone together; None = all.
     """
+
+    savepoint_every: int | None = None
 
     def __init__(
         self,
@@ -129,6 +132,7 @@ class UnitBench:
             decode=self.plan.reader.decode,
             resume=self.resumed.append,
         )
+        unit.savepoint_every = self.savepoint_every
         self.result = self._runner.execute(unit)
         return [self.result.verdicts[delivery].outcome.value for delivery in deliveries]
 

@@ -14,6 +14,8 @@ class RescueStep(StrEnum):
 
     DROP = "drop"
     """An item was left out and its run went on."""
+    SAVEPOINT = "savepoint"
+    """A part of the unit was rolled back to its savepoint and run again."""
     RERUN = "rerun"
     """Rolled back and run again without the culprit."""
     CAREFUL = "careful"

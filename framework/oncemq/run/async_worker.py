@@ -12,10 +12,10 @@ from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.logs import now_handling
-from oncemq.run.attempt import make_items
 from oncemq.run.consumer import Consumer
 from oncemq.run.direct import before, handle_async
 from oncemq.run.limits import Slot
+from oncemq.run.making import make_items
 from oncemq.run.recorder import IDLE, AnyRecorder
 from oncemq.run.settle import ACKNOWLEDGED, Settler
 from oncemq.run.tracks import Track, by_key

@@ -18,10 +18,12 @@ from oncemq.run.chain import Chain
 from oncemq.run.items import Frame, ItemLoop, flush
 from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure
 from oncemq.run.limits import Slot
+from oncemq.run.making import make_items
 from oncemq.run.outcomes import history_rows
+from oncemq.run.parts import Done, Parts, Scene
 from oncemq.run.recorder import FLUSHING, IDLE, AnyRecorder
 from oncemq.run.relay import Relay
-from oncemq.run.session import UnitSession, Watch, install, watch_connection
+from oncemq.run.session import Watch, install, watch_connection
 from oncemq.run.transaction import obstacle
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import Culprits
@@ -70,9 +72,11 @@ class Attempt:
         self._failed = failed
         self._point = point
         self._relay = relay
+        self._divisible = chain.divisible and loop.one_by_one
+        self._parts = Parts(self._work, reader, recorder, clock.monotonic, second_look=chain.second_look)
 
-    def run(self, unit: Unit, deliveries: Sequence[Delivery], *, careful: bool, exclusive: bool) -> Run:
-        """Return the committed run; every item has its verdict.
+    def run(self, unit: Unit, deliveries: Sequence[Delivery], *, careful: bool, exclusive: bool) -> Done:
+        """Return what was committed; every delivery has its verdict, in a run or left out of it.
 
         Raises:
             Culprits: rolled back; these items get these verdicts, the others may run again.
@@ -85,7 +89,7 @@ class Attempt:
         started, waited, committed = self._clock.monotonic(), unit.waited, False
         try:
             with self._engine.connect() as connection:
-                run = self._in_transaction(connection, unit, items, careful=careful, exclusive=exclusive)
+                done = self._in_transaction(connection, unit, items, careful=careful, exclusive=exclusive)
             committed = True
         except (Culprits, UnknownCulprit, InfrastructureError, StrategyBug):
             raise
@@ -96,8 +100,10 @@ class Attempt:
             if not committed:
                 # Nothing was done in this time; else the next run would have none left.
                 unit.deadline += self._clock.monotonic() - started - (unit.waited - waited)
-        self._after_commit(run)
-        return run
+                # What parts could not save is the rescue ladder's: whole units, in the order that strategies lock.
+                unit.savepoint_every = None
+        self._after_commit(done.runs)
+        return done
 
     def database_answers(self) -> bool:
         """Return whether the database can be reached now; if so, a lost connection may be one message's doing."""
@@ -110,29 +116,30 @@ class Attempt:
 
     def _in_transaction(
         self, connection: Connection, unit: Unit, items: list[Item], *, careful: bool, exclusive: bool
-    ) -> Run:
+    ) -> Done:
         watch = Watch()
         transaction = self._begin(connection, unit)
-        session = UnitSession.over(connection, watch)
         unwatch = watch_connection(connection, watch)
         self._slot.cancel = canceller(self._engine, connection)
         committed = False
         try:
             if exclusive:
                 lanes.enter_exclusive(connection, unit.consumer)
-            run = Run(unit, items, connection, session)
-            self._work(run, Frame(session, watch, careful))
-            reason = obstacle(connection, transaction, session, watch)
+            scene = Scene(unit, connection, transaction, watch, careful=careful)
+            divided = self._divisible and not careful and not exclusive
+            done = self._parts.run(scene, items, unit.savepoint_every if divided else None)
+            self._finish(done.runs)
+            reason = obstacle(connection, transaction, watch)
             if reason is not None:
                 raise UnknownCulprit(str(reason)) from reason
             self._point("before-commit")
             transaction.commit()
             committed = True
-            return run
+            return done
         finally:
             self._slot.cancel = None
             unwatch()
-            _leave(connection, session, transaction, committed=committed)
+            _leave(connection, transaction, committed=committed)
 
     def _begin(self, connection: Connection, unit: Unit) -> RootTransaction:
         """Begin; where one writes at a time, waiting for others says nothing about how long our items take."""
@@ -156,13 +163,21 @@ class Attempt:
         self._point("handled")
         for save in self._chain.saves:
             self._guard(lambda save=save: save(run), "save")  # type: ignore[misc]
-        self._guard(lambda: self._note(run), "the ledger's history")
+
+    def _finish(self, runs: Sequence[Run]) -> None:
+        if len(runs) > 1:
+            self._recorder.begin([item.envelope for run in runs for item in run.items])
+            self._recorder.index[0] = FLUSHING
+        for run in runs:
+            self._guard(lambda run=run: self._note(run), "the ledger's history")  # type: ignore[misc]
         if self._relay is not None:
             # After every lock that makes this transaction wait for another of the key: numbers follow that order.
             relay = self._relay
-            self._guard(lambda: relay.store(run), "the outbox")
+            for run in runs:
+                self._guard(lambda run=run: relay.store(run), "the outbox")  # type: ignore[misc]
         for confirm in self._chain.confirms:
-            self._guard(lambda confirm=confirm: confirm(run), "confirm")  # type: ignore[misc]
+            for run in runs:
+                self._guard(lambda run=run, confirm=confirm: confirm(run), "confirm")  # type: ignore[misc]
         self._point("saved")
 
     def _note(self, run: Run) -> None:
@@ -185,12 +200,13 @@ class Attempt:
             raise UnknownCulprit(describe(error)) from error
         raise StrategyBug(f"{doing} failed: {describe(error)}") from error
 
-    def _after_commit(self, run: Run) -> None:
+    def _after_commit(self, runs: Sequence[Run]) -> None:
         self._point("committed")
-        if self._relay is not None:
-            self._quietly(self._relay.committed, run, "sending what handlers published")
-        for committed in self._chain.committeds:
-            self._quietly(committed, run, "a strategy's committed hook")
+        for run in runs:
+            if self._relay is not None:
+                self._quietly(self._relay.committed, run, "sending what handlers published")
+            for committed in self._chain.committeds:
+                self._quietly(committed, run, "a strategy's committed hook")
 
     def _quietly(self, hook: Callable[[Run], None], run: Run, doing: str) -> None:
         try:
@@ -199,27 +215,9 @@ class Attempt:
             self._failed(doing, error)
 
 
-def make_items(deliveries: Sequence[Delivery], reader: Reader) -> list[Item]:
-    """Return fresh items; the payload decoded at intake serves the first run, later ones decode anew."""
-    items = []
-    for delivery in deliveries:
-        envelope, payload = delivery.envelope, delivery.payload
-        if envelope is None:
-            raise StrategyBug(f"{delivery!r} was never understood")
-        if payload is None:
-            payload = reader.decode(delivery.message)
-        delivery.payload = None
-        items.append(Item(delivery, envelope, payload))
-    return items
-
-
-def _leave(
-    connection: Connection, session: UnitSession, transaction: RootTransaction, *, committed: bool
-) -> None:
-    """End session and transaction; after a commit nothing may raise any more."""
+def _leave(connection: Connection, transaction: RootTransaction, *, committed: bool) -> None:
+    """End the transaction; after a commit nothing may raise any more."""
     try:
-        session.watch.handling = False
-        session.close()
         # What a handler ended is rolled back by the pool when the connection returns to it.
         if not committed and connection.get_transaction() is transaction:
             transaction.rollback()

@@ -35,18 +35,28 @@ class BatchSize:
             self.limit = min(self._cap, max(self.limit + 1, grown))
 
 
-class FailureRate:
-    """How often items fail, and the unit size at which failing costs least.
+UNIT_COST = 30.0
+"""What a transaction costs more than its items, in items."""
 
-    A failure that needs a roll-back costs one whole unit, so frequent failures want smaller units:
-    n ≈ √(2 · cost of a unit / (cost of an item · failure rate)).
+SAVEPOINT_COST = 8.0
+"""The same for a savepoint: its two statements, a load and a save."""
+
+
+class FailureRate:
+    """How often items fail, and how many should be undone together so that failing costs least.
+
+    A failure that needs a roll-back costs half of what is rolled back, so frequent failures want it small:
+    n ≈ √(2 · cost of beginning anew / (cost of an item · failure rate)).
+
+    Args:
+        share: what beginning anew costs, in items.
     """
 
     __slots__ = ("_rate", "_share")
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = UNIT_COST) -> None:
         self._rate = 0.0
-        self._share = 30.0
+        self._share = share
 
     def learn(self, *, items: int, failures: int) -> None:
         """Take into account a unit of `items`, of which `failures` forced a roll-back."""
@@ -54,7 +64,7 @@ class FailureRate:
         self._rate += weight * (failures / items - self._rate)
 
     def cap(self, limit: int) -> int:
-        """Return `limit`, or less where failures are frequent: about 75 at 1 % and 25 at 10 %."""
+        """Return `limit`, or less where failures are frequent: units of about 75 at 1 % and 25 at 10 %."""
         if self._rate < 0.0005:
             return limit
         return max(1, min(limit, int(sqrt(2 * self._share / self._rate))))

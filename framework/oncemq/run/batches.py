@@ -16,6 +16,8 @@ class BatchLoop(ItemLoop):
     A stretch ends before the second item of a key or identity: strategies must see the first one recorded.
     """
 
+    one_by_one = False
+
     def run(self, run: Run, frame: Frame) -> None:
         """Give every item of `run` a verdict; raises as for single items."""
         together: list[Item] = []

@@ -12,6 +12,8 @@ class Chain:
     """The hooks of a chain, in order; `releases` in reverse.
 
     Attributes:
+        divisible: one transaction may hold several runs. Not where messages are parked: what one run lets follow, the
+            next would not know of.
         one_per_key: a unit may hold at most one item of a key.
         max_batch: the most items of a unit; None = any number.
         second_look: an item that violated a unique constraint runs once more before it is charged.
@@ -21,6 +23,7 @@ class Chain:
         "committeds",
         "confirms",
         "decides",
+        "divisible",
         "loads",
         "max_batch",
         "one_per_key",
@@ -41,6 +44,7 @@ class Chain:
         self.committeds: list[Callable[[Run], None]] = _overridden(strategies, "committed")
         self.releases: list[Callable[[Unit], None]] = _overridden(strategies, "release")[::-1]
         self.second_look = any(strategy.second_look for strategy in strategies)
+        self.divisible = not any(strategy.parks for strategy in strategies)
         self.one_per_key = any(strategy.traits.one_per_key for strategy in strategies)
         limits = [
             strategy.traits.max_batch for strategy in strategies if strategy.traits.max_batch is not None

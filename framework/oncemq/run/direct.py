@@ -11,11 +11,11 @@ from oncemq.handler import BoundHandler
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.observe.logs import now_handling
-from oncemq.run.attempt import make_items
 from oncemq.run.chain import Chain
 from oncemq.run.finishing import Finisher, with_bugs
 from oncemq.run.judge import judge
 from oncemq.run.limits import Slot
+from oncemq.run.making import make_items
 from oncemq.run.recorder import IDLE, AnyRecorder
 from oncemq.run.rescue import UnitResult
 from oncemq.run.transactional import Failed, open_deliveries, release, reserve

@@ -39,7 +39,10 @@ class ItemLoop:
     Attributes:
         eager: a handler has been seen to read, which flushes anyway; so items are flushed one by one.
         dropped: items that were left out while their run went on, since the last look.
+        one_by_one: the handler is called for each item.
     """
+
+    one_by_one = True
 
     def __init__(
         self,

@@ -77,6 +77,6 @@ class Lent:
 
     def _require_whole(self) -> None:
         misuse = self.session.misuse()
-        reason = obstacle(self.connection, self._transaction, self.session, self._watch) or misuse
+        reason = obstacle(self.connection, self._transaction, self._watch, self.session) or misuse
         if reason is not None:
             raise reason

@@ -1,6 +1,6 @@
 """The rescue ladder: how a unit with a failing item still commits its healthy ones, and nobody else is charged.
 
-run                                     culprit known   → run again without it
+run, or parts of it with savepoints     culprit known   → run again without it
  └ culprit unknown → careful run        culprit known   → run again without it
     └ still unknown → halves, then solo : what fails alone is the culprit
 the database fails → the same run again, after a pause; when it lasts, the unit is given back
@@ -28,7 +28,8 @@ from oncemq.retry.classify import Fault, classify, is_unique_violation
 from oncemq.run.attempt import Attempt
 from oncemq.run.judge import UnknownCulprit, judge
 from oncemq.run.lane import Lane
-from oncemq.unit import Run, Unit
+from oncemq.run.parts import Done
+from oncemq.unit import Unit
 from oncemq.verdict import RETURNED, Culprits, Verdict, defer, retry
 
 _TRIES = 5
@@ -100,7 +101,7 @@ class Rescue:
         """Return a verdict for every delivery of `todo`; never raises an Exception."""
         return _Execution(self, unit, list(todo)).finish()
 
-    def try_again(self, unit: Unit, part: Sequence[Delivery], *, careful: bool) -> Run:
+    def try_again(self, unit: Unit, part: Sequence[Delivery], *, careful: bool) -> Done:
         """Run `part`, in process again while the database fails for a moment.
 
         Raises:
@@ -117,11 +118,11 @@ class Rescue:
         )
         return retrying(self._once, unit, part, careful)
 
-    def _once(self, unit: Unit, part: Sequence[Delivery], careful: bool) -> Run:
-        run = self._attempt.run(unit, part, careful=careful, exclusive=self._lane.exclusive)
+    def _once(self, unit: Unit, part: Sequence[Delivery], careful: bool) -> Done:
+        done = self._attempt.run(unit, part, careful=careful, exclusive=self._lane.exclusive)
         if self._lane.succeeded():
             self._on_lane(False, None)
-        return run
+        return done
 
     def _before_sleep(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
@@ -161,7 +162,7 @@ class _Execution:
         while self._todo:
             part = self._todo[: self._size]
             try:
-                run = self._rescue.try_again(self._unit, part, careful=self._careful)
+                done = self._rescue.try_again(self._unit, part, careful=self._careful)
             except Culprits as culprits:
                 self._without(culprits)
             except UnknownCulprit as error:
@@ -171,18 +172,18 @@ class _Execution:
             except StrategyBug as error:
                 self._give_up(error)
             else:
-                self._accept(run, part)
+                self._accept(done, part)
         return self.result
 
-    def _accept(self, run: Run, part: list[Delivery]) -> None:
+    def _accept(self, done: Done, part: list[Delivery]) -> None:
         result = self.result
-        held = set()
-        for item in run.items:
-            verdict = item.verdict or RETURNED
-            result.verdicts[item.delivery] = verdict
-            if verdict.holds_key:
-                held.add(item.key)
-        result.follow += run.follow
+        for run in done.runs:
+            result.verdicts.update((item.delivery, item.verdict or RETURNED) for item in run.items)
+            result.follow += run.follow
+        result.verdicts.update(done.left_out)
+        held = {delivery.key for delivery in part if result.verdicts[delivery].holds_key}
+        if done.undone:
+            result.steps[RescueStep.SAVEPOINT] += done.undone
         result.committed += 1
         self._lonely_failures = 0
         self._todo = self._todo[len(part) :]

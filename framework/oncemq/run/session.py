@@ -38,9 +38,10 @@ class Watch:
         flush_failed: a flush failed while it ran.
         statements: how many statements handlers have sent.
         reads: how many of them were queries, which may have flushed a neighbour's objects.
+        savepoint: the framework's own one, which is no handler's; None = none.
     """
 
-    __slots__ = ("crowded", "doomed", "flush_failed", "handling", "reads", "statements")
+    __slots__ = ("crowded", "doomed", "flush_failed", "handling", "reads", "savepoint", "statements")
 
     def __init__(self) -> None:
         self.doomed: BaseException | None = None
@@ -49,6 +50,7 @@ class Watch:
         self.flush_failed = False
         self.statements = 0
         self.reads = 0
+        self.savepoint: NestedTransaction | None = None
 
     def enter(self, *, crowded: bool) -> None:
         """A handler begins."""
@@ -60,6 +62,11 @@ class Watch:
         """Keep the first reason."""
         if self.doomed is None:
             self.doomed = error
+
+    def forgive(self) -> None:
+        """What doomed the run has been undone."""
+        self.doomed = None
+        self.flush_failed = False
 
 
 class UnitSession(Session):
@@ -173,7 +180,7 @@ class UnitSession(Session):
     def misuse(self) -> HandlerFault | None:
         """Return what a handler left behind that the next one would suffer from."""
         connection = self.bind
-        if self.in_nested_transaction() or connection.in_nested_transaction():
+        if self.in_nested_transaction() or _in_savepoint(connection, self.watch):
             return SessionOwned("the handler left a savepoint open: write with session.begin_nested(): …")
         if connection.closed or connection.invalidated:
             return SessionOwned(
@@ -269,14 +276,15 @@ def _error(context: ExceptionContext) -> None:
     # SQLAlchemy sets it only when a listener before this one has replaced the error.
     chained = getattr(context, "chained_exception", None)
     original = chained or context.sqlalchemy_exception or context.original_exception
-    in_savepoint = _in_savepoint(context.connection)
+    in_savepoint = _in_savepoint(context.connection, watch)
     if not in_savepoint or classify(original) is not Fault.DATA:
         watch.doom(original)
 
 
-def _in_savepoint(connection: Connection | None) -> bool:
+def _in_savepoint(connection: Connection | None, watch: Watch) -> bool:
+    """Whether the connection is in a savepoint that a handler opened."""
     nested: NestedTransaction | None = connection.get_nested_transaction() if connection is not None else None
-    return nested is not None
+    return nested is not None and nested is not watch.savepoint
 
 
 def _commit(connection: Connection) -> None:

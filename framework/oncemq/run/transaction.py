@@ -11,12 +11,13 @@ _PSYCOPG_IN_TRANSACTION = 2
 
 
 def obstacle(
-    connection: Connection, transaction: RootTransaction, session: UnitSession, watch: Watch
+    connection: Connection, transaction: RootTransaction, watch: Watch, session: UnitSession | None = None
 ) -> BaseException | None:
     """Return why this transaction must not be committed; None when it may."""
     if watch.doomed is not None:
         return watch.doomed
-    if connection.closed or connection.invalidated or not transaction.is_active or not session.is_active:
+    ended = session is not None and not session.is_active
+    if ended or connection.closed or connection.invalidated or not transaction.is_active:
         return SessionOwned("a handler ended the transaction that it shares with other messages")
     driver: Any = connection.connection.driver_connection
     info = getattr(driver, "info", None)

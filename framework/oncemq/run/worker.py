@@ -9,7 +9,7 @@ from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
 from oncemq.run.aftermath import Settles
-from oncemq.run.batch_size import BatchSize, FailureRate
+from oncemq.run.batch_size import SAVEPOINT_COST, BatchSize, FailureRate
 from oncemq.run.consumer import Consumer
 from oncemq.run.rescue import UnitResult
 from oncemq.run.settle import ACKNOWLEDGED
@@ -94,6 +94,7 @@ class Worker:
         self._unit_time = unit_time
         self._batch = BatchSize(unit_time, batch_limit)
         self._failures = FailureRate()
+        self._undone = FailureRate(SAVEPOINT_COST)
         self._layout = layout
 
     def loop(self) -> None:
@@ -156,6 +157,7 @@ class Worker:
         clock = self._consumer.clock.monotonic
         started = clock()
         unit = self._consumer.unit(ready, started + self._unit_time)
+        unit.savepoint_every = self._savepoint_every(len(ready))
         result = self._execute(unit)
         seconds = clock() - started - unit.waited
         pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
@@ -170,12 +172,18 @@ class Worker:
         self._learn(pairs, result, seconds)
         return result.trouble
 
+    def _savepoint_every(self, size: int) -> int | None:
+        every = self._undone.cap(size)
+        return every if every < size else None
+
     def _learn(self, pairs: list[tuple[Delivery, Verdict]], result: UnitResult, seconds: float) -> None:
         counts = Counter(verdict.outcome for _, verdict in pairs)
         size = len(pairs)
         if not pairs[0][0].suspect and result.trouble is None:
             self._batch.learn(taken=size, done=size - cut_short(pairs), seconds=seconds)
-            self._failures.learn(items=size, failures=sum(result.steps[step] for step in _ROLLED_BACK))
+            failures = sum(result.steps[step] for step in _ROLLED_BACK)
+            self._failures.learn(items=size, failures=failures)
+            self._undone.learn(items=size, failures=failures + result.steps[RescueStep.SAVEPOINT])
         self._consumer.observers.unit_done(
             self._consumer.plan.name, counts, size=size, seconds=seconds, rescue=result.steps or None
         )

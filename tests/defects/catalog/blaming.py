@@ -38,13 +38,15 @@ DEFECTS = (
                 ":",
             )
         ],
-        [f"{UNITS}/test_infrastructure.py::test_while_nobody_succeeds_nobody_is_charged[sqlite]"],
+        [f"{UNITS}/test_infrastructure.py::test_while_nobody_succeeds_nobody_is_charged[sqlite-whole]"],
     ),
     Defect(
         "poison-never-charged",
         "When others succeed meanwhile, an item's third failure in the database counts.",
         [Edit("framework/oncemq/run/rescue.py", "if delivery.failures >= _THIRD_COUNTS and", "if False and")],
-        [f"{UNITS}/test_infrastructure.py::test_the_third_lock_time_out_counts_while_others_succeed[sqlite]"],
+        [
+            f"{UNITS}/test_infrastructure.py::test_the_third_lock_time_out_counts_while_others_succeed[sqlite-whole]"
+        ],
     ),
     Defect(
         "strategys-bug-charged",
@@ -68,7 +70,9 @@ DEFECTS = (
                 "        if False and (",
             )
         ],
-        [f"{UNITS}/test_commit_order.py::test_the_first_to_read_is_not_blamed_for_a_neighbours_row[sqlite]"],
+        [
+            f"{UNITS}/test_commit_order.py::test_the_first_to_read_is_not_blamed_for_a_neighbours_row[sqlite-whole]"
+        ],
     ),
     Defect(
         "crash-charged-to-the-neighbour",
@@ -79,8 +83,14 @@ DEFECTS = (
     Defect(
         "crash-while-committing-charged",
         "A death while the unit was committing is charged to nobody.",
-        [Edit("framework/oncemq/run/attempt.py", "        self._recorder.index[0] = FLUSHING\n", "")],
-        [f"{UNITS}/test_commit_order.py::test_a_death_while_committing_has_no_culprit[sqlite]"],
+        [
+            Edit(
+                "framework/oncemq/run/attempt.py",
+                "        self._recorder.index[0] = FLUSHING\n        flush(",
+                "        flush(",
+            )
+        ],
+        [f"{UNITS}/test_commit_order.py::test_a_death_while_committing_has_no_culprit[sqlite-whole]"],
     ),
     Defect(
         "crashes-not-counted",

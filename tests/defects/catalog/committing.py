@@ -14,11 +14,13 @@ DEFECTS = (
             Edit(
                 ATTEMPT,
                 'self._point("before-commit")',
-                'self._point("before-commit")\n            self._after_commit(run)',
+                'self._point("before-commit")\n            self._after_commit(done.runs)',
             ),
-            Edit(ATTEMPT, "        self._after_commit(run)\n        return run", "        return run"),
+            Edit(
+                ATTEMPT, "        self._after_commit(done.runs)\n        return done", "        return done"
+            ),
         ],
-        [f"{UNITS}/test_commit_order.py::test_caches_are_filled_only_after_the_commit[postgresql]"],
+        [f"{UNITS}/test_commit_order.py::test_caches_are_filled_only_after_the_commit[postgresql-whole]"],
     ),
     Defect(
         "lost-commit-is-success",
@@ -75,12 +77,12 @@ DEFECTS = (
                 "self.flush()\n        self.bind.connection.driver_connection.commit()",
             )
         ],
-        [f"{UNITS}/test_owned_session.py::test_commit_only_flushes[postgresql]"],
+        [f"{UNITS}/test_owned_session.py::test_commit_only_flushes[postgresql-whole]"],
     ),
     Defect(
         "own-savepoint-dooms",
         "An integrity error inside the handler's own savepoint is the handler's own business.",
-        [Edit(SESSION, "in_savepoint = _in_savepoint(context.connection)", "in_savepoint = False")],
+        [Edit(SESSION, "in_savepoint = _in_savepoint(context.connection, watch)", "in_savepoint = False")],
         [f"{UNITS}/test_owned_session.py::test_own_savepoints_are_allowed"],
     ),
     Defect(
@@ -113,19 +115,25 @@ DEFECTS = (
         "dropped-after-writing",
         "An item is dropped without roll-back only if it sent no statement.",
         [Edit("framework/oncemq/run/items.py", "watch.statements == statements", "True")],
-        [f"{UNITS}/test_commit_order.py::test_a_reject_after_sql_is_rolled_back[sqlite]"],
+        [f"{UNITS}/test_commit_order.py::test_a_reject_after_sql_is_rolled_back[sqlite-whole]"],
     ),
     Defect(
         "dropped-with-pending-object",
         "An item is dropped without roll-back only if it left nothing in the session.",
         [Edit("framework/oncemq/run/items.py", " and session.untouched(new, deleted):", ":")],
-        [f"{UNITS}/test_dropped_items.py::test_a_reject_with_a_pending_object_is_rolled_back[sqlite]"],
+        [f"{UNITS}/test_dropped_items.py::test_a_reject_with_a_pending_object_is_rolled_back[sqlite-whole]"],
     ),
     Defect(
         "payload-not-decoded-anew",
         "Every run has a payload of its own: what a failed handler changed in it is gone.",
-        [Edit(ATTEMPT, "        delivery.payload = None\n", "        delivery.payload = payload\n")],
-        [f"{UNITS}/test_dropped_items.py::test_payload_changes_of_a_failed_run_are_gone[sqlite]"],
+        [
+            Edit(
+                "framework/oncemq/run/making.py",
+                "        delivery.payload = None\n",
+                "        delivery.payload = payload\n",
+            )
+        ],
+        [f"{UNITS}/test_dropped_items.py::test_payload_changes_of_a_failed_run_are_gone[sqlite-whole]"],
     ),
     Defect(
         "error-after-commit-raises",

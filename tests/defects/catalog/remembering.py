@@ -9,6 +9,18 @@ MARIADB = "tests/suites/test_strategies_mariadb.py::TestStrategiesMariaDB"
 
 DEFECTS = (
     Defect(
+        "part-not-undone",
+        "What is undone for one failing message leaves nothing of its neighbours behind.",
+        [
+            Edit(
+                "framework/oncemq/run/parts.py",
+                "                savepoint.rollback()\n",
+                "                savepoint.commit()\n",
+            )
+        ],
+        [f"{UNITS}/test_savepoints.py::test_only_the_culprits_part_runs_again[sqlite-raise]"],
+    ),
+    Defect(
         "dedup-in-another-transaction",
         "The dedup record and the business effect are in the same transaction.",
         [
@@ -19,14 +31,14 @@ DEFECTS = (
                 "            notes = _Notes(bulk.insert_new(apart, run.consumer, rows, self._clock.now()))\n",
             )
         ],
-        [f"{UNITS}/test_dooming_errors.py::test_a_failed_message_leaves_no_dedup_row[postgresql]"],
+        [f"{UNITS}/test_dooming_errors.py::test_a_failed_message_leaves_no_dedup_row[postgresql-whole]"],
     ),
     Defect(
         "dedup-row-kept-for-retry",
         "A message that is not final leaves no dedup row, else its retry would be a duplicate.",
         [Edit(RECORDS, "if len(notes.done) < len(notes.new):", "if False:")],
         [
-            f"{UNITS}/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite]",
+            f"{UNITS}/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite-whole]",
             f"{SQLITE}::test_a_failed_message_leaves_nothing_behind",
         ],
     ),
@@ -40,7 +52,7 @@ DEFECTS = (
                 '            notes.done[identity + "!"] = item\n',
             )
         ],
-        [f"{UNITS}/test_rescue.py::test_copies_in_one_unit_are_one_effect[sqlite]"],
+        [f"{UNITS}/test_rescue.py::test_copies_in_one_unit_are_one_effect[sqlite-whole]"],
     ),
     Defect(
         "fingerprint-not-compared",

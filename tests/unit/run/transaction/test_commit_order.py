@@ -144,6 +144,7 @@ def test_the_first_to_read_is_not_blamed_for_a_neighbours_row(engine: Engine) ->
     assert effects(engine) == ["innocent", "b"]
 
 
+@pytest.mark.parametrize("savepoint_every", [None], indirect=True, ids=["whole"])
 def test_a_death_while_committing_has_no_culprit(engine: Engine, tmp_path: Path) -> None:
     """In handlers one message is accused; once all have run, the whole unit is under suspicion and nobody charged."""
     file = tmp_path / "one.recorder"

@@ -103,6 +103,7 @@ def test_a_failing_validation_before_flush_blames_the_message_that_added(engine:
     assert bench.run(*orders("bad", "innocent", "b")) == ["retry", "applied", "applied"]
 
 
+@pytest.mark.parametrize("savepoint_every", [None], indirect=True, ids=["whole"])
 def test_a_flush_that_fails_once_is_nobodys_fault(engine: Engine) -> None:
     """A reader whose query could not flush a neighbour's object is not charged, even if nothing is wrong later."""
     failures = [ValueError("once")]

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
@@ -127,6 +128,7 @@ def test_successors_wait_behind_a_dropped_retry(engine: Engine) -> None:
     assert effects(engine) == ["a"]
 
 
+@pytest.mark.parametrize("savepoint_every", [None], indirect=True, ids=["whole"])
 def test_payload_changes_of_a_failed_run_are_gone(engine: Engine) -> None:
     """A second run gets the payload as it was published, not as the first run left it."""
     seen: list[int] = []

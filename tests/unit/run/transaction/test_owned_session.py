@@ -176,6 +176,7 @@ DISCARDS: dict[str, Callable[[Session, Shared], Any]] = {
 }
 
 
+@pytest.mark.parametrize("savepoint_every", [None], indirect=True, ids=["whole"])
 @pytest.mark.parametrize("discard", DISCARDS.values(), ids=DISCARDS)
 def test_discarding_an_object_keeps_the_changes_of_neighbours(
     engine: Engine, discard: Callable[[Session, Shared], Any]
@@ -198,6 +199,7 @@ def test_discarding_an_object_keeps_the_changes_of_neighbours(
     assert points(engine, 99) == 30
 
 
+@pytest.mark.parametrize("savepoint_every", [None], indirect=True, ids=["whole"])
 def test_the_session_of_one_unit_sees_nothing_of_the_last(engine: Engine) -> None:
     """Objects of an earlier unit are not in the session of the next one."""
     seen: list[int] = []
