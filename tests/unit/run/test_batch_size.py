@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncemq.run.batch_size import BatchSize, FailureRate
+from oncemq.run.batch_size import SAVEPOINT_COST, BatchSize, FailureRate
 
 WANTED = 0.05
 
@@ -89,6 +89,15 @@ def test_it_settles_soon_and_stays(item: float, units: int) -> None:
 def test_frequent_failures_make_smaller_units(rate: float, about: int) -> None:
     """About 75 messages at 1 % and 25 at 10 % of failures."""
     failures = FailureRate()
+    for _ in range(400):
+        failures.learn(items=100, failures=round(100 * rate))
+    assert failures.cap(500) == pytest.approx(about, rel=0.1)
+
+
+@pytest.mark.parametrize(("rate", "about"), [(0.01, 40), (0.1, 12)])
+def test_frequent_failures_make_smaller_parts(rate: float, about: int) -> None:
+    """A savepoint costs less than a transaction, so parts are smaller: about 40 messages at 1 % and 12 at 10 %."""
+    failures = FailureRate(SAVEPOINT_COST)
     for _ in range(400):
         failures.learn(items=100, failures=round(100 * rate))
     assert failures.cap(500) == pytest.approx(about, rel=0.1)
