@@ -84,7 +84,8 @@ class RocketMQ(Server):
         for twin in self.twins:
             self.account.write(data / f"{NAME_SERVER}{twin}.conf", _lines(self._name_server(twin)))
             self.account.write(data / f"{BROKER}{twin}.conf", _lines(self._broker(twin)))
-        self.account.write(data / "proxy.json", json.dumps(self._proxy(), indent=1))
+        if self.proxied:
+            self.account.write(data / "proxy.json", json.dumps(self._proxy(), indent=1))
         tools = data / "conf" / "tools.yml"
         tools.parent.mkdir(exist_ok=True)
         self.account.write(tools, f"accessKey: {USER}\nsecretKey: {self.settings.password}\n")

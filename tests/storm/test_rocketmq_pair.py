@@ -1,0 +1,82 @@
+"""Two brokers and two name servers: what goes on when one of them is dead, and that nothing is lost by it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from services import ports
+from services.rocketmq import BROKER, NAME_SERVER, RocketMQPair
+from storm.nursery import Nursery
+from storm.rocketmq_reader import Reader
+from storm.stage import Settings, Stage, bodies, report, wait_for
+from support.places import Place
+from support.servers import own_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[RocketMQPair]:
+    """Servers that the tests of this file may hurt."""
+    with own_server(RocketMQPair) as server:
+        yield server
+
+
+@pytest.fixture
+def stage(servers: RocketMQPair, postgresql_database: str, fresh: str, tmp_path: Path) -> Iterator[Stage]:
+    """An app on servers that all live."""
+    servers.start()
+    with Nursery(tmp_path) as nursery:
+        yield Stage(
+            Place(servers.url, postgresql_database, fresh, tmp_path),
+            nursery,
+            Settings(attempts=20, most="1s"),
+        )
+
+
+def ended(stage: Stage, name: str, expected: int, **more: object) -> None:
+    """Drain, and have the oracle look."""
+    wait_for(lambda: stage.applied() >= expected, "every effect", 90, pause=0.1)
+    stage.drain(idle="5s")
+    verdict = stage.verdict()
+    report(name, verdict, **more)
+    assert verdict.violations == [], f"{verdict}\n{stage.nursery.said()}"
+    assert verdict.counts["applied"] == verdict.counts["effects"] == expected
+
+
+def test_one_of_two_brokers_may_die(servers: RocketMQPair, stage: Stage) -> None:
+    """The queues of the other go on, old and new; what the dead one has stored comes when it is back."""
+    members = [stage.consumer() for _ in range(2)]
+    stage.publish(bodies(400, prefix="before", twice=0.0))
+    wait_for(lambda: stage.applied() >= 400, "the first effects", pause=0.1)
+    assert all(Reader(servers.url).shares(stage.place.name).values()), "one broker got nothing"
+    publisher = stage.publisher(stage.write(bodies(900, prefix="after", twice=0.0)), rate=100, batch=10)
+    wait_for(lambda: stage.applied() > 450, "the stream to flow", pause=0.05)
+    servers.kill_only(BROKER)
+    stage.happened("broker killed", fired=not ports.accepts(servers.settings.ports[BROKER]))
+    dead = stage.applied()
+    wait_for(lambda: stage.applied() > dead + 150, "the other broker's queues to go on", pause=0.05)
+    servers.start()
+    assert publisher.wait(90) == 0, stage.nursery.said()
+    back = wait_for(lambda: stage.applied() >= 1300, "every effect", 90, pause=0.1)
+    assert [member.drain() for member in members] == [0, 0], stage.nursery.said()
+    ended(stage, "one of two brokers killed", 1300, back_seconds=round(back, 1))
+
+
+def test_one_of_two_name_servers_may_be_dead(servers: RocketMQPair, stage: Stage) -> None:
+    """Members go on, and newcomers find topics and brokers by the other one."""
+    member = stage.consumer()
+    stage.publish(bodies(100, prefix="before", twice=0.0))
+    wait_for(lambda: stage.applied() >= 100, "the first effects", pause=0.1)
+    servers.kill_only(NAME_SERVER)
+    stage.happened("name server killed", fired=not ports.accepts(servers.port))
+    newcomer, known = stage.consumer(), Reader(servers.url)
+    wait_for(
+        lambda: any(f"@{newcomer.pid}@" in one for one in known.members(stage.group)), "a newcomer", pause=0.1
+    )
+    stage.publish(bodies(400, prefix="after", twice=0.0), rate=60, batch=10)
+    assert stage.applied(newcomer.pid), "the newcomer got nothing"
+    wait_for(lambda: stage.applied() >= 500, "every effect", pause=0.1)
+    assert [one.drain() for one in (member, newcomer)] == [0, 0], stage.nursery.said()
+    ended(stage, "one of two name servers killed", 500)
