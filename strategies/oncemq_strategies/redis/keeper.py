@@ -19,6 +19,8 @@ LEASE = timedelta(seconds=30)
 """Redisson's own: how long a lock outlives its holder's process."""
 _RENEWALS = 3
 _AGAIN = 1.0
+_LINGERS = 5.0
+"""Seconds; as long as a lock was held lately, acquiring the next one need not wake the thread."""
 
 
 class Holding:
@@ -93,6 +95,7 @@ class Keeper:
         self._local = threading.local()
         self._closed = False
         self._looks_at = math.inf
+        self._used = False
         client.before_closing(self.close)
 
     def owner(self) -> str:
@@ -114,7 +117,7 @@ class Keeper:
     def add_all(self, holdings: Iterable[Holding]) -> None:
         """Watch over locks that were just acquired."""
         with self._changed:
-            soonest = math.inf
+            soonest, self._used = math.inf, True
             for holding in holdings:
                 self._holdings[holding.name, holding.owner] = holding
                 soonest = min(soonest, _due_at(holding))
@@ -163,10 +166,11 @@ class Keeper:
             self._renew(due)
 
     def _pause(self) -> float | None:
-        """Return the seconds until something is due; None when nothing is held."""
-        if not self._holdings:
-            return None
-        return min(map(_due_at, self._holdings.values())) - time.monotonic()
+        """Return the seconds until something is due, or might soon be; None when nothing is held, nor was lately."""
+        if self._holdings:
+            return min(map(_due_at, self._holdings.values())) - time.monotonic()
+        lately, self._used = self._used, False
+        return _LINGERS if lately else None
 
     def _due(self) -> list[Holding]:
         now = time.monotonic()

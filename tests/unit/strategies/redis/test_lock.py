@@ -1,5 +1,6 @@
 """`Lock` on real servers: exclusion, re-entry, leases, losses, and waking up those who wait."""
 
+import math
 import threading
 import time
 from datetime import timedelta
@@ -9,6 +10,7 @@ import pytest
 from oncemq.errors import RedisUnavailable
 from oncemq.redis.connect import make_client
 from oncemq_strategies.redis import BadLockName, Lock, NotHeld, Replicas
+from oncemq_strategies.redis.keeper import Keeper
 from services.waiting import wait_until
 
 NOT_AT_ALL = timedelta(0)
@@ -255,3 +257,30 @@ def test_contenders_never_meet(make, fresh):
     for thread in threads:
         thread.join(60)
     assert (len(turns), set(met)) == (100, {1})
+
+
+def test_locks_one_after_the_other_wake_no_thread(client, fresh, monkeypatch):
+    """The watchdog has nothing to do for those that are held for a moment; waking it would cost more than the lock."""
+    keeper = client.shared(Keeper)
+    with Lock(client, fresh):
+        pass
+    assert wait_until(lambda: keeper._looks_at < math.inf, seconds=5)
+    woken = []
+    monkeypatch.setattr(keeper._changed, "notify", lambda: woken.append(1))
+    for _ in range(20):
+        with Lock(client, fresh):
+            pass
+    assert woken == []
+
+
+def test_the_watchdog_wakes_for_a_lease_that_ends_before_it_looks(client, fresh, monkeypatch):
+    """Though it was about to sleep for longer, since others were held lately."""
+    keeper, told = client.shared(Keeper), threading.Event()
+    with Lock(client, fresh):
+        pass
+    assert wait_until(lambda: keeper._looks_at < math.inf, seconds=5)
+    monkeypatch.setattr("oncemq_strategies.redis.lock.LEASE", SHORT)
+    lock = Lock(client, fresh, on_loss=told.set)
+    assert lock.acquire(NOT_AT_ALL)
+    client.command("DEL", fresh, key=fresh)
+    assert told.wait(SHORT.total_seconds() / 3 + 1)
