@@ -8,7 +8,7 @@ import redis
 from oncemq.errors import MissingExtra
 from oncemq.redis.address import Formation, RedisAddress
 from oncemq.redis.routes import Routes
-from oncemq.redis.sentinels import Sentinels
+from oncemq.redis.sentinels import Sentinels, to_named_server
 from oncemq.redis.server import HAS_PROTOCOLS, ServerRoutes
 from oncemq.redis.tls import TlsFiles
 
@@ -94,7 +94,11 @@ def _cluster(address: RedisAddress, arguments: dict[str, Any]) -> Routes:
 
 
 def _behind_sentinels(address: RedisAddress, arguments: dict[str, Any], tls: dict[str, Any]) -> Any:
-    timeouts = {name: value for name, value in arguments.items() if name.startswith("socket_")}
+    asking = {
+        name: value
+        for name, value in arguments.items()
+        if name.startswith("socket_") or name in {"protocol", "retry"}
+    }
     sentinels: Any = Sentinels  # without types of its own
-    known = sentinels(list(address.places), sentinel_kwargs={**timeouts, **tls})
-    return known.master_for(address.service, **arguments, **tls)
+    known = sentinels(list(address.places), sentinel_kwargs={**asking, **tls})
+    return known.master_for(address.service, **arguments, **to_named_server(tls))

@@ -1,12 +1,25 @@
-"""Sentinels that say why they name no server; the client library's own leave that out."""
+"""Sentinels: what the client libraries leave out about them, which is why none names a server, and TLS in the older one."""
 
 from typing import Any
 
+import redis.sentinel
+from redis.connection import SSLConnection
 from redis.exceptions import RedisError
-from redis.sentinel import MasterNotFoundError, Sentinel
+from redis.sentinel import MasterNotFoundError, Sentinel, SentinelManagedConnection
 
 from oncemq.errors import RedisRefused
 from oncemq.redis.faults import as_ours
+
+
+class TlsConnection(SentinelManagedConnection, SSLConnection):
+    """A connection with TLS to the server that the sentinels name."""
+
+
+def to_named_server(tls: dict[str, Any]) -> dict[str, Any]:
+    """Return what the named server's pool is told about TLS: newer clients know the word `ssl`, the older one does not."""
+    if not tls or hasattr(redis.sentinel, "SentinelManagedSSLConnection"):
+        return tls
+    return {name: value for name, value in tls.items() if name != "ssl"} | {"connection_class": TlsConnection}
 
 
 class Sentinels(Sentinel):
