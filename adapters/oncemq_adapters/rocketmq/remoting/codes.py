@@ -54,6 +54,9 @@ STORED: Final = frozenset({SUCCESS, FLUSH_TIMEOUT, NO_SLAVE, SLAVE_TIMEOUT})
 BUSY: Final = frozenset({SYSTEM_BUSY, SERVICE_NOT_AVAILABLE, FLOW_CONTROL})
 """The message is not stored; trying again soon helps."""
 
+ABOUT_THE_PLACE: Final = frozenset({NOT_SUPPORTED, NO_PERMISSION, NO_TOPIC, NO_GROUP})
+"""The message is not stored, and no other one would be in its place."""
+
 ANSWER: Final = 1
 ONE_WAY: Final = 2
 

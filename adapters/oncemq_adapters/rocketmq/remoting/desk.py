@@ -21,6 +21,7 @@ from oncemq_adapters.rocketmq.remoting.connection import Connection
 from oncemq_adapters.rocketmq.remoting.copies import burial_copy
 from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.heartbeat import producer_heartbeat_body
+from oncemq_adapters.rocketmq.remoting.line import behind
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.producer import Producer
 from oncemq_adapters.rocketmq.remoting.routes import Place, Routes
@@ -57,7 +58,9 @@ class Desk:
         except BrokerError as error:
             gone = isinstance(error, Denied) and error.code == codes.NO_TOPIC
             return [Refused(missing(topic) if gone else error) for _ in messages]
-        answers = self._send([partial(self._outgoing, topic, one, now, places) for one in messages])
+        answers = self._send(
+            [(one.key, partial(self._outgoing, topic, one, now, places)) for one in messages]
+        )
         if any(isinstance(answer, Refused) for answer in answers):
             # The topic may have been deleted or moved; look again next time.
             self.routes.forget(topic.name)
@@ -73,18 +76,26 @@ class Desk:
             failure = error if isinstance(error, BrokerError) else missing(topic)
             return [Refused(failure) for _ in burials]
         makers = [
-            partial(burial_copy, one, topic.name, group, broker, self.producer.unique_id()) for one in burials
+            (None, partial(burial_copy, one, topic.name, group, broker, self.producer.unique_id()))
+            for one in burials
         ]
         return self._send(makers)
 
-    def _send(self, makers: Sequence[Callable[[], Outgoing]]) -> Sequence[Confirmed | Refused]:
+    def _send(
+        self, makers: Sequence[tuple[str | None, Callable[[], Outgoing]]]
+    ) -> Sequence[Confirmed | Refused]:
+        """Send what each maker makes; what is behind a refused message of its key is not sent."""
         answers: list[Confirmed | Refused] = [CONFIRMED] * len(makers)
         good: list[tuple[int, Outgoing]] = []
-        for at, make in enumerate(makers):
+        refused: dict[str | None, BrokerError] = {}
+        for at, (key, make) in enumerate(makers):
             try:
+                if key is not None and key in refused:
+                    raise behind(refused[key])
                 good.append((at, make()))
             except BrokerError as error:
                 answers[at] = Refused(error)
+                refused.setdefault(key, error)
         errors = self.producer.send([outgoing for _, outgoing in good])
         for (at, _), wrong in zip(good, errors, strict=True):
             if wrong is not None:
@@ -108,7 +119,7 @@ class Desk:
         if message.key is not None and places:
             place = places[spread_of(message.key, len(places))]
         outgoing = Outgoing(topic.name, message.body, properties, place, born=round(time.time() * 1000))
-        outgoing.ordered = place is not None
+        outgoing.ordered, outgoing.key = place is not None, message.key
         if message.delay is not None:
             outgoing.delay = message.delay
         return outgoing

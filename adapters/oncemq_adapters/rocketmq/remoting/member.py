@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from time import monotonic
 
@@ -24,6 +25,7 @@ from oncemq_adapters.rocketmq.remoting.pulling import SUSPEND, Puller
 from oncemq_adapters.rocketmq.remoting.routes import Routes
 from oncemq_adapters.rocketmq.remoting.steward import Steward
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+from oncemq_adapters.rocketmq.remoting.tidying import tidy
 from oncemq_adapters.rocketmq.remoting.window import Window
 
 COMMIT_EVERY = 0.5
@@ -85,10 +87,7 @@ class Member:
             self.brokers,
             group,
             version,
-            self.parts.expression,
-            self.parts.accept,
-            self.parts.has_room,
-            self.parts.deliver,
+            self.parts,
             self.steward,
             one_by_one=self.fifo,
         )
@@ -160,7 +159,7 @@ class Member:
         elif window.has_room:
             # Others of the consumer's queues may have found no room either.
             for other in list(self.assignment.queues.values()):
-                if other is queue or not other.pulling:
+                if other is queue or not other.pulling or other.has_left(window):
                     self.puller.pull(other)
 
     def close(self) -> None:
@@ -256,12 +255,8 @@ class Member:
             window.drop(queue, lost=False)
 
     def _tidy(self, queue: OwnedQueue) -> None:
-        """Move what is unsettled in front of settled messages, which would otherwise come again with it."""
-        if self.fifo:
-            return
-        held = [one for one in queue.before_settled() if queue.claim(one.offset)]
-        if held:
-            queue.finish([one.offset for one in self._move(queue, self.group, held)])
+        if not self.fifo:
+            tidy(queue, self.parts, self.brokers, partial(self._move, queue, self.group))
 
     def _given_up(self, queue: OwnedQueue) -> None:
         held = {window: queue.out[window] for window in self.parts.windows_of(queue)}

@@ -28,6 +28,7 @@ class Outgoing:
         most_attempts: with which the broker compares that; None = the group's own.
         flag: the sender's own bits.
         ordered: it is stored behind those of its queue that were given before it.
+        key: when one is refused, no later one with the same key is sent; None = it depends on no other.
     """
 
     topic: str
@@ -40,6 +41,7 @@ class Outgoing:
     most_attempts: int | None = None
     flag: int = 0
     ordered: bool = False
+    key: str | None = None
 
     @property
     def plain(self) -> bool:

@@ -1,16 +1,19 @@
 """One queue while it is ours: what is in flight, what of it is settled, and how far the finished prefix reaches."""
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
+from types import MappingProxyType
 from typing import Any
 
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
 QueueKey = tuple[str, str, int]
 """Topic, broker and number."""
+
+NOTHING: Mapping[Any, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class OwnedQueue:
         self._order: deque[int] = deque()
         self._flight: dict[int, StoredMessage] = {}
         self._claimed: set[int] = set()
+        self._left: dict[Any, int] = {}
+        self._fetching: set[Any] = set()
 
     def __repr__(self) -> str:
         return f"{self.topic}@{self.broker}/{self.number}"
@@ -106,10 +111,17 @@ class OwnedQueue:
             self.pulling = False
             self.failures += 1
 
-    def advance(self, offset: int, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+    def advance(
+        self, offset: int, messages: Sequence[StoredMessage], left: Mapping[Any, int] = NOTHING
+    ) -> Sequence[StoredMessage]:
         """Take what was pulled; returns what is to be delivered.
 
         Until then no other pull begins: it would ask for the same once more.
+
+        Args:
+            offset: where to go on.
+            messages: what was pulled, without what stays on the broker.
+            left: from which offset on messages stay there, by whom they are for: all of his, until they are fetched.
         """
         with self._lock:
             self.pulling, self.failures = False, 0
@@ -119,10 +131,48 @@ class OwnedQueue:
             for one in fresh:
                 self._flight[one.offset] = one
                 self._order.append(one.offset)
+            for owner, first in left.items():
+                self._left.setdefault(owner, first)
             self.next = offset
-            if self._skip and offset > max(self._skip):
+            if self._skip and not self._left and offset > max(self._skip):
                 self._skip = ()
             return fresh
+
+    def has_left(self, owner: Any) -> bool:
+        """Return whether messages for this owner were left on the broker."""
+        return owner in self._left
+
+    def ask_left(self, owner: Any) -> int | None:
+        """Return from where on to fetch what was left for an owner; None if that is being done, or must not be."""
+        with self._lock:
+            if self.lost or self.draining or owner in self._fetching or owner not in self._left:
+                return None
+            self._fetching.add(owner)
+            return self._left[owner]
+
+    def fetched(self, owner: Any, offset: int, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        """Take what was fetched for an owner up to an offset; returns what is to be delivered."""
+        with self._lock:
+            self._fetching.discard(owner)
+            if self.lost or self.draining:
+                return ()
+            end = self.next or 0
+            # What lies behind the queue's own pulls comes with those.
+            fresh = [one for one in messages if one.offset < end and one.offset not in self._skip]
+            self._flight.update((one.offset, one) for one in fresh)
+            self._order = deque(sorted([*self._order, *(one.offset for one in fresh)]))
+            if offset < end:
+                self._left[owner] = offset
+            else:
+                self._left.pop(owner, None)
+            self._trim()
+            return fresh
+
+    def fetch_failed(self, owner: Any) -> None:
+        """Note that nothing was fetched for an owner."""
+        with self._lock:
+            self._fetching.discard(owner)
+            self.failures += 1
 
     def claim(self, offset: int) -> bool:
         """Reserve an offset for settling; False if somebody else has."""
@@ -146,9 +196,7 @@ class OwnedQueue:
                 self._claimed.discard(offset)
                 self._flight.pop(offset, None)
                 self.settled_since_commit += 1
-            order, flight = self._order, self._flight
-            while order and order[0] not in flight:
-                order.popleft()
+            self._trim()
             return True
 
     def prefix(self) -> int | None:
@@ -178,5 +226,12 @@ class OwnedQueue:
                 return ()
             return [self._flight[one] for one in self._order if one in self._flight and one < settled[-1]]
 
+    def _trim(self) -> None:
+        """Forget the settled ones up to the first unsettled one, be it here or left on the broker."""
+        order, flight, left = self._order, self._flight, self._left
+        first = min(left.values()) if left else None
+        while order and order[0] not in flight and (first is None or order[0] < first):
+            order.popleft()
+
     def _prefix(self) -> int:
-        return self._order[0] if self._order else self.next or 0
+        return min([self._order[0] if self._order else self.next or 0, *self._left.values()])

@@ -1,11 +1,13 @@
 """The subscriptions of one member, and which of them a message belongs to."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS
-from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.owned_queue import NOTHING, OwnedQueue
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 from oncemq_adapters.rocketmq.remoting.window import Window
 
@@ -23,8 +25,23 @@ class Part:
     window: Window
 
 
+class Accepted(NamedTuple):
+    """What becomes of pulled messages.
+
+    Args:
+        messages: to be delivered.
+        left: from which offset on a window's messages stay on the broker.
+    """
+
+    messages: Sequence[StoredMessage]
+    left: Mapping[Window, int] = NOTHING
+
+
 class Parts:
     """All subscriptions of a member; what comes by no topic of theirs is a retry of the group.
+
+    Retries of all topics come by one queue. What one of them has no room for is left on the broker, and fetched when
+    there is: neither does it fill the memory, nor do the others wait for it.
 
     Args:
         parts: by the topics' real names.
@@ -34,6 +51,8 @@ class Parts:
         self._parts = parts
         self.topics: Sequence[str] = list(parts)
         self.windows: Sequence[Window] = [part.window for part in parts.values()]
+        # Where order is strict a queue has one message in flight, so there is nothing to bound.
+        self._shared = len(parts) > 1 and not any(part.options.fifo for part in parts.values())
 
     def windows_of(self, queue: OwnedQueue) -> Sequence[Window]:
         """Return the windows that a queue's messages may go to."""
@@ -42,19 +61,39 @@ class Parts:
 
     def has_room(self, queue: OwnedQueue) -> bool:
         """Return whether more of a queue should be pulled."""
-        return any(window.has_room for window in self.windows_of(queue))
+        return any(window.has_room and not queue.has_left(window) for window in self.windows_of(queue))
+
+    def behind(self, queue: OwnedQueue) -> Sequence[Window]:
+        """Return the windows with room for what was left for them on the broker."""
+        return [window for window in self.windows_of(queue) if queue.has_left(window) and window.has_room]
 
     def expression(self, topic: str) -> str:
         """Return a topic's subscription expression."""
         part = self._parts.get(topic)
         return part.options.expression if part is not None else "*"
 
-    def accept(self, queue: OwnedQueue, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """Leave out what has another tag than was asked for."""
+    def accept(self, queue: OwnedQueue, messages: Sequence[StoredMessage]) -> Accepted:
+        """Leave out what has another tag than was asked for, and of retries what there is no room for."""
         part = self._parts.get(queue.topic)
-        if part is None or not part.options.tags:
-            return messages
-        return [one for one in messages if one.trouble or one.properties.get(TAGS) in part.options.tags]
+        if part is None:
+            return self._with_room(queue, messages) if self._shared else Accepted(messages)
+        if not part.options.tags:
+            return Accepted(messages)
+        wanted = part.options.tags
+        return Accepted([one for one in messages if one.trouble or one.properties.get(TAGS) in wanted])
+
+    def share(
+        self, window: Window, messages: Sequence[StoredMessage], following: int
+    ) -> tuple[Sequence[StoredMessage], int]:
+        """Return what of a fetched part of the retries is for a window with room for it, and where to go on."""
+        mine = [one for one in messages if self.owner(one) is window]
+        spare = window.spare
+        return (mine, following) if len(mine) <= spare else (mine[:spare], mine[spare].offset)
+
+    def owner(self, retry: StoredMessage) -> Window:
+        """Return the window that a retry goes to; the first one gets what is nobody's."""
+        part = self._parts.get(retry.properties.get(ORIGIN_TOPIC, ""))
+        return part.window if part is not None else self.windows[0]
 
     def deliver(self, queue: OwnedQueue, messages: Sequence[StoredMessage]) -> None:
         """Hand messages to the consumers they are for."""
@@ -64,9 +103,21 @@ class Parts:
             return
         for message in messages:
             origin = message.properties.get(ORIGIN_TOPIC, "")
-            owner = self._parts.get(origin)
-            if owner is None:
+            if origin not in self._parts:
                 message.trouble = (
                     f"it is a retry of topic {origin!r}, which nobody here consumes in its group"
                 )
-            (owner.window if owner is not None else self.windows[0]).offer(queue, [message])
+            self.owner(message).offer(queue, [message])
+
+    def _with_room(self, queue: OwnedQueue, messages: Sequence[StoredMessage]) -> Accepted:
+        taken: Counter[Window] = Counter()
+        left: dict[Window, int] = {}
+        kept = []
+        for message in messages:
+            window = self.owner(message)
+            if window in left or queue.has_left(window) or taken[window] >= window.spare:
+                left.setdefault(window, message.offset)
+            else:
+                taken[window] += 1
+                kept.append(message)
+        return Accepted(kept, left)

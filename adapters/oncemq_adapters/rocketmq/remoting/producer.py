@@ -3,11 +3,11 @@
 import itertools
 import os
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
 from threading import Semaphore
+from typing import TypeGuard
 
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.delays import delay_properties
@@ -17,11 +17,10 @@ from oncemq_adapters.rocketmq.remoting.batches import batch_body, parcels
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.connection import Connection, Fields, Request
 from oncemq_adapters.rocketmq.remoting.faults import Denied, surfaced
+from oncemq_adapters.rocketmq.remoting.line import Line, Refusals
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing, pack, send_fields
 from oncemq_adapters.rocketmq.remoting.routes import Place, Routes
 from oncemq_adapters.rocketmq.remoting.tally import Tally
-
-Parcel = tuple[Sequence[int], tuple[int, Fields, bytes]]
 
 UNDER_WAY = 256
 """Sends; more would only grow old in the broker's queue, which throws them out after 200 ms."""
@@ -60,8 +59,9 @@ class Producer:
         errors: list[BrokerError | None] = [None] * len(messages)
         left = list(range(len(messages)))
         deadline = time.monotonic() + self._limit
+        refusals: Refusals = {}
         for pause in (*_PAUSES, None):
-            self._round(messages, errors, left, deadline)
+            self._round(messages, errors, left, refusals, deadline)
             left = [at for at in left if self._worth_repeating(errors[at])]
             if not left or pause is None or time.monotonic() + pause > deadline:
                 break
@@ -80,6 +80,7 @@ class Producer:
         messages: Sequence[Outgoing],
         errors: list[BrokerError | None],
         left: Sequence[int],
+        refusals: Refusals,
         deadline: float,
     ) -> None:
         tally = Tally(len(left), errors)
@@ -89,7 +90,15 @@ class Producer:
             except BrokerError as error:
                 tally.answered([at for at, _ in group], error)
                 continue
-            self._send_to(connection, name, group, messages, tally, deadline)
+            lines: dict[object, Line] = {}
+            for number, (queue, indices) in enumerate(parcels(group, messages)):
+                # Brokers store what is under way at once in any order.
+                ordered = any(messages[at].ordered for at in indices)
+                key = (messages[indices[0]].topic, queue) if ordered else number
+                if key not in lines:
+                    lines[key] = Line(name, connection, queue, messages, refusals, tally)
+                lines[key].add(indices)
+            self._send_to(connection, lines.values(), tally, deadline)
         if not tally.wait(deadline):
             for connection in self._brokers.alive().values():
                 if tally.waits_for(connection):
@@ -115,96 +124,77 @@ class Producer:
                 found.setdefault(name, []).append((at, queue))
         return found
 
-    def _send_to(
-        self,
-        connection: Connection,
-        name: str,
-        group: Sequence[tuple[int, int]],
-        messages: Sequence[Outgoing],
-        tally: Tally,
-        deadline: float,
-    ) -> None:
-        chains: dict[object, deque[Parcel]] = {}
-        for number, (queue, indices) in enumerate(parcels(group, messages)):
-            try:
-                request = self._request(connection, name, queue, [messages[at] for at in indices])
-            except BrokerError as error:
-                tally.answered(indices, error)
-                continue
-            # Brokers store what is under way at once in any order.
-            ordered = any(messages[at].ordered for at in indices)
-            line = (messages[indices[0]].topic, queue) if ordered else number
-            chains.setdefault(line, deque()).append((indices, request))
+    def _send_to(self, connection: Connection, lines: Iterable[Line], tally: Tally, deadline: float) -> None:
         together: list[Request] = []
-        for chain in chains.values():
+        for line in lines:
             if not self._window.acquire(blocking=False):
                 connection.submit_all(together)
                 together = []
                 if not self._window.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                    _abandon(chain, tally, BrokerUnavailable("too many messages wait for a confirmation"))
+                    line.abandon(BrokerUnavailable("too many messages wait for a confirmation"))
                     continue
             tally.begin(connection)
-            together.append(self._next(name, connection, chain, tally))
+            together += self._next(line)
             if len(together) >= TOGETHER:
                 connection.submit_all(together)
                 together = []
         connection.submit_all(together)
 
-    def _next(self, name: str, connection: Connection, chain: deque[Parcel], tally: Tally) -> Request:
-        indices, (code, fields, body) = chain.popleft()
-        return code, fields, body, partial(self._told, name, connection, chain, tally, indices)
+    def _next(self, line: Line) -> Sequence[Request]:
+        """Return the next request of a line; none at its end, when its place in the window is free again."""
+        while indices := line.next():
+            try:
+                code, fields, body = self._request(line, [line.messages[at] for at in indices])
+            except BrokerError as error:
+                line.refused(indices, error)
+            else:
+                return [(code, fields, body, partial(self._told, line, indices))]
+        self._window.release()
+        line.tally.end(line.connection)
+        return []
 
     def _told(
-        self,
-        name: str,
-        connection: Connection,
-        chain: deque[Parcel],
-        tally: Tally,
-        indices: Sequence[int],
-        error: BrokerError | None,
-        _fields: Fields,
-        _body: bytes,
+        self, line: Line, indices: Sequence[int], error: BrokerError | None, _fields: Fields, _body: bytes
     ) -> None:
         """Take a confirmation or refusal, and send what has waited for it; on a connection's thread."""
         if isinstance(error, Denied):
             if error.code in codes.STORED:
                 error = None
             elif "timerWheelEnable" in error.remark:
-                self._without_timer.add(name)
-        tally.answered(indices, error)
-        if error is not None:
-            # Later ones of the same queue must not come before one that is tried again.
-            _abandon(chain, tally, error)
-        if chain:
-            connection.submit_all([self._next(name, connection, chain, tally)])
+                self._without_timer.add(line.broker)
+        if self._is_about_the_message(error):
+            line.refused(indices, error)
         else:
-            self._window.release()
-            tally.end(connection)
+            line.tally.answered(indices, error)
+            if error is not None:
+                # Later ones of the same queue must not come before one that is tried again.
+                line.abandon(error)
+        if following := self._next(line):
+            line.connection.submit_all(following)
+
+    def _is_about_the_message(self, error: BrokerError | None) -> TypeGuard[Denied]:
+        """Return whether others of the same queue may be taken although this one never will."""
+        if not isinstance(error, Denied) or self._worth_repeating(error):
+            return False
+        return error.code not in codes.ABOUT_THE_PLACE
 
     def _worth_repeating(self, error: BrokerError | None) -> bool:
         if not isinstance(error, Denied):
             return False
         return error.code in codes.BUSY or "timerWheelEnable" in error.remark
 
-    def _request(
-        self, connection: Connection, name: str, queue: int, messages: Sequence[Outgoing]
-    ) -> tuple[int, Fields, bytes]:
+    def _request(self, line: Line, messages: Sequence[Outgoing]) -> tuple[int, Fields, bytes]:
         first = messages[0]
         if len(messages) > 1:
             text = to_text({"WAIT": "true"})
-            fields = send_fields(self._group, first, queue, 0, text) | {"m": "true"}
+            fields = send_fields(self._group, first, line.queue, 0, text) | {"m": "true"}
             return codes.SEND_BATCH, fields, batch_body(messages)
         properties = first.properties
         if first.delay:
-            timer = connection.version >= codes.TIMER_SINCE and name not in self._without_timer
+            timer = line.connection.version >= codes.TIMER_SINCE and line.broker not in self._without_timer
             properties = {**properties, **delay_properties(first.delay, timer=timer)}
         body, system = pack(first.body)
-        fields = send_fields(self._group, first, queue, system, to_text(properties))
+        fields = send_fields(self._group, first, line.queue, system, to_text(properties))
         if first.most_attempts is not None:
             fields["l"] = str(first.most_attempts)
         return codes.SEND_MESSAGE, fields, body
-
-
-def _abandon(chain: deque[Parcel], tally: Tally, error: BrokerError) -> None:
-    while chain:
-        tally.answered(chain.popleft()[0], error)

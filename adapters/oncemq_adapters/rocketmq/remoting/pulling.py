@@ -1,6 +1,6 @@
 """One long poll for each queue: the next is under way before what came is delivered, unless there is no room."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import structlog
@@ -8,17 +8,17 @@ import structlog
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
-from oncemq_adapters.rocketmq.remoting.connection import Fields
+from oncemq_adapters.rocketmq.remoting.connection import Done, Fields
 from oncemq_adapters.rocketmq.remoting.faults import Denied, lost
+from oncemq_adapters.rocketmq.remoting.frames import MalformedFrame
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.parts import Parts
 from oncemq_adapters.rocketmq.remoting.steward import Steward
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage, decode
+from oncemq_adapters.rocketmq.remoting.window import ONE_PULL, Window
 
 SUSPEND = 15.0
 """Seconds for which the broker may hold a poll that finds nothing."""
-
-MOST = 32
-"""Messages of one poll; brokers give no more, whatever is asked."""
 
 _LONGEST_PAUSE = 5.0
 _WAIT, _SUBSCRIPTION = 2, 4
@@ -32,10 +32,7 @@ class Puller:
         brokers: whom to ask.
         group: by its real name.
         version: of the subscription; grows with each member's start.
-        expression: returns a topic's subscription expression.
-        accept: leaves out what was not asked for.
-        room: returns whether more of a queue may come.
-        deliver: takes what came.
+        parts: what is asked for, who has room, and who gets it.
         steward: for another try later.
         one_by_one: nothing is pulled while anything of the queue is in flight.
     """
@@ -45,10 +42,7 @@ class Puller:
         brokers: Brokers,
         group: str,
         version: int,
-        expression: Callable[[str], str],
-        accept: Callable[[OwnedQueue, Sequence[StoredMessage]], Sequence[StoredMessage]],
-        room: Callable[[OwnedQueue], bool],
-        deliver: Callable[[OwnedQueue, Sequence[StoredMessage]], None],
+        parts: Parts,
         steward: Steward,
         *,
         one_by_one: bool,
@@ -56,40 +50,46 @@ class Puller:
         self._brokers = brokers
         self._group = group
         self._version = version
-        self._expression = expression
-        self._accept = accept
-        self._room = room
-        self._deliver = deliver
+        self._parts = parts
         self._steward = steward
         self._one_by_one = one_by_one
         self.trouble: dict[OwnedQueue, str] = {}
 
     def pull(self, queue: OwnedQueue) -> None:
         """Ask for more unless that is being done already, or must not be."""
-        if not self._room(queue) or (self._one_by_one and not queue.idle):
+        for window in self._parts.behind(queue):
+            self._fetch(queue, window)
+        if not self._parts.has_room(queue) or (self._one_by_one and not queue.idle):
             return
         asked = queue.ask()
-        if asked is None:
-            return
-        done = partial(self._answered, queue, asked)
+        if asked is not None:
+            self._ask(queue, asked, _WAIT | _SUBSCRIPTION, partial(self._answered, queue, asked))
+
+    def _fetch(self, queue: OwnedQueue, window: Window) -> None:
+        """Ask for what was left on the broker for want of room; the queue's own poll goes on meanwhile."""
+        asked = queue.ask_left(window)
+        if asked is not None:
+            self._ask(queue, asked, _SUBSCRIPTION, partial(self._fetched, queue, window, asked))
+
+    def _ask(self, queue: OwnedQueue, offset: int, flags: int, done: Done) -> None:
         connection = self._brokers.alive().get(queue.broker)
         if connection is None:
             done(lost(queue.broker, "not connected"), {}, b"")
         else:
-            connection.submit(codes.PULL_MESSAGE, self._fields(queue, asked), done=done)
+            connection.submit(codes.PULL_MESSAGE, self._fields(queue, offset, flags), done=done)
 
-    def _fields(self, queue: OwnedQueue, offset: int) -> Fields:
+    def _fields(self, queue: OwnedQueue, offset: int, flags: int) -> Fields:
         # A pull could carry a commit for nothing, but brokers do not do in order what they are told by two requests.
         return {
             "consumerGroup": self._group,
             "topic": queue.topic,
             "queueId": str(queue.number),
             "queueOffset": str(offset),
-            "maxMsgNums": "1" if self._one_by_one else str(MOST),
-            "sysFlag": str(_WAIT | _SUBSCRIPTION),
+            "maxMsgNums": "1" if self._one_by_one else str(ONE_PULL),
+            "sysFlag": str(flags),
             "commitOffset": "0",
             "suspendTimeoutMillis": str(round(SUSPEND * 1000)),
-            "subscription": self._expression(queue.topic),
+            "subscription": self._parts.expression(queue.topic),
             "subVersion": str(self._version),
             "expressionType": "TAG",
         }
@@ -107,19 +107,45 @@ class Puller:
         try:
             messages, following = self._read(queue, offset, error, fields, body)
         except (BrokerError, KeyError, ValueError) as failure:
+            queue.failed()
             self._failed(queue, failure)
             return
         self.trouble.pop(queue, None)
         # Brokers compare the hash codes of tags, which "Aa" and "BB" share.
-        fresh = queue.advance(following, self._accept(queue, messages))
+        fresh = queue.advance(following, *self._parts.accept(queue, messages))
         if fresh and self._one_by_one:
-            self._deliver(queue, fresh)
+            self._parts.deliver(queue, fresh)
             return
         self.pull(queue)
         if fresh:
-            self._deliver(queue, fresh)
+            self._parts.deliver(queue, fresh)
             # What came may have filled the window while the next pull was sent, or left room that nobody saw.
             self.pull(queue)
+
+    def _fetched(
+        self,
+        queue: OwnedQueue,
+        window: Window,
+        offset: int,
+        error: BrokerError | None,
+        fields: Fields,
+        body: bytes,
+    ) -> None:
+        try:
+            messages, following = self._read(queue, offset, error, fields, body)
+            if following <= offset:
+                raise MalformedFrame(
+                    f"RocketMQ does not find again what lies at offset {offset} of {queue!r}"
+                )
+        except (BrokerError, KeyError, ValueError) as failure:
+            queue.fetch_failed(window)
+            if not queue.lost and not queue.draining:
+                self._failed(queue, failure)
+            return
+        self.trouble.pop(queue, None)
+        mine, following = self._parts.share(window, messages, following)
+        self._parts.deliver(queue, queue.fetched(window, following, mine))
+        self.pull(queue)
 
     def _read(
         self, queue: OwnedQueue, offset: int, error: BrokerError | None, fields: Fields, body: bytes
@@ -139,7 +165,6 @@ class Puller:
         return (), following
 
     def _failed(self, queue: OwnedQueue, error: Exception) -> None:
-        queue.failed()
         text = str(error) if isinstance(error, BrokerError) else f"an answer that makes no sense: {error!r}"
         self.trouble[queue] = text
         pause = min(_LONGEST_PAUSE, 0.1 * 2**queue.failures)

@@ -11,6 +11,9 @@ from oncemq_adapters.rocketmq.properties import read_message, refuse_unread
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
+ONE_PULL = 32
+"""Messages that one pull brings at most."""
+
 
 class Window:
     """Hands over to the sink, in order, as long as there is room; safe for any number of threads.
@@ -42,6 +45,11 @@ class Window:
     def has_room(self) -> bool:
         """Whether more should be pulled."""
         return not self.paused and not self._waiting and self._out < self._limit
+
+    @property
+    def spare(self) -> int:
+        """How many more may wait here while none can be delivered."""
+        return max(0, max(self._limit, ONE_PULL) - len(self._waiting))
 
     @property
     def out(self) -> int:

@@ -5,10 +5,13 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
+from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.parts import Part, Parts
 from oncemq_adapters.rocketmq.remoting.pulling import Puller
+from oncemq_adapters.rocketmq.remoting.window import Window
 
 
 class Connection:
@@ -32,11 +35,9 @@ def test_offsets_that_the_broker_does_not_have_are_said() -> None:
     unused: Any = None
     queue = OwnedQueue(("t", "b", 0), 1)
     queue.begin(3, 3, ())
-    puller = Puller(
-        *(connection, "g", 1, lambda _topic: "*", lambda _queue, messages: messages),
-        *(lambda _queue: True, unused, unused),
-        one_by_one=False,
-    )
+    window = Window("c", "t", "g", 1, unused)
+    parts = Parts({"t": Part(parse_topic("t", {}, ""), window)})
+    puller = Puller(connection, "g", 1, parts, unused, one_by_one=False)
     puller.pull(queue)
     with capture_logs() as logs:
         moved = Denied("b", codes.PULL_OFFSET_MOVED, "", {"nextBeginOffset": "7"})

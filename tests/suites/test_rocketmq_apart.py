@@ -1,0 +1,90 @@
+"""What becomes of one message, or of one topic, is nobody else's trouble, held against a real server."""
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from oncemq.adapter import Confirmed, Later, Refused, Subscription
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.testing.recording_sink import RecordingSink
+from oncemq_adapters.rocketmq import RocketMQAdapter
+from oncemq_adapters.rocketmq.remoting.window import ONE_PULL
+from support.rocketmq import adapter_on
+
+Open = Callable[..., tuple[RocketMQAdapter, RecordingSink]]
+
+
+@pytest.fixture
+def open_adapter(rocketmq_url: str) -> Iterator[Open]:
+    """Open adapters in a namespace of this test's own; they are closed when it ends."""
+    space, opened = f"t{uuid4().hex[:10]}", []
+
+    def start(*subscriptions: Subscription) -> tuple[RocketMQAdapter, RecordingSink]:
+        adapter, sink = adapter_on(rocketmq_url, namespace=space), RecordingSink()
+        opened.append(adapter)
+        adapter.open(subscriptions, sink)
+        return adapter, sink
+
+    yield start
+    for adapter in opened:
+        adapter.close(grace=timedelta(seconds=5))
+
+
+def test_a_refused_message_takes_no_other_with_it(open_adapter: Open) -> None:
+    """In one queue, only the message that the broker does not take is refused, and what would overtake it."""
+    adapter, sink = open_adapter(Subscription("points", "orders", "points", {"queues": 1}))
+    too_large = os.urandom(5 * 1024 * 1024)
+    sent = [(b"1", "a"), (too_large, "b"), (b"3", "c"), (b"4", "b"), (b"5", "a")]
+    answers = adapter.publish("orders", {}, [OutgoingMessage(body, key=key) for body, key in sent])
+    assert [isinstance(one, Confirmed) for one in answers] == [True, False, True, False, True]
+    assert isinstance(answers[3], Refused)
+    assert "overtake an earlier message of its key" in str(answers[3].error)
+    assert [one.message.body for one in sink.wait_for(3)] == [b"1", b"3", b"5"]
+
+
+class Taker:
+    """Acknowledges what comes."""
+
+    def __init__(self, adapter: RocketMQAdapter, sink: RecordingSink) -> None:
+        self._adapter = adapter
+        self._sink = sink
+        self.taken = 0
+
+    def take_until(self, reached: Callable[[], bool]) -> None:
+        """Go on until `reached()`."""
+        while not reached():
+            self._sink.wait_until(lambda: len(self._sink._received) > self.taken, lambda: "more", 30)
+            fresh = self._sink.deliveries()[self.taken :]
+            self.taken += len(fresh)
+            assert not self._adapter.acknowledge(fresh)
+
+
+def test_retries_of_a_paused_topic_stay_on_the_broker(open_adapter: Open) -> None:
+    """The group's other topic gets its own meanwhile; when the first one goes on, each of its own comes once."""
+    count, few, topics = 150, 5, ("one", "two")
+    bodies = [b"%d" % number for number in range(count)]
+
+    def both(in_flight: int) -> tuple[RocketMQAdapter, RecordingSink]:
+        return open_adapter(*[Subscription(one, one, "both", {"queues": 1}, in_flight) for one in topics])
+
+    first, received = both(count)
+    for topic in topics:
+        answers = first.publish(topic, {}, [OutgoingMessage(body) for body in bodies])
+        assert all(isinstance(one, Confirmed) for one in answers)
+    later = [Later(one, timedelta(seconds=2), {}) for one in received.wait_for(2 * count)]
+    assert not first.retry(later)
+    first.close(grace=timedelta(seconds=5))
+    adapter, sink = both(few)
+    adapter.pause("one")
+    taker = Taker(adapter, sink)
+    taker.take_until(lambda: len(sink.deliveries("two")) >= count)
+    (paused,) = [window for window in adapter._members[0].windows if window.consumer == "one"]
+    assert len(paused._waiting) <= ONE_PULL
+    assert len(sink.deliveries("one")) <= few
+    adapter.resume("one")
+    taker.take_until(lambda: taker.taken >= 2 * count)
+    for topic in topics:
+        assert sorted(sink.bodies(topic)) == sorted(bodies)
