@@ -41,7 +41,7 @@ from oncemq_adapters.rocketmq.grpc.letters import LeasedGraveyard
 from oncemq_adapters.rocketmq.grpc.places import Places
 from oncemq_adapters.rocketmq.grpc.receiving import Receiving
 from oncemq_adapters.rocketmq.grpc.requests import Sending
-from oncemq_adapters.rocketmq.grpc.sending import Outbox
+from oncemq_adapters.rocketmq.grpc.sending import Outbox, one_by_one
 from oncemq_adapters.rocketmq.grpc.settings import Settings, parse_settings
 from oncemq_adapters.rocketmq.grpc.settlement import SHORTEST, Settler
 from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
@@ -165,7 +165,7 @@ class RocketMQGrpcAdapter:
         makers = [partial(new_message, parsed, one, now) for one in messages]
         if not parsed.fifo:
             return self._publish(makers)
-        return [answer for maker in makers for answer in self._publish([maker])]
+        return one_by_one([one.key for one in messages], makers, self._publish)
 
     def extend(self, deliveries: Sequence[Delivery], by: timedelta) -> Sequence[SettleFailed]:
         """Make leases last so long from now at least."""

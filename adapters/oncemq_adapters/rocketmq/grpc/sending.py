@@ -1,17 +1,21 @@
 """Publishing through a proxy: many sends under way at once, each confirmed; a connection that stays broken is made anew."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from threading import Lock, Semaphore
 from typing import Any
 
+from oncemq.adapter import Confirmed, Refused
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.grpc.client import Sender, ask_route
 from oncemq_adapters.rocketmq.grpc.requests import Sending, send_request
 from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.statuses import NO_TOPIC, meaning_of, surfaced
+from oncemq_adapters.rocketmq.remoting.line import behind
+
+Maker = Callable[[], Sending]
 
 ANEW_AFTER = 5.0
 """Seconds of nothing but failures after which a client is made anew: the package's own does not recover by itself."""
@@ -125,3 +129,22 @@ class Outbox:
                 self._client = Sender(self._settings)
                 self._client.startup()
             return self._client
+
+
+def one_by_one(
+    keys: Sequence[str | None],
+    makers: Sequence[Maker],
+    publish: Callable[[Sequence[Maker]], Sequence[Confirmed | Refused]],
+) -> Sequence[Confirmed | Refused]:
+    """Publish messages in order; what would overtake one of its key that is not stored is not sent."""
+    answers: list[Confirmed | Refused] = []
+    refused: dict[str | None, Exception] = {}
+    for key, maker in zip(keys, makers, strict=True):
+        if key is not None and key in refused:
+            answers.append(Refused(behind(refused[key])))
+            continue
+        (answer,) = publish([maker])
+        answers.append(answer)
+        if isinstance(answer, Refused):
+            refused[key] = answer.error
+    return answers

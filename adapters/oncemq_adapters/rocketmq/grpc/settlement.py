@@ -1,9 +1,11 @@
 """Settles leased deliveries: many in one question, copies confirmed before the original goes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, as_completed
 from concurrent.futures import wait as wait_for
 from datetime import timedelta
+from functools import partial
+from threading import Event
 from typing import Any
 
 from oncemq.adapter import SettleFailed
@@ -23,6 +25,9 @@ TOGETHER = 64
 class Settler:
     """Speaks with the proxy about deliveries, by the client that a shelf's receiver has now.
 
+    No lock is held while anybody waits: a delivery is claimed at once or refused, all questions of a call are asked
+    before the first answer is awaited, and each delivery is done with when its own answer has come.
+
     Args:
         client_of: returns a shelf's client.
         send: publishes copies.
@@ -38,132 +43,121 @@ class Settler:
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> list[SettleFailed]:
         """Have deliveries finished."""
-        claimed, failed = self._claim(deliveries)
-        return failed + self._finish(claimed)
+        claimed, failed = _claim(deliveries)
+        return failed + self._when_known(claimed, self._finish)
 
     def move(self, moves: Sequence[Move]) -> list[SettleFailed]:
         """Publish a copy of each delivery and finish those whose copy is confirmed; the others stay unsettled."""
         copies = {id(delivery): copy for delivery, copy in moves}
-        claimed, failed = self._claim([delivery for delivery, _ in moves])
+        claimed, failed = _claim([delivery for delivery, _ in moves])
         made: list[tuple[Delivery, Sending]] = []
         for delivery in claimed:
             try:
                 made.append((delivery, copies[id(delivery)](delivery.token)))
             except BrokerError as error:
-                failed.append(self._unsettled(delivery, error))
+                failed.append(_unsettled(delivery, error))
         confirmed = []
         answers = self._send([copy for _, copy in made]) if made else ()
         for (delivery, _), wrong in zip(made, answers, strict=True):
             if wrong is None:
                 confirmed.append(delivery)
             else:
-                failed.append(self._unsettled(delivery, wrong))
-        return failed + self._finish(confirmed)
+                failed.append(_unsettled(delivery, wrong))
+        return failed + self._when_known(confirmed, self._finish)
 
     def postpone(self, deliveries: Iterable[tuple[Delivery, timedelta]]) -> list[SettleFailed]:
         """Have deliveries come again after a while, in their place: the broker itself holds their queue meanwhile."""
         delays = {id(delivery): (delivery, delay) for delivery, delay in deliveries}
-        claimed, failed = self._claim([delivery for delivery, _ in delays.values()])
-        asked = [(one, self._ask_for_time(one, delays[id(one)][1])) for one in claimed]
-        for delivery, future in asked:
-            try:
-                insist(future.result().status)
-            except Exception as error:
-                failed.append(self._unsettled(delivery, surfaced(error, self._where)))
-                continue
-            self._settled([delivery])
-        return failed
+        claimed, failed = _claim([delivery for delivery, _ in delays.values()])
+
+        def ask(some: Sequence[Delivery]) -> list[SettleFailed]:
+            asked = {self._ask_for_time(one, delays[id(one)][1]): one for one in some}
+            return [
+                error for future in as_completed(asked) for error in self._postponed(asked[future], future)
+            ]
+
+        return failed + self._when_known(claimed, ask)
 
     def extend(self, deliveries: Iterable[Delivery], by: timedelta, now: float) -> list[SettleFailed]:
         """Make leases last so long from now at least; those that somebody is settling are left alone."""
         failed: list[SettleFailed] = []
-        asked = []
+        asked: list[tuple[Delivery, Event]] = []
+        errors: dict[int, Exception] = {}
         until = now + by.total_seconds()
         for delivery in deliveries:
-            if not isinstance(delivery.token, Lease) or delivery.settled:
+            token = delivery.token
+            if not isinstance(token, Lease) or delivery.settled or (delivery.expires_at or 0.0) >= until - 1:
                 continue
-            if (delivery.expires_at or 0.0) >= until - 1 or not delivery.token.turn.acquire(blocking=False):
+            over = token.extend()
+            if over is None:
                 continue
-            if delivery.settled or not delivery.token.shelf.ours(delivery):
-                delivery.token.turn.release()
-                if not delivery.settled:
-                    failed.append(SettleFailed(delivery, _void(delivery)))
+            if not token.shelf.ours(delivery):
+                token.extended("")
+                failed.append(SettleFailed(delivery, _void(delivery)))
                 continue
-            asked.append((delivery, self._ask_for_time(delivery, by)))
-        for delivery, future in asked:
-            error = self._extended(delivery, future, until)
-            delivery.token.turn.release()
-            if error is not None:
-                failed.append(SettleFailed(delivery, error))
-        return failed
+            asked.append((delivery, over))
+            future = self._ask_for_time(delivery, by)
+            future.add_done_callback(partial(self._extended, delivery, until, errors))
+        for delivery, over in asked:
+            if not over.wait(self._patience):
+                errors[id(delivery)] = BrokerUnavailable(f"RocketMQ's proxy at {self._where} did not answer")
+        return failed + [SettleFailed(one, errors[id(one)]) for one, _ in asked if id(one) in errors]
 
     def let_go(self, shelf: Shelf, held: Sequence[Delivery], copy: Callable[[Shelf, Any], Sending]) -> None:
         """Give back what a lost or closed shelf held, for others to have it at once; what fails comes when its lease ends."""
         if shelf.fifo:
-            asked = [self._ask_for_time(one, SHORTEST) for one in held]
-            wait_for(asked)
+            wait_for([self._ask_for_time(one, SHORTEST) for one in held])
             return
         answers = self._send([copy(shelf, one.token.raw) for one in held]) if held else ()
         sent = [one for one, error in zip(held, answers, strict=True) if error is None]
-        self._ask_to_finish(shelf, sent)
+        wait_for(self._ask_to_finish(sent))
 
-    def _extended(self, delivery: Delivery, future: Future[Any], until: float) -> Exception | None:
+    @property
+    def _patience(self) -> float:
+        """Seconds after which an answer that has a time-out of its own will not come any more."""
+        return 2 * self._timeout
+
+    def _extended(
+        self, delivery: Delivery, until: float, errors: dict[int, Exception], future: Future[Any]
+    ) -> None:
+        """Take the answer to an extension; on the thread that received it."""
+        handle = ""
         try:
             answer = future.result()
             insist(answer.status)
+            handle, delivery.expires_at = answer.receipt_handle, until
         except Exception as error:
             wrong = surfaced(error, self._where)
-            return _void(delivery) if getattr(wrong, "code", 0) in NOT_OURS_NOW else wrong
-        delivery.token.handle = answer.receipt_handle or delivery.token.handle
-        delivery.expires_at = until
-        return None
+            errors[id(delivery)] = _void(delivery) if getattr(wrong, "code", 0) in NOT_OURS_NOW else wrong
+        finally:
+            delivery.token.extended(handle)
 
-    def _claim(self, deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[SettleFailed]]:
-        claimed: list[Delivery] = []
-        failed: list[SettleFailed] = []
-        mine: set[int] = set()
-        for delivery in deliveries:
-            error = _foreign(delivery)
-            if error is None and id(delivery) in mine:
-                error = _settled_before(delivery)
-            if error is None:
-                delivery.token.turn.acquire()
-                error = _settled_before(delivery) if delivery.settled else None
-                if error is None and not delivery.token.shelf.ours(delivery):
-                    error = _void(delivery)
-                if error is not None:
-                    delivery.token.turn.release()
-            if error is None:
-                mine.add(id(delivery))
-                claimed.append(delivery)
-            else:
-                failed.append(SettleFailed(delivery, error))
-        return claimed, failed
+    def _when_known(
+        self, claimed: Sequence[Delivery], do: Callable[[Sequence[Delivery]], list[SettleFailed]]
+    ) -> list[SettleFailed]:
+        """Do it at once with those whose handle is known; the others' extensions are answered soon."""
+        extensions = [(one, one.token.extension) for one in claimed]
+        failed = do([one for one, over in extensions if over is None])
+        late = [(one, over) for one, over in extensions if over is not None]
+        for _, over in late:
+            over.wait(self._patience)
+        return failed + (do([one for one, _ in late]) if late else [])
 
     def _finish(self, claimed: Sequence[Delivery]) -> list[SettleFailed]:
+        asked = self._ask_to_finish(claimed)
+        return [error for future in as_completed(asked) for error in self._finished(asked[future], future)]
+
+    def _ask_to_finish(self, deliveries: Sequence[Delivery]) -> dict[Future[Any], Sequence[Delivery]]:
         by_shelf: dict[tuple[Shelf, str], list[Delivery]] = {}
-        for delivery in claimed:
+        for delivery in deliveries:
             key = delivery.token.shelf, str(delivery.token.endpoints)
             by_shelf.setdefault(key, []).append(delivery)
-        failed: list[SettleFailed] = []
-        for (shelf, _), group in by_shelf.items():
-            errors = self._ask_to_finish(shelf, group)
-            for delivery, error in zip(group, errors, strict=True):
-                if error is None:
-                    self._settled([delivery])
-                elif getattr(error, "code", 0) in NOT_OURS_NOW:
-                    failed.append(self._unsettled(delivery, _void(delivery)))
-                else:
-                    failed.append(self._unsettled(delivery, error))
-        return failed
-
-    def _ask_to_finish(self, shelf: Shelf, group: Sequence[Delivery]) -> list[Exception | None]:
-        parts = [group[at : at + TOGETHER] for at in range(0, len(group), TOGETHER)]
-        asked = [(part, self._ask_to_acknowledge(shelf, part)) for part in parts]
-        errors: list[Exception | None] = []
-        for part, future in asked:
-            errors += self._finished(part, future)
-        return errors
+        parts = [
+            (shelf, group[at : at + TOGETHER])
+            for (shelf, _), group in by_shelf.items()
+            for at in range(0, len(group), TOGETHER)
+        ]
+        return {self._ask_to_acknowledge(shelf, part): part for shelf, part in parts}
 
     def _ask_to_acknowledge(self, shelf: Shelf, part: Sequence[Delivery]) -> Future[Any]:
         handles = [(one.token.message_id, one.token.handle) for one in part]
@@ -186,7 +180,25 @@ class Settler:
             future.set_exception(error)
         return future
 
-    def _finished(self, part: Sequence[Delivery], future: Future[Any]) -> list[Exception | None]:
+    def _postponed(self, delivery: Delivery, future: Future[Any]) -> list[SettleFailed]:
+        try:
+            insist(future.result().status)
+        except Exception as error:
+            return [_unsettled(delivery, surfaced(error, self._where))]
+        _settled(delivery)
+        return []
+
+    def _finished(self, part: Sequence[Delivery], future: Future[Any]) -> list[SettleFailed]:
+        failed = []
+        for delivery, error in zip(part, self._answers(part, future), strict=True):
+            if error is None:
+                _settled(delivery)
+            else:
+                lost = getattr(error, "code", 0) in NOT_OURS_NOW
+                failed.append(_unsettled(delivery, _void(delivery) if lost else error))
+        return failed
+
+    def _answers(self, part: Sequence[Delivery], future: Future[Any]) -> list[Exception | None]:
         try:
             answer = future.result()
         except Exception as error:
@@ -195,19 +207,38 @@ class Settler:
         overall = meaning_of(answer.status) if not answer.entries else None
         return [by_handle.get(one.token.handle, overall or _unanswered(answer)) for one in part]
 
-    def _settled(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            delivery.settled = True
-            delivery.token.shelf.settled([delivery])
-            delivery.token.turn.release()
-
-    def _unsettled(self, delivery: Delivery, error: Exception) -> SettleFailed:
-        delivery.token.turn.release()
-        return SettleFailed(delivery, error)
-
 
 SHORTEST = timedelta(seconds=3)
 """The shortest lease that was always seen to end."""
+
+
+def _claim(deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[SettleFailed]]:
+    """Return the deliveries that are ours to settle, and why the others are not; waits for nobody."""
+    claimed: list[Delivery] = []
+    failed: list[SettleFailed] = []
+    for delivery in deliveries:
+        error = _foreign(delivery)
+        if error is None and (delivery.settled or not delivery.token.claim()):
+            error = _settled_before(delivery)
+        elif error is None and not delivery.token.shelf.ours(delivery):
+            delivery.token.unclaim()
+            error = _void(delivery)
+        if error is None:
+            claimed.append(delivery)
+        else:
+            failed.append(SettleFailed(delivery, error))
+    return claimed, failed
+
+
+def _settled(delivery: Delivery) -> None:
+    # Claimed for ever: nobody settles or extends it again.
+    delivery.settled = True
+    delivery.token.shelf.settled([delivery])
+
+
+def _unsettled(delivery: Delivery, error: Exception) -> SettleFailed:
+    delivery.token.unclaim()
+    return SettleFailed(delivery, error)
 
 
 def _unanswered(answer: Any) -> Exception:

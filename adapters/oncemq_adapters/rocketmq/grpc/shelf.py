@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Condition, Lock
+from threading import Condition, Event, Lock
 from typing import Any
 
 from oncemq.adapter import Sink
@@ -25,7 +25,6 @@ class Lease:
         endpoints: of the proxy that gave it.
         raw: the message as it came.
         generation: of the connection that it came by.
-        turn: held by whoever speaks with the proxy about it.
     """
 
     shelf: "Shelf"
@@ -34,7 +33,41 @@ class Lease:
     endpoints: Any
     raw: Any
     generation: int
-    turn: Lock = field(default_factory=Lock)
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _claimed: bool = field(default=False, init=False)
+    _extension: Event | None = field(default=None, init=False)
+
+    def claim(self) -> bool:
+        """Reserve it for a settlement, without waiting; False if somebody has."""
+        with self._lock:
+            mine, self._claimed = not self._claimed, True
+            return mine
+
+    def unclaim(self) -> None:
+        """Let others settle it."""
+        with self._lock:
+            self._claimed = False
+
+    def extend(self) -> Event | None:
+        """Reserve it for an extension; returns what is set when that is over, None if it is being settled or extended."""
+        with self._lock:
+            if self._claimed or self._extension is not None:
+                return None
+            self._extension = Event()
+            return self._extension
+
+    def extended(self, handle: str) -> None:
+        """Go on with another handle; empty = the same."""
+        with self._lock:
+            self.handle = handle or self.handle
+            over, self._extension = self._extension, None
+        if over is not None:
+            over.set()
+
+    @property
+    def extension(self) -> Event | None:
+        """What is set when an extension that is under way is over: until then nobody knows the handle."""
+        return self._extension
 
 
 class Shelf:

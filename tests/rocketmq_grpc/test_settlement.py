@@ -1,0 +1,195 @@
+"""Settling by a proxy whose answers come when the test says so: what is slow holds up nothing but itself."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from oncemq.clock import SystemClock
+from oncemq.errors import AlreadySettled
+from oncemq.message.envelope import Delivery, Message
+from oncemq.testing.recording_sink import RecordingSink
+from oncemq_adapters.rocketmq.grpc.settlement import Settler
+from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
+
+FINE = SimpleNamespace(code=20000, message="")
+SOON, LEASE = 5.0, timedelta(seconds=60)
+
+
+class Proxy:
+    """Keeps each question with the future that is its answer.
+
+    Attributes:
+        finishing: questions to finish deliveries.
+        extending: questions to extend one.
+    """
+
+    def __init__(self) -> None:
+        self.rpc_client = self
+        self.finishing: SimpleQueue[tuple[Any, Future[Any]]] = SimpleQueue()
+        self.extending: SimpleQueue[tuple[Any, Future[Any]]] = SimpleQueue()
+
+    def sign(self) -> tuple[()]:
+        """Return no signature."""
+        return ()
+
+    def ack_message_async(self, _endpoints: Any, request: Any, **_: Any) -> Future[Any]:
+        """Keep a question."""
+        return self._keep(self.finishing, request)
+
+    def change_invisible_duration_async(self, _endpoints: Any, request: Any, **_: Any) -> Future[Any]:
+        """Keep a question."""
+        return self._keep(self.extending, request)
+
+    @staticmethod
+    def _keep(questions: SimpleQueue[tuple[Any, Future[Any]]], request: Any) -> Future[Any]:
+        answer: Future[Any] = Future()
+        questions.put((request, answer))
+        return answer
+
+    def asked_to_finish(self) -> tuple[list[str], Future[Any]]:
+        """Return the handles of the next question, and its answer."""
+        request, answer = self.finishing.get(timeout=SOON)
+        return [entry.receipt_handle for entry in request.entries], answer
+
+
+def finished(handles: list[str], answer: Future[Any]) -> None:
+    """Answer that these are finished."""
+    entries = [SimpleNamespace(receipt_handle=one, status=FINE) for one in handles]
+    answer.set_result(SimpleNamespace(status=FINE, entries=entries))
+
+
+def extended(question: tuple[Any, Future[Any]]) -> str:
+    """Answer that a lease is longer; returns the handle that it has from now on."""
+    request, answer = question
+    handle = f"{request.receipt_handle} again"
+    answer.set_result(SimpleNamespace(status=FINE, receipt_handle=handle))
+    return handle
+
+
+def begun(do: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """Do it on a thread that nobody waits for: whoever is held up for ever must not hold up the tests."""
+    done: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(do(*arguments))
+        except BaseException as error:
+            done.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    return done
+
+
+class Stage:
+    """Two topics, and whoever settles what came from them."""
+
+    def __init__(self) -> None:
+        self.proxy = Proxy()
+        self.settler = Settler(lambda _shelf: self.proxy, lambda _copies: (), "proxy:8081", SOON)
+        self.sink = RecordingSink()
+        self.shelves = [Shelf(name, "g", name, 10, self.sink, SystemClock()) for name in ("one", "two")]
+
+    def deliver(self, shelf: int, *names: str) -> list[Delivery]:
+        """Return deliveries of a topic, whose handles are their names."""
+        ours = self.shelves[shelf]
+        before = len(self.sink.deliveries())
+        leases = [(Message("t", b"x"), Lease(ours, name, name, "proxy", None, 1)) for name in names]
+        assert not ours.offer(leases, LEASE)
+        return self.sink.deliveries()[before:]
+
+    def acknowledge(self, *deliveries: Delivery) -> Future[Any]:
+        """Begin to settle."""
+        return begun(self.settler.acknowledge, deliveries)
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Wait for what nobody signals."""
+        deadline, pause = monotonic() + SOON, Event()
+        while not reached():
+            assert monotonic() < deadline
+            pause.wait(0.005)
+
+    def extend(self, *deliveries: Delivery) -> Future[Any]:
+        """Begin to extend."""
+        now = SystemClock().monotonic()
+        return begun(self.settler.extend, deliveries, 2 * LEASE, now)
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    """A stage; questions that nobody answered end with the test."""
+    stage = Stage()
+    yield stage
+    for questions in (stage.proxy.finishing, stage.proxy.extending):
+        try:
+            while True:
+                questions.get_nowait()[1].cancel()
+        except Empty:
+            pass
+
+
+def test_a_slow_extension_holds_up_its_own_delivery_alone(stage: Stage) -> None:
+    """Its neighbours are settled at once, with the handles that their own extensions brought."""
+    slow, quick = stage.deliver(0, "slow", "quick")
+    extending = stage.extend(slow, quick)
+    waits = stage.proxy.extending.get(timeout=SOON)
+    assert extended(stage.proxy.extending.get(timeout=SOON)) == "quick again"
+    settling = stage.acknowledge(slow, quick)
+    handles, answer = stage.proxy.asked_to_finish()
+    assert handles == ["quick again"]
+    finished(handles, answer)
+    (other,) = stage.deliver(0, "other")
+    unconcerned = stage.acknowledge(other)
+    finished(*stage.proxy.asked_to_finish())
+    assert unconcerned.result(SOON) == []
+    stage.until(lambda: quick.settled)
+    assert not slow.settled
+    extended(waits)
+    handles, answer = stage.proxy.asked_to_finish()
+    assert handles == ["slow again"]
+    finished(handles, answer)
+    assert settling.result(SOON) == []
+    assert extending.result(SOON) == []
+
+
+def test_who_settles_what_another_settles_is_told_so_at_once(stage: Stage) -> None:
+    """Also when two name the same deliveries the other way round: nobody waits for anybody."""
+    one, two = stage.deliver(0, "one", "two")
+    first = stage.acknowledge(one, two)
+    question = stage.proxy.asked_to_finish()
+    failed = stage.acknowledge(two, one).result(SOON)
+    assert [type(failure.error) for failure in failed] == [AlreadySettled] * 2
+    finished(*question)
+    assert first.result(SOON) == []
+
+
+def test_a_topic_does_not_wait_for_the_answer_about_another(stage: Stage) -> None:
+    """One call may settle deliveries of several topics: each is done with when its own answer has come."""
+    (one,), (two,) = stage.deliver(0, "one"), stage.deliver(1, "two")
+    settling = stage.acknowledge(one, two)
+    late = stage.proxy.asked_to_finish()
+    finished(*stage.proxy.asked_to_finish())
+    stage.until(lambda: two.settled)
+    assert not one.settled
+    finished(*late)
+    assert settling.result(SOON) == []
+
+
+def test_a_failed_settlement_can_be_tried_again(stage: Stage) -> None:
+    """The claim ends with it, and so does an extension that brought nothing."""
+    (one,) = stage.deliver(0, "one")
+    extending = stage.extend(one)
+    stage.proxy.extending.get(timeout=SOON)[1].set_exception(ConnectionError("away"))
+    assert len(extending.result(SOON)) == 1
+    first = stage.acknowledge(one)
+    stage.proxy.asked_to_finish()[1].set_exception(ConnectionError("away"))
+    assert len(first.result(SOON)) == 1
+    second = stage.acknowledge(one)
+    finished(*stage.proxy.asked_to_finish())
+    assert second.result(SOON) == []
