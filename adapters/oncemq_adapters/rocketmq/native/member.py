@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -25,7 +26,7 @@ from oncemq_adapters.rocketmq.native.session import Session
 from oncemq_adapters.rocketmq.native.whole import WholeMessages
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
-from oncemq_adapters.rocketmq.remoting.connection import Connection
+from oncemq_adapters.rocketmq.remoting.connection import ANSWER_WITHIN, Connection
 from oncemq_adapters.rocketmq.remoting.heartbeat import producer_heartbeat_body
 from oncemq_adapters.rocketmq.remoting.routes import Routes
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
@@ -34,6 +35,7 @@ Resend = Callable[[Queue, str, Sequence[StoredMessage]], Sequence[StoredMessage]
 
 JOIN_WITHIN = 60.0
 LOOK_EVERY = 5.0
+HEARD_WITHIN = 1.0
 _LONGEST_PAUSE = 2.0
 
 
@@ -200,9 +202,10 @@ class Member:
     def _end(self, session: Session) -> None:
         if not session.alive:
             return
-        session.alive = False
+        session.freeze()
         if self._closed:
             self._progress.move(lambda queue, messages: self._resend(queue, self._group, messages))
+        self._have_it_heard()
         session.end()
         for inbox in self.inboxes:
             inbox.lost(self._generation, tell=not self._closed)
@@ -211,6 +214,16 @@ class Member:
         except BrokerError:
             # It is told before the next process starts.
             return
+
+    def _have_it_heard(self) -> None:
+        """Wait until the brokers have read what the process said before it froze.
+
+        A heartbeat that a broker reads after its connection has ended makes a member of the dead, for two minutes in
+        which nobody gets its share of the queues. What we say is answered after what was said before.
+        """
+        for connection in self._brokers.alive().values():
+            with suppress(BrokerError):
+                self._hello(connection, HEARD_WITHIN)
 
     def _order(self) -> Mapping[str, Any]:
         logs = Path(tempfile.gettempdir()) / f"oncemq-librocketmq-{os.getuid()}"
@@ -227,6 +240,6 @@ class Member:
             "log_folder": str(logs),
         }
 
-    def _hello(self, connection: Connection) -> None:
+    def _hello(self, connection: Connection, timeout: float = ANSWER_WITHIN) -> None:
         body = producer_heartbeat_body(f"{self._instance}-watch", "oncemq-watch")
-        connection.call(codes.HEARTBEAT, {}, body)
+        connection.call(codes.HEARTBEAT, {}, body, timeout)

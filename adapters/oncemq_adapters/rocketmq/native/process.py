@@ -1,5 +1,6 @@
 """The process with librocketmq, as its parent sees it: started by spawning, ended by SIGKILL."""
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -65,6 +66,11 @@ class LibraryProcess:
         """Let callbacks return; a process that is gone needs no word."""
         with suppress(OSError, ValueError):
             self._writer.write({"numbers": list(numbers)})
+
+    def freeze(self) -> None:
+        """Have it say nothing more, to anybody; `kill` follows."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
         """End it; returns when it is gone and nothing more is told. What it held goes to whoever is there."""

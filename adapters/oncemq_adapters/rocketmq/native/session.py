@@ -82,6 +82,11 @@ class Session:
             self._process.done([number])
         return True
 
+    def freeze(self) -> None:
+        """Make everything void, and have the process say nothing more; `end` follows."""
+        self.alive = False
+        self._process.freeze()
+
     def end(self) -> None:
         """Make everything void and kill the process; what it held is delivered again."""
         self.alive = False
