@@ -37,8 +37,15 @@ def _serve(source: Any, writer: frames.Writer) -> None:
         return
     writer.write({"kind": frames.STARTED})
     while (frame := frames.read(source)) is not None:
-        for number in frame["numbers"]:
-            consumer.done(number)
+        if frame["kind"] == frames.FINISHED:
+            consumer.passes.finish((_identity(message), message[-1]) for message in frame["messages"])
+        else:
+            consumer.passes.answer(_identity(frame["message"]))
+
+
+def _identity(values: list[Any]) -> frames.Identity:
+    topic, number, offset, stored_at, unique_id = values[:5]
+    return topic, number, offset, stored_at, unique_id
 
 
 if __name__ == "__main__":

@@ -1,25 +1,32 @@
-"""A push consumer of librocketmq whose callback waits until its message is finished; nothing is ever sent back.
+"""A push consumer of librocketmq whose callback returns when its message is finished; nothing is ever sent back.
 
 `RECONSUME_LATER` is never answered: it rejects the whole pulled batch, and at the retry limit the message vanishes.
 """
 
-import itertools
 import os
 from collections.abc import Callable, Mapping
-from threading import Lock
 from typing import Any
 
 from oncemq_adapters.librocketmq import frames
+from oncemq_adapters.librocketmq.library import at_once
+from oncemq_adapters.librocketmq.passes import Passes
 
 SUCCESS = 0
 CRASHED = 70
 """The exit code after an error in a callback: whoever held messages gets them again."""
 
 MARK_OF_RETRIES, UNIQUE_ID = b"RETRY_TOPIC", b"UNIQ_KEY"
+_READ = (
+    "GetMessageTopic",
+    "GetMessageQueueId",
+    "GetMessageQueueOffset",
+    "GetMessageStoreTimestamp",
+    "GetMessageProperty",
+)
 _ERRORS_ONLY = 2
 _CREDENTIALS_CHANNEL = b"ALIYUN"
 
-Receive = Callable[[Mapping[str, Any]], None]
+Say = Callable[[frames.Frame], None]
 
 
 class Consumer:
@@ -28,14 +35,19 @@ class Consumer:
     Args:
         ffi: the package's module, bound to the library.
         order: what to consume, and how to connect.
-        receive: told of each message, from the library's threads, one after the other or at once.
+        say: tells the parent, from the library's threads, one after the other or at once.
+
+    Attributes:
+        passes: told by the parent.
     """
 
-    def __init__(self, ffi: Any, order: Mapping[str, Any], receive: Receive) -> None:
+    def __init__(self, ffi: Any, order: Mapping[str, Any], say: Say) -> None:
         self._library = ffi.dll
-        self._receive = receive
-        self._numbers = itertools.count()
-        self._waiting: dict[int, Lock] = {}
+        self._say = say
+        self.passes = Passes()
+        self._topic_of, self._queue_of, self._offset_of, self._stored_of, self._property_of = [
+            at_once(self._library, name) for name in _READ
+        ]
         self._callback = ffi.MSG_CALLBACK_FUNC(self._on_message)
         self._handle = self._library.CreatePushConsumer(order["group"].encode())
         if not self._handle:
@@ -49,12 +61,6 @@ class Consumer:
             RuntimeError: it could not; the text is the library's own.
         """
         self._check("StartPushConsumer")
-
-    def done(self, number: int) -> None:
-        """Let the callback of a message return."""
-        lock = self._waiting.pop(number, None)
-        if lock is not None:
-            lock.release()
 
     def _set_up(self, order: Mapping[str, Any]) -> None:
         self._check("SetPushConsumerNameServerAddress", order["name_servers"].encode())
@@ -77,28 +83,33 @@ class Consumer:
     def _on_message(self, _consumer: int, message: int) -> int:
         # An error that left a callback would answer with whatever is in memory.
         try:
-            held = Lock()
-            held.acquire()
-            number = next(self._numbers)
-            self._waiting[number] = held
-            self._receive(self._described(number, message))
-            held.acquire()
+            identity = self._identity(message)
+            waited_for = self.passes.enter(identity)
+            if waited_for is None:
+                self._report()
+            else:
+                self._say({"kind": frames.MESSAGE, "message": identity})
+                waited_for.acquire()
+                waited_for.release()
         except BaseException:
             os._exit(CRASHED)
         return SUCCESS
 
-    def _described(self, number: int, message: int) -> Mapping[str, Any]:
-        """Say where a message lies: librocketmq tells neither a body's length nor which properties there are."""
-        library = self._library
-        return {
-            "kind": frames.MESSAGE,
-            "number": number,
-            "topic": _text(library.GetMessageTopic(message)),
-            "retry": bool(library.GetMessageProperty(message, MARK_OF_RETRIES)),
-            "queue": library.GetMessageQueueId(message),
-            "offset": library.GetMessageQueueOffset(message),
-            "id": _text(library.GetMessageProperty(message, UNIQUE_ID)),
-        }
+    def _report(self) -> None:
+        reached = self.passes.report()
+        if reached:
+            self._say({"kind": frames.REACHED, "queues": list(reached.items())})
+
+    def _identity(self, message: int) -> frames.Identity:
+        """Say which message this is: librocketmq tells neither a body's length nor which properties there are."""
+        return (
+            # It shows a retry under the topic that it once came from.
+            "" if self._property_of(message, MARK_OF_RETRIES) else _text(self._topic_of(message)),
+            self._queue_of(message),
+            self._offset_of(message),
+            self._stored_of(message),
+            _text(self._property_of(message, UNIQUE_ID)),
+        )
 
 
 def _text(data: bytes | None) -> str:

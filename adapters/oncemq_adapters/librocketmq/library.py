@@ -108,6 +108,17 @@ def load(path: str) -> Any:
         raise ImportError(f"{path} cannot be used as librocketmq: {error} – {ADVICE}") from error
 
 
+def at_once(library: Any, name: str) -> Any:
+    """Return a function that keeps the interpreter to itself while it runs: for those that only look something up.
+
+    Every other call lets go of the interpreter, for which all threads of the library queue.
+    """
+    declared = getattr(library, name)
+    function = getattr(ctypes.PyDLL(None, handle=library._handle), name)
+    function.argtypes, function.restype = declared.argtypes, declared.restype
+    return function
+
+
 @contextmanager
 def _replaced(owner: object, name: str, stand_in: object) -> Iterator[None]:
     before = getattr(owner, name)

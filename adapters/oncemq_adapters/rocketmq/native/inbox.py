@@ -1,6 +1,7 @@
 """What one consumer has in its hands: no more than it may; the rest waits here."""
 
 from collections import deque
+from collections.abc import Sequence
 from threading import RLock
 from typing import Protocol
 
@@ -22,8 +23,12 @@ class Holding(Protocol):
     generation: int
     alive: bool
 
-    def finish(self, held: "Held") -> bool:
-        """Let a message go for good; False if it was void."""
+    def finish(self, many: Sequence["Held"]) -> bool:
+        """Note that messages are gone for good; False if they were void. `let_pass` has to follow."""
+        ...
+
+    def let_pass(self, many: Sequence["Held"]) -> None:
+        """Have the library finish messages; may wait for its process."""
         ...
 
 
@@ -32,26 +37,22 @@ class Held:
 
     Attributes:
         session: by which it came.
-        number: of the call in which a thread of the library waits for it; None = that is still to come.
         queue: where it lies.
         stored: as it lies there.
         inbox: of the consumer it is for.
         delivery: the one that may settle it.
         claimed: a settlement is under way.
-        finished: it is settled.
     """
 
-    __slots__ = ("claimed", "delivery", "finished", "inbox", "number", "queue", "session", "stored")
+    __slots__ = ("claimed", "delivery", "inbox", "queue", "session", "stored")
 
     def __init__(self, session: Holding, queue: Queue, stored: StoredMessage, inbox: "Inbox") -> None:
         self.session = session
-        self.number: int | None = None
         self.queue = queue
         self.stored = stored
         self.inbox = inbox
         self.delivery: Delivery | None = None
         self.claimed = False
-        self.finished = False
 
 
 class Inbox:
@@ -82,10 +83,16 @@ class Inbox:
         """Whether something is here that is not delivered."""
         return bool(self._waiting)
 
-    def offer(self, held: Held, *, first: bool = False) -> None:
-        """Deliver this now or when there is room."""
+    def offer(self, many: Sequence[Held]) -> None:
+        """Deliver these now or when there is room."""
         with self.lock:
-            (self._waiting.appendleft if first else self._waiting.append)(held)
+            self._waiting.extend(held for held in many if held.session.alive)
+            self._flush()
+
+    def again(self, held: Held) -> None:
+        """Deliver this once more, before all that waits."""
+        with self.lock:
+            self._waiting.appendleft(held)
             self._flush()
 
     def left(self, count: int = 1) -> None:

@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Any
@@ -21,12 +21,19 @@ class LibraryProcess:
     """One process; it ends by itself when this one does.
 
     Args:
-        on_message: told where a message lies, on a thread of the process.
+        on_message: told, on a thread of our own, of a message for which a callback waits.
+        on_reached: told there how far callbacks have come: our number of a queue, and an offset in it.
         on_end: told that the process is gone.
     """
 
-    def __init__(self, on_message: Callable[[frames.Frame], None], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        on_message: Callable[[frames.Identity], None],
+        on_reached: Callable[[Iterable[tuple[int, int]]], None],
+        on_end: Callable[[], None],
+    ) -> None:
         self._on_message = on_message
+        self._on_reached = on_reached
         self._on_end = on_end
         self._started = Event()
         self._why = ""
@@ -55,17 +62,27 @@ class LibraryProcess:
         """
         self._reader.start()
         # Through the pipe: passwords do not belong on a command line.
-        with suppress(OSError, ValueError):
-            self._writer.write(order)
+        self._say(order)
         if not self._started.wait(START_WITHIN) or self._why:
             self.kill()
             reason = self._why or f"it said nothing for {START_WITHIN:.0f} s"
             raise BrokerUnavailable(f"the process with librocketmq did not start: {reason}")
 
-    def done(self, numbers: Sequence[int]) -> None:
-        """Let callbacks return; a process that is gone needs no word."""
+    def finished(self, messages: Sequence[tuple[str, int, int, int, str, int]]) -> None:
+        """Let the callbacks of messages return, now or when they come; a process that is gone needs no word.
+
+        Args:
+            messages: the identity of each, and our number of its queue.
+        """
+        self._say({"kind": frames.FINISHED, "messages": messages})
+
+    def answer(self, message: frames.Identity) -> None:
+        """Let a callback return that waits."""
+        self._say({"kind": frames.ANSWERED, "message": message})
+
+    def _say(self, frame: frames.Frame) -> None:
         with suppress(OSError, ValueError):
-            self._writer.write({"numbers": list(numbers)})
+            self._writer.write(frame)
 
     def freeze(self) -> None:
         """Have it say nothing more, to anybody; `kill` follows."""
@@ -86,7 +103,11 @@ class LibraryProcess:
         try:
             while (frame := frames.read(self._process.stdout)) is not None:  # type: ignore[arg-type]
                 if frame["kind"] == frames.MESSAGE:
-                    self._on_message(frame)
+                    topic, number, offset, stored_at, unique_id = frame["message"]
+                    self._on_message((topic, number, offset, stored_at, unique_id))
+                    continue
+                if frame["kind"] == frames.REACHED:
+                    self._on_reached(frame["queues"])
                     continue
                 self._why = str(frame.get("why", ""))
                 self._started.set()

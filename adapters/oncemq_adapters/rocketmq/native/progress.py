@@ -1,6 +1,6 @@
 """How far a group is in each queue: librocketmq tells brokers every five seconds, and never when its process is killed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import NamedTuple
 
@@ -33,16 +33,17 @@ class Progress:
         self._settled: dict[Queue, set[int]] = {}
         self._open: dict[Queue, dict[int, StoredMessage]] = {}
 
-    def received(self, queue: Queue, stored: StoredMessage) -> None:
-        """Note a message that is not settled."""
+    def received(self, queue: Queue, messages: Iterable[StoredMessage]) -> None:
+        """Note messages that are not settled."""
         with self._lock:
-            self._open.setdefault(queue, {})[stored.offset] = stored
+            self._open.setdefault(queue, {}).update((one.offset, one) for one in messages)
 
-    def settled(self, queue: Queue, offset: int) -> None:
-        """Note that a message is settled."""
+    def settled(self, places: Iterable[tuple[Queue, int]]) -> None:
+        """Note that the messages at these offsets are settled."""
         with self._lock:
-            self._open.get(queue, {}).pop(offset, None)
-            self._settled.setdefault(queue, set()).add(offset)
+            for queue, offset in places:
+                self._open.get(queue, {}).pop(offset, None)
+                self._settled.setdefault(queue, set()).add(offset)
 
     def is_settled(self, queue: Queue, offset: int) -> bool:
         """Return whether a message is settled, and no broker knows that yet: then it may come once more."""
@@ -63,8 +64,8 @@ class Progress:
         with self._lock:
             gaps = {queue: self._before_settled(queue) for queue in self._open}
         for queue, messages in gaps.items():
-            for moved in send(queue, messages) if messages else ():
-                self.settled(queue, moved.offset)
+            if messages:
+                self.settled([(queue, moved.offset) for moved in send(queue, messages)])
 
     def _before_settled(self, queue: Queue) -> Sequence[StoredMessage]:
         last = max(self._settled.get(queue, ()), default=-1)

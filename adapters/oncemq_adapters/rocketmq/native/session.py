@@ -1,21 +1,31 @@
-"""One life of a process with librocketmq: what it holds, until each is settled or all are void."""
+"""One life of a process with librocketmq: what it holds, until each is settled or all are void.
+
+Messages are read and handled before the library comes to them. It is told which ones are finished, and then lets them
+pass; only a callback of a message that is not finished asks, and waits.
+"""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from threading import Lock
 from typing import Any
 
 import structlog
 
 from oncemq.errors import BrokerError
-from oncemq_adapters.librocketmq.frames import Frame
+from oncemq_adapters.librocketmq.frames import Identity
+from oncemq_adapters.librocketmq.remembered import Remembered
 from oncemq_adapters.rocketmq.names import retry_topic
 from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
 from oncemq_adapters.rocketmq.native.process import LibraryProcess
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
-from oncemq_adapters.rocketmq.native.whole import PULLED, WholeMessages
+from oncemq_adapters.rocketmq.native.whole import FAR, PULLED, WholeMessages
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS, UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+
+RECENT = 1024
+"""Half of the finished messages that are kept at most: a callback may ask for one while its pass is on the way."""
 
 _AGAIN_AFTER = 0.2
 
@@ -45,15 +55,20 @@ class Session:
     ) -> None:
         self.generation = generation
         self.alive = True
-        self._group = group
+        self._retries = retry_topic(group)
         self._inboxes = inboxes
         self._whole = whole
         self._progress = progress
         self._tags = tags
         self._lock = Lock()
         self._held: dict[tuple[Queue, int], Held] = {}
+        self._recent: Remembered[tuple[Queue, Identity], bool] = Remembered(RECENT)
         self._read_to: dict[Queue, int] = {}
-        self._process = LibraryProcess(self._on_message, on_end)
+        self._reached: dict[Queue, int] = {}
+        self._pulling: set[Queue] = set()
+        self._queues: list[Queue] = []
+        self._indexes: dict[Queue, int] = {}
+        self._process = LibraryProcess(self._on_message, self._on_reached, on_end)
 
     def start(self, order: Mapping[str, Any]) -> None:
         """Begin to consume.
@@ -68,19 +83,20 @@ class Session:
         """Whether the process lives."""
         return self._process.alive
 
-    def finish(self, held: Held) -> bool:
-        """Let a message go for good; False if it was void."""
+    def finish(self, many: Sequence[Held]) -> bool:
+        """Note that messages are gone for good; False if they were void. `let_pass` has to follow."""
         if not self.alive:
             return False
-        self._progress.settled(held.queue, held.stored.offset)
+        self._progress.settled([(held.queue, held.stored.offset) for held in many])
         with self._lock:
-            held.finished = True
-            number = held.number
-            if number is not None:
+            for held in many:
                 del self._held[held.queue, held.stored.offset]
-        if number is not None:
-            self._process.done([number])
+                self._recent.note((held.queue, self._identity(held.queue, held.stored)), True)
         return True
+
+    def let_pass(self, many: Sequence[Held]) -> None:
+        """Have the library finish messages, now or when it comes to them."""
+        self._tell((held.queue, held.stored) for held in many)
 
     def freeze(self) -> None:
         """Make everything void, and have the process say nothing more; `end` follows."""
@@ -91,47 +107,67 @@ class Session:
         """Make everything void and kill the process; what it held is delivered again."""
         self.alive = False
         self._process.kill()
-        self._progress.forget_open()
+        # Whoever is taking messages has done it, or takes no more.
+        with self._lock:
+            self._progress.forget_open()
 
-    def _on_message(self, frame: Frame) -> None:
+    def _tell(self, finished: Iterable[tuple[Queue, StoredMessage]]) -> None:
+        self._process.finished(
+            [(*self._identity(queue, stored), self._index(queue)) for queue, stored in finished]
+        )
+
+    def _identity(self, queue: Queue, stored: StoredMessage) -> Identity:
+        topic = "" if queue.topic == self._retries else queue.topic
+        return topic, queue.number, stored.offset, stored.stored, stored.properties.get(UNIQUE_ID, "")
+
+    def _index(self, queue: Queue) -> int:
+        """Return our number of a queue, which librocketmq cannot tell from those of other brokers."""
+        index = self._indexes.get(queue)
+        if index is None:
+            with self._lock:
+                index = self._indexes.setdefault(queue, len(self._queues))
+                if index == len(self._queues):
+                    self._queues.append(queue)
+        return index
+
+    def _on_reached(self, reached: Iterable[tuple[int, int]]) -> None:
+        """Read on where callbacks have let messages pass."""
+        for index, offset in reached:
+            self._read_on(self._queues[index], offset)
+
+    def _on_message(self, identity: Identity) -> None:
         """Take the call of a thread of the library, which waits until we say that its message is finished."""
-        topic = retry_topic(self._group) if frame["retry"] else str(frame["topic"])
-        number, offset, call = int(frame["queue"]), int(frame["offset"]), int(frame["number"])
         while self.alive:
             try:
-                held = self._known(topic, number, offset, str(frame["id"]))
-                if held is None:
-                    held = self._read(topic, number, offset, str(frame["id"]))
-                else:
-                    self._read_on(held)
+                finished = self._finished(identity)
             except BrokerError:
                 time.sleep(_AGAIN_AFTER)
                 continue
-            self._called(held, call)
+            if finished:
+                self._process.answer(identity)
             return
 
-    def _called(self, held: Held | None, call: int) -> None:
-        with self._lock:
-            # Without a message: settled before, or deleted because of its age before we read it.
-            finished = held is None or held.finished
-            if held is not None:
-                held.number = call
-                if finished:
-                    del self._held[held.queue, held.stored.offset]
-        if finished:
-            self._process.done([call])
-
-    def _known(self, topic: str, number: int, offset: int, unique_id: str) -> Held | None:
+    def _finished(self, identity: Identity) -> bool:
+        """Return whether a message is finished for good; if not, have it delivered, and let pass when it is."""
+        name, number, offset, _, _ = identity
+        topic = name or self._retries
         for broker in self._whole.brokers_of(topic, number):
-            held = self._held.get((Queue(broker, topic, number), offset))
-            if held is not None and held.stored.properties.get(UNIQUE_ID, "") == unique_id:
-                return held
-        return None
+            queue = Queue(broker, topic, number)
+            with self._lock:
+                held = self._held.get((queue, offset))
+                if self._recent.take((queue, identity)):
+                    return True
+            if held is not None and self._identity(queue, held.stored) == identity:
+                self._read_on(queue, offset)
+                return False
+        return not self._read(topic, identity)
 
-    def _read(self, topic: str, number: int, offset: int, unique_id: str) -> Held | None:
-        """Deliver a message and those behind it; return the first."""
-        found = self._whole.find(topic, number, offset, unique_id)
+    def _read(self, topic: str, identity: Identity) -> bool:
+        """Take a message and those behind it; return whether there is any such message."""
+        _, number, offset, stored_at, unique_id = identity
+        found = self._whole.find(topic, number, offset, unique_id, stored_at)
         if found is None:
+            # Deleted because of its age before we read it.
             structlog.get_logger("oncemq").warning(
                 "a message that librocketmq holds is on no broker any more: it was deleted for its age, or lost",
                 topic=topic,
@@ -139,45 +175,66 @@ class Session:
                 offset=offset,
                 id=unique_id,
             )
-            return None
+            return False
         broker, messages = found
         queue = Queue(broker, topic, number)
-        first = self._take(queue, messages[0])
-        self._take_all(queue, messages[1:])
-        self._read_to[queue] = max(messages[-1].offset, self._read_to.get(queue, 0))
-        return first
-
-    def _read_on(self, held: Held) -> None:
-        """Deliver all that may have been pulled together with a message: the library is silent about it."""
-        broker, topic, number = held.queue
-        last = self._read_to[held.queue]
-        if last < held.stored.offset + PULLED - 1:
-            messages = self._whole.after(broker, topic, number, last)
-            self._take_all(held.queue, messages)
-            if messages:
-                self._read_to[held.queue] = messages[-1].offset
-
-    def _take_all(self, queue: Queue, messages: Sequence[StoredMessage]) -> None:
-        for stored in messages:
-            if self._wanted(queue.topic, stored):
-                self._take(queue, stored)
-
-    def _wanted(self, topic: str, stored: StoredMessage) -> bool:
-        tags = self._tags.get(topic)
-        return not tags or stored.properties.get(TAGS) in tags
-
-    def _take(self, queue: Queue, stored: StoredMessage) -> Held | None:
-        place = queue, stored.offset
-        if self._progress.is_settled(queue, stored.offset):
-            return None
         with self._lock:
-            known = self._held.get(place)
-        if known is not None:
-            return known
-        held = self._held[place] = Held(self, queue, stored, self._inbox_of(queue.topic, stored))
-        self._progress.received(queue, stored)
-        held.inbox.offer(held)
-        return held
+            self._read_to[queue] = max(messages[-1].offset, self._read_to.get(queue, 0))
+        self._take(queue, [messages[0], *self._wanted(topic, messages[1:])])
+        return True
+
+    def _read_on(self, queue: Queue, offset: int) -> None:
+        """Take what may have been pulled together with a message – the library is silent about it – or will be soon."""
+        with self._lock:
+            self._reached[queue] = max(offset, self._reached.get(queue, 0))
+        self._pull(queue)
+
+    def _pull(self, queue: Queue) -> None:
+        """Ask the broker for more of a queue, unless that is being done, or enough has been read ahead."""
+        busy = any(inbox.waits for inbox in self._inboxes.values())
+        with self._lock:
+            last = self._read_to[queue]
+            enough = last >= self._reached[queue] + (PULLED - 1 if busy else FAR)
+            if enough or queue in self._pulling or not self.alive:
+                return
+            self._pulling.add(queue)
+        self._whole.after(*queue, last, partial(self._pulled, queue))
+
+    def _pulled(self, queue: Queue, messages: Sequence[StoredMessage]) -> None:
+        with self._lock:
+            self._pulling.discard(queue)
+            if messages:
+                self._read_to[queue] = max(messages[-1].offset, self._read_to[queue])
+        if messages:
+            self._pull(queue)
+            self._take(queue, self._wanted(queue.topic, messages))
+
+    def _wanted(self, topic: str, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        tags = self._tags.get(topic)
+        return [one for one in messages if one.properties.get(TAGS) in tags] if tags else messages
+
+    def _take(self, queue: Queue, messages: Iterable[StoredMessage]) -> None:
+        """Deliver what is not here yet, and let pass what was settled in an earlier life."""
+        fresh: list[Held] = []
+        settled: list[StoredMessage] = []
+        with self._lock:
+            if not self.alive:
+                return
+            for stored in messages:
+                place = queue, stored.offset
+                # In this order: what is being finished is noted as settled first, and then held no more.
+                if place in self._held:
+                    continue
+                if self._progress.is_settled(queue, stored.offset):
+                    settled.append(stored)
+                    continue
+                held = self._held[place] = Held(self, queue, stored, self._inbox_of(queue.topic, stored))
+                fresh.append(held)
+            self._progress.received(queue, [held.stored for held in fresh])
+        for inbox, many in groupby(fresh, key=lambda held: held.inbox):
+            inbox.offer(list(many))
+        if settled:
+            self._tell((queue, stored) for stored in settled)
 
     def _inbox_of(self, topic: str, stored: StoredMessage) -> Inbox:
         origin = topic if topic in self._inboxes else stored.properties.get(ORIGIN_TOPIC, "")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from oncemq.adapter import SettleFailed
 from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery
-from oncemq_adapters.rocketmq.native.inbox import Held
+from oncemq_adapters.rocketmq.native.inbox import Held, Holding, Inbox
 from oncemq_adapters.rocketmq.remoting.moving import Send, send_copies
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 
@@ -14,15 +14,20 @@ Move = tuple[Delivery, Callable[[Held], Outgoing]]
 
 def acknowledge(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
     """Let deliveries go for good."""
-    answers = ((delivery, claim(delivery) or _finish(delivery)) for delivery in deliveries)
-    return [SettleFailed(delivery, error) for delivery, error in answers if error is not None]
+    failed, claimed = [], []
+    for delivery in deliveries:
+        error = claim(delivery)
+        if error is None:
+            claimed.append(delivery)
+        else:
+            failed.append(SettleFailed(delivery, error))
+    return failed + _finish(claimed)
 
 
 def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
     """Publish a copy of each delivery and let those go whose copy is confirmed; the others stay unsettled."""
     confirmed, failed = send_copies(moves, send, claim, _unclaim)
-    finished = ((delivery, _finish(delivery)) for delivery in confirmed)
-    return failed + [SettleFailed(delivery, error) for delivery, error in finished if error is not None]
+    return failed + _finish(confirmed)
 
 
 def give_back(deliveries: Iterable[Delivery], leave: Callable[[Held], None]) -> list[SettleFailed]:
@@ -45,7 +50,7 @@ def give_back(deliveries: Iterable[Delivery], leave: Callable[[Held], None]) -> 
                 continue
             delivery.settled = True
             held.delivery = None
-            held.inbox.offer(held, first=True)
+            held.inbox.again(held)
             held.inbox.left()
         if held.inbox.paused:
             leave(held)
@@ -72,14 +77,25 @@ def _unclaim(delivery: Delivery) -> None:
     delivery.token.claimed = False
 
 
-def _finish(delivery: Delivery) -> SettleError | None:
-    held: Held = delivery.token
-    with held.inbox.lock:
-        if not held.session.finish(held):
-            return _void(delivery)
-        delivery.settled = True
-        held.inbox.left()
-    return None
+def _finish(deliveries: Sequence[Delivery]) -> list[SettleFailed]:
+    """Let claimed deliveries go: those of one consumer with one word to the library's process."""
+    parts: dict[tuple[Inbox, Holding], list[Delivery]] = {}
+    for delivery in deliveries:
+        parts.setdefault((delivery.token.inbox, delivery.token.session), []).append(delivery)
+    failed = []
+    for (inbox, session), part in parts.items():
+        held = [delivery.token for delivery in part]
+        with inbox.lock:
+            gone = session.finish(held)
+            if gone:
+                for delivery in part:
+                    delivery.settled = True
+                inbox.left(len(part))
+        if gone:
+            session.let_pass(held)
+        else:
+            failed += [SettleFailed(delivery, _void(delivery)) for delivery in part]
+    return failed
 
 
 def _void(delivery: Delivery) -> DeliveryVoid:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from oncemq_adapters.rocketmq.remoting import codes
-from oncemq_adapters.rocketmq.remoting.connection import Connection
+from oncemq_adapters.rocketmq.remoting.connection import Connection, Fields
 from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage, decode
 
@@ -12,27 +12,31 @@ _SUBSCRIPTION = 4
 _END = frozenset({codes.PULL_NOT_FOUND, codes.PULL_OFFSET_MOVED})
 
 
+def browsing_fields(topic: str, number: int, at: int, tag: str = "*") -> Fields:
+    """Return the fields of a pull that finds what lies in a queue from an offset on, and waits for nothing."""
+    return {
+        "consumerGroup": _GROUP,
+        "topic": topic,
+        "queueId": str(number),
+        "queueOffset": str(at),
+        "maxMsgNums": "32",
+        "sysFlag": str(_SUBSCRIPTION),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": tag,
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+
+
 def browse(
     connection: Connection, topic: str, number: int, start: int, end: int, tag: str = "*"
 ) -> Iterator[StoredMessage]:
     """Yield what lies in a queue from one offset to before another; nothing is committed."""
     at = start
     while at < end:
-        fields = {
-            "consumerGroup": _GROUP,
-            "topic": topic,
-            "queueId": str(number),
-            "queueOffset": str(at),
-            "maxMsgNums": "32",
-            "sysFlag": str(_SUBSCRIPTION),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subscription": tag,
-            "subVersion": "0",
-            "expressionType": "TAG",
-        }
         try:
-            answer, body = connection.call(codes.PULL_MESSAGE, fields)
+            answer, body = connection.call(codes.PULL_MESSAGE, browsing_fields(topic, number, at, tag))
         except Denied as denied:
             following = int(denied.fields.get("nextBeginOffset", at))
             if denied.code in _END or (denied.code == codes.PULL_AT_ONCE and following <= at):

@@ -13,16 +13,14 @@ def _stored(offset: int) -> StoredMessage:
 def test_gap_is_never_passed() -> None:
     """The end of the settled prefix is before the first message that is not settled."""
     progress = Progress("group")
-    for offset in (0, 1, 3):
-        progress.settled(QUEUE, offset)
+    progress.settled((QUEUE, offset) for offset in (0, 1, 3))
     assert progress._advanced(QUEUE, 0) == 2
 
 
 def test_message_before_a_settled_one_is_moved() -> None:
     """What lies before something settled is sent on, and then counts as settled; what lies behind stays."""
     progress = Progress("group")
-    for offset in (0, 1, 2):
-        progress.received(QUEUE, _stored(offset))
-    progress.settled(QUEUE, 1)
+    progress.received(QUEUE, [_stored(offset) for offset in (0, 1, 2)])
+    progress.settled([(QUEUE, 1)])
     progress.move(lambda _queue, messages: messages)
     assert progress._advanced(QUEUE, 0) == 2

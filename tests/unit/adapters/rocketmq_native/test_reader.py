@@ -15,15 +15,17 @@ def test_a_process_that_nobody_listens_to_any_more_does_not_count_as_alive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else its member would wait for ever, a member of its group and silent."""
-    said: Iterator[Any] = iter([{"kind": frames.STARTED}, {"kind": frames.MESSAGE}])
+    said: Iterator[Any] = iter(
+        [{"kind": frames.STARTED}, {"kind": frames.MESSAGE, "message": ["topic", 0, 0, 1, "id"]}]
+    )
     monkeypatch.setattr(frames, "read", lambda _stream: next(said))
     monkeypatch.setattr(frames.Writer, "write", lambda *_: None)
     ended = Event()
 
-    def on_message(_frame: frames.Frame) -> None:
+    def on_message(_message: frames.Identity) -> None:
         raise LookupError("a bug")
 
-    process = LibraryProcess(on_message, ended.set)
+    process = LibraryProcess(on_message, print, ended.set)
     try:
         with capture_logs() as logs:
             process.start({})

@@ -1,0 +1,295 @@
+"""What the library's process is told, and when: nothing that is not finished, and nothing of another broker's message."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import pytest
+
+from oncemq.errors import DeliveryVoid
+from oncemq.message.envelope import Delivery
+from oncemq_adapters.librocketmq.frames import Identity
+from oncemq_adapters.rocketmq.names import retry_topic
+from oncemq_adapters.rocketmq.native import session as module
+from oncemq_adapters.rocketmq.native import settlement
+from oncemq_adapters.rocketmq.native.inbox import Inbox
+from oncemq_adapters.rocketmq.native.progress import Progress, Queue
+from oncemq_adapters.rocketmq.native.session import Session
+from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, UNIQUE_ID
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+
+RETRIES = retry_topic("group")
+
+
+def _stored(offset: int, name: str = "", topic: str = "orders", stored_at: int = 5) -> StoredMessage:
+    properties = {UNIQUE_ID: name or f"id-{offset}", ORIGIN_TOPIC: "orders"}
+    return StoredMessage(topic, b"{}", properties, offset, 1, stored_at, 0, 0)
+
+
+def _asks(offset: int, name: str = "", topic: str = "orders", stored_at: int = 5) -> Identity:
+    return topic, 0, offset, stored_at, name or f"id-{offset}"
+
+
+class Process:
+    """Notes what it is told."""
+
+    def __init__(self, *_: object) -> None:
+        self.words: list[list[Identity]] = []
+        self.answers: list[Identity] = []
+
+    @property
+    def passed(self) -> list[Identity]:
+        """All that is finished."""
+        return [one for word in self.words for one in word]
+
+    def finished(self, messages: Sequence[tuple[str, int, int, int, str, int]]) -> None:
+        """Note them, without our number of their queue."""
+        self.words.append([one[:5] for one in messages])
+
+    def answer(self, message: Identity) -> None:
+        """Note it."""
+        self.answers.append(message)
+
+    def kill(self) -> None:
+        """Do nothing."""
+
+
+class Whole:
+    """Two brokers with a queue of the same number each."""
+
+    def __init__(self, **queues: Sequence[StoredMessage]) -> None:
+        self._queues = queues
+        self.reads = 0
+        self.asked: list[Callable[[], None]] = []
+
+    def brokers_of(self, _topic: str, _number: int) -> Sequence[str]:
+        """Return both."""
+        return list(self._queues)
+
+    def find(
+        self, _topic: str, _number: int, offset: int, unique_id: str, stored_at: int
+    ) -> tuple[str, Sequence[StoredMessage]] | None:
+        """Return the message, and the one behind it."""
+        self.reads += 1
+        for broker, messages in self._queues.items():
+            found = [one for one in messages if offset <= one.offset <= offset + 1]
+            first = found[0] if found else None
+            if first and (first.properties[UNIQUE_ID], first.stored) == (unique_id, stored_at):
+                return broker, found
+        return None
+
+    def after(
+        self,
+        broker: str,
+        _topic: str,
+        _number: int,
+        offset: int,
+        done: Callable[[Sequence[StoredMessage]], None],
+    ) -> None:
+        """Have the two that follow told at the next `answer`."""
+        self.reads += 1
+        found = [one for one in self._queues[broker] if offset < one.offset <= offset + 2]
+        self.asked.append(partial(done, found))
+
+    def answer(self) -> None:
+        """Answer all questions, also those that this brings."""
+        while self.asked:
+            self.asked.pop(0)()
+
+
+class Sink:
+    """Keeps what is delivered."""
+
+    def __init__(self) -> None:
+        self.got: list[Delivery] = []
+
+    def deliver(self, delivery: Delivery, _consumer: str) -> None:
+        """Take one."""
+        self.got.append(delivery)
+
+    def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
+        """Take no notice."""
+
+
+class Bench:
+    """A session with its surroundings."""
+
+    def __init__(self, whole: Whole, progress: Progress | None = None, limit: int = 1000) -> None:
+        self.whole = whole
+        self.sink = Sink()
+        self.progress = progress or Progress("group")
+        inbox = Inbox("work", "orders", "group", limit, self.sink)
+        self.session = Session(1, "group", {"orders": inbox}, whole, self.progress, {}, print)  # type: ignore[arg-type]
+        self.process: Process = self.session._process  # type: ignore[assignment]
+
+    def acknowledge(self, *deliveries: Delivery) -> list[Exception]:
+        """Return what failed."""
+        return [one.error for one in settlement.acknowledge(deliveries)]
+
+    def ask(self, *messages: Identity) -> None:
+        """Have callbacks wait for these."""
+        for one in messages:
+            self.session._on_message(one)
+            self.whole.answer()
+
+    def reach(self, *places: tuple[int, int]) -> None:
+        """Have callbacks pass."""
+        self.session._on_reached(places)
+        self.whole.answer()
+
+
+@pytest.fixture(autouse=True)
+def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LibraryProcess", Process)
+
+
+def _offsets(deliveries: Iterable[Delivery]) -> list[int]:
+    return [delivery.token.stored.offset for delivery in deliveries]
+
+
+def test_nothing_passes_before_it_is_settled() -> None:
+    """What is read ahead is delivered, and the library hears of it only when it is acknowledged."""
+    bench = Bench(Whole(a=[_stored(0), _stored(1)]))
+    bench.ask(_asks(0))
+    assert _offsets(bench.sink.got) == [0, 1]
+    assert bench.process.passed == []
+    bench.acknowledge(bench.sink.got[1])
+    assert bench.process.passed == [_asks(1)]
+
+
+def test_one_word_tells_all_of_an_acknowledgement() -> None:
+    """Messages that are acknowledged at once pass by one frame."""
+    bench = Bench(Whole(a=[_stored(0), _stored(1)]))
+    bench.ask(_asks(0))
+    bench.acknowledge(*bench.sink.got)
+    assert bench.process.words == [[_asks(0), _asks(1)]]
+
+
+def test_void_message_never_passes() -> None:
+    """When the process is gone its messages come again, and no later process hears that they are finished."""
+    bench = Bench(Whole(a=[_stored(0)]))
+    bench.ask(_asks(0))
+    bench.session.end()
+    (error,) = bench.acknowledge(*bench.sink.got)
+    assert isinstance(error, DeliveryVoid)
+    assert bench.process.passed == []
+    assert not bench.progress.is_settled(Queue("a", "orders", 0), 0)
+
+
+def test_message_of_another_broker_is_not_taken_for_a_finished_one() -> None:
+    """Two brokers have a message at the same offset of a queue of the same number: each is handled."""
+    bench = Bench(Whole(a=[_stored(0, "of-a")], b=[_stored(0, "of-b")]))
+    bench.ask(_asks(0, "of-a"))
+    bench.acknowledge(*bench.sink.got)
+    bench.ask(_asks(0, "of-b"))
+    assert [one.token.queue.broker for one in bench.sink.got] == ["a", "b"]
+    assert bench.process.answers == []
+
+
+def test_message_of_another_broker_with_the_same_id_is_told_apart_by_its_time() -> None:
+    """Producers of librocketmq give some ids twice."""
+    bench = Bench(Whole(a=[_stored(0, "double", stored_at=5)], b=[_stored(0, "double", stored_at=6)]))
+    bench.ask(_asks(0, "double", stored_at=5), _asks(0, "double", stored_at=6))
+    assert [one.token.queue.broker for one in bench.sink.got] == ["a", "b"]
+    bench.acknowledge(bench.sink.got[1])
+    assert bench.process.passed == [_asks(0, "double", stored_at=6)]
+
+
+def test_callback_that_asks_while_its_pass_is_on_the_way_is_answered() -> None:
+    """Neither is the message read again, nor does the callback wait for ever."""
+    whole = Whole(a=[_stored(0), _stored(1)])
+    bench = Bench(whole)
+    bench.ask(_asks(0))
+    bench.acknowledge(*bench.sink.got)
+    reads = whole.reads
+    bench.ask(_asks(1))
+    assert bench.process.answers == [_asks(1)]
+    assert (len(bench.sink.got), whole.reads) == (2, reads)
+
+
+def test_what_an_earlier_process_settled_passes_at_once() -> None:
+    """It is not delivered again, and its callback need not ask."""
+    progress = Progress("group")
+    progress.settled([(Queue("a", "orders", 0), 1)])
+    bench = Bench(Whole(a=[_stored(0), _stored(1)]), progress)
+    bench.ask(_asks(0))
+    assert _offsets(bench.sink.got) == [0]
+    assert bench.process.passed == [_asks(1)]
+
+
+def test_retry_passes_as_a_retry() -> None:
+    """Retries are shown by librocketmq under their first topic, so the group's retries have a name of their own."""
+    bench = Bench(Whole(a=[_stored(0, topic=RETRIES)]))
+    bench.ask(_asks(0, topic=""))
+    bench.acknowledge(*bench.sink.got)
+    assert bench.process.passed == [_asks(0, topic="")]
+
+
+def test_message_that_was_deleted_holds_up_nobody() -> None:
+    """A callback whose message is on no broker any more is answered."""
+    bench = Bench(Whole(a=[]))
+    bench.ask(_asks(7))
+    assert bench.process.answers == [_asks(7)]
+
+
+def test_passing_callbacks_have_more_read() -> None:
+    """What lies behind the callbacks that were let through is delivered before anybody asks for it."""
+    bench = Bench(Whole(a=[_stored(offset) for offset in range(10)]))
+    bench.ask(_asks(0))
+    bench.acknowledge(*bench.sink.got)
+    bench.reach((0, 1))
+    assert _offsets(bench.sink.got) == list(range(10))
+
+
+def test_what_is_read_by_two_threads_is_delivered_once() -> None:
+    """A callback may ask for a message that the broker is being asked for."""
+    whole = Whole(a=[_stored(offset) for offset in range(4)])
+    bench = Bench(whole)
+    bench.ask(_asks(0))
+    bench.session._on_message(_asks(1))
+    bench.session._on_message(_asks(2))
+    whole.answer()
+    assert _offsets(bench.sink.got) == [0, 1, 2, 3]
+
+
+def test_answer_that_comes_too_late_is_dropped() -> None:
+    """What is read when the process is gone is neither delivered nor remembered."""
+    whole = Whole(a=[_stored(offset) for offset in range(4)])
+    bench = Bench(whole)
+    bench.session._on_message(_asks(0))
+    bench.session._on_message(_asks(1))
+    bench.session.end()
+    whole.answer()
+    assert _offsets(bench.sink.got) == [0, 1]
+    assert not any(bench.progress._open.values())
+
+
+def test_silent_queue_is_read_no_further() -> None:
+    """Settling alone reads nothing: a queue in which no callback comes may be somebody else's by now."""
+    whole = Whole(a=[_stored(offset) for offset in range(10)])
+    bench = Bench(whole)
+    bench.ask(_asks(0))
+    reads = whole.reads
+    bench.acknowledge(*bench.sink.got)
+    assert whole.reads == reads
+
+
+def test_little_is_read_ahead_for_a_busy_consumer() -> None:
+    """While a consumer has more than it takes at once, only that is read which may have been pulled together."""
+    messages = [_stored(offset) for offset in range(200)]
+    bench = Bench(Whole(a=messages), limit=1)
+    bench.ask(_asks(0))
+    for _ in range(100):
+        bench.ask(_asks(0))
+    last = bench.session._read_to[Queue("a", "orders", 0)]
+    assert module.PULLED - 1 <= last < module.FAR
+
+
+def test_finished_messages_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither callbacks that never come nor messages that were finished long ago are kept."""
+    monkeypatch.setattr(module, "RECENT", 10)
+    bench = Bench(Whole(a=[_stored(offset) for offset in range(200)]))
+    bench.ask(*[_asks(offset) for offset in range(200)])
+    bench.acknowledge(*bench.sink.got)
+    assert len(bench.sink.got) == 200
+    assert not bench.session._held
+    assert len(bench.session._recent) <= 20
