@@ -142,7 +142,10 @@ class App:
         Raises:
             ConfigError: the app cannot run; carries every problem.
         """
-        return [str(warning) for warning in self._load().warnings]
+        loaded = self._load()
+        for engine in loaded.plan.engines:
+            engine.dispose()
+        return [str(warning) for warning in loaded.warnings]
 
     def plan(self) -> AppPlan:
         """Return what the engine runs.

@@ -1,5 +1,7 @@
 """An app declared in Python is checked and planned like one in YAML."""
 
+import sqlite3
+from contextlib import closing, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -79,6 +81,32 @@ def test_check_returns_warnings():
     app.consumer(topic="orders", workers=3, in_flight=1)(handle)
     (warning,) = app.check()
     assert "in_flight: 1 leaves some of 3 workers without a message" in warning
+
+
+def looking_app(database: Path, table: str) -> App:
+    """Return an app whose strategy looks at its table when it is built."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE stock (sku text primary key, version integer)")
+    app = App("shop", brokers={"main": "embedded://"}, database=f"sqlite:///{database}")
+    app.topic("orders", key="body.sku", version="body.version")
+    entity = {"table": table, "key": "sku", "version": "version"}
+    app.consumer(topic="orders", strategies=[{"optimistic_lock": {"entity": entity}}])(handle)
+    return app
+
+
+def open_files(path: Path) -> int:
+    """Return how often this process has a file open."""
+    found = [Path(one).readlink() for one in Path("/proc/self/fd").iterdir() if Path(one).is_symlink()]
+    return found.count(path)
+
+
+@pytest.mark.parametrize("table", ["stock", "no_such_table"])
+def test_checking_leaves_no_connection_open(tmp_path: Path, table: str):
+    """Neither an app that may run nor one that is refused keeps a connection that nobody can close."""
+    app = looking_app(tmp_path / "shop.db", table)
+    with nullcontext() if table == "stock" else pytest.raises(ConfigError, match="no_such_table"):
+        app.check()
+    assert open_files(tmp_path / "shop.db") == 0
 
 
 @pytest.mark.parametrize("name", oncemq.__all__)

@@ -1,6 +1,6 @@
 """From the model to the plan the engine runs; every problem of every part is collected before one is raised."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -67,11 +67,22 @@ def build_app(
         ConfigError: something keeps the app from running; carries every problem.
     """
     make_importable(folder)
-    catalog = catalog or Catalog()
     report = Reporter(tree, problems)
-    clock = SystemClock()
-    layout = build_layout(model.database, report)
     engines = build_engines(model.database, report)
+    try:
+        return _build(model, tree, report, folder, catalog or Catalog(), engines)
+    except BaseException:
+        # Strategies may have looked at tables.
+        for engine in engines:
+            engine.dispose()
+        raise
+
+
+def _build(
+    model: AppModel, tree: Fields, report: Reporter, folder: Path, catalog: Catalog, engines: Sequence[Engine]
+) -> LoadedApp:
+    problems, clock = report.problems, SystemClock()
+    layout = build_layout(model.database, report)
     engine = engines[0] if engines else None
     redis = build_redis(model.redis, report) if model.redis is not None else None
     around = Surroundings(
