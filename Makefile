@@ -64,9 +64,9 @@ NATIVE := .venv-rocketmq-native
 test-rocketmq-native: services $(NATIVE)/.installed ## the tests of rocketmq+native://, on rocketmq-client-python
 	@$(call tested,$(NATIVE),-q tests/rocketmq_native)
 
-$(NATIVE)/.installed: pyproject.toml
+$(NATIVE)/.installed: pyproject.toml Makefile
 	@test -x $(NATIVE)/bin/python || $(PYTHON) -m venv $(NATIVE)
-	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[rocketmq-native]" pytest pytest-timeout pytest-xdist
+	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[rocketmq-native,rabbitmq,postgres]" pytest pytest-timeout pytest-xdist
 	$(NATIVE)/bin/oncemq rocketmq fetch-library
 	@touch $@
 
@@ -77,10 +77,10 @@ ROCKETMQ_GRPC := .venv-rocketmq-grpc
 test-rocketmq-grpc: services $(ROCKETMQ_GRPC)/.installed ## the tests of rocketmq+grpc:// with rocketmq-python-client
 	@$(call tested,$(ROCKETMQ_GRPC),-q tests/rocketmq_grpc)
 
-$(ROCKETMQ_GRPC)/.installed: pyproject.toml
+$(ROCKETMQ_GRPC)/.installed: pyproject.toml Makefile
 	@test -x $(ROCKETMQ_GRPC)/bin/python || $(PYTHON) -m venv $(ROCKETMQ_GRPC)
 	$(ROCKETMQ_GRPC)/bin/python -m pip install --quiet --disable-pip-version-check \
-		-e ".[rocketmq-grpc,postgres]" cryptography pytest pytest-timeout pytest-xdist
+		-e ".[rocketmq-grpc,rabbitmq,postgres]" cryptography pytest pytest-timeout pytest-xdist
 	@touch $@
 
 .PHONY: test-embedded
@@ -99,6 +99,13 @@ STORM = ONCEMQ_STORM_MESSAGES=$(or $(MESSAGES),1000000) ONCEMQ_STORM_KILLS=$(or 
 storm: setup services ## attack it for hours: deaths, outages, poison; MESSAGES=1000000 KILLS=20 OUTAGE=60 ONLY=test_storm.py
 	@rm -f .services/storm.jsonl
 	@$(STORM) $(PYTEST) tests/storm/$(ONLY) --durations 20; code=$$?; cat .services/storm.jsonl; exit $$code
+
+.PHONY: storm-rocketmq
+storm-rocketmq: services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## the same for RocketMQ's two other drivers; MESSAGES=50000 KILLS=20
+	@rm -f .services/storm.jsonl
+	@$(STORM) $(NATIVE)/bin/python -m pytest tests/rocketmq_native/test_storm.py --durations 5; code=$$?; \
+		$(STORM) $(ROCKETMQ_GRPC)/bin/python -m pytest tests/rocketmq_grpc/test_storm.py --durations 5 || code=$$?; \
+		cat .services/storm.jsonl; exit $$code
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the rules about imports

@@ -15,7 +15,7 @@ from oncemq.message.envelope import Delivery, OutgoingMessage
 
 MESSAGES = 200_000 if "ONCEMQ_STORM_MESSAGES" in os.environ else 20_000
 BATCH = 500
-WARM = 5000
+WARM = 10_000
 """Messages after which pools and buffers have the size that they keep."""
 GROWTH = 8.0
 """Megabytes: forty bytes for each message of the long form."""

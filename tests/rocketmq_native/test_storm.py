@@ -1,0 +1,47 @@
+"""What is done to rocketmq:// is done to librocketmq: deaths at points of a message's way, a storm, many messages."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from oncemq.adapter import AdapterScope
+from oncemq.clock import SystemClock
+from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
+from services.rocketmq import RocketMQBroker
+from storm.grid import attack
+from storm.killer import POINTS
+from storm.rocketmq_havoc import RocketField, kill_both, kill_broker
+from storm.rocketmq_storm import LONG, messages_of, storm
+from support.places import Place
+from support.rocketmq_memory import stay_flat
+from support.servers import own_server
+
+MESSAGES = messages_of(50_000, 5000)
+KILLS = int(os.environ.get("ONCEMQ_STORM_KILLS", "1"))
+SHORT = ("commit-sent", "ack-sent", "retry-sent", "dead-letter-confirmed")
+FAULTS = {"broker killed": kill_broker} | ({"broker and name server killed": kill_both} if LONG else {})
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(400 + MESSAGES // 20 + 200 * KILLS)]
+
+
+def test_a_storm_loses_and_doubles_nothing(postgresql_database: str, fresh: str, tmp_path: Path) -> None:
+    """Members die, freeze, join and leave, the broker dies; the library keeps no order, and none is asked for."""
+    with own_server(RocketMQBroker) as server:
+        url = server.urls[f"{RocketMQBroker.variable}_NATIVE"]
+        field = RocketField(server, None, Place(url, postgresql_database, fresh, tmp_path))
+        storm(field, FAULTS, MESSAGES, every=4.0, rate=400.0, ordered=False)
+
+
+def test_a_death_at_any_point_loses_and_doubles_nothing(
+    rocketmq_native_url: str, postgresql_database: str, fresh: str, tmp_path: Path
+) -> None:
+    """Each point kills as often as asked; the oracle finds every message once where it belongs."""
+    place = Place(rocketmq_native_url, postgresql_database, fresh, tmp_path)
+    points = POINTS if LONG else SHORT
+    attack(place, points, KILLS, "grid rocketmq+native", idle="10s", repeated=40, patience=60)
+
+
+def test_memory_is_flat(rocketmq_native_url: str, fresh: str) -> None:
+    """Of the app and of its process with the library together."""
+    scope = AdapterScope("tests", "native", SystemClock())
+    stay_flat(NativeRocketMQAdapter.build(rocketmq_native_url, {}, scope), fresh)
