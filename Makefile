@@ -75,7 +75,7 @@ ROCKETMQ_GRPC := .venv-rocketmq-grpc
 
 .PHONY: test-rocketmq-grpc
 test-rocketmq-grpc: services $(ROCKETMQ_GRPC)/.installed ## the tests of rocketmq+grpc:// with rocketmq-python-client
-	@$(call tested,$(ROCKETMQ_GRPC),-q tests/rocketmq_grpc)
+	@$(call tested,$(ROCKETMQ_GRPC),--dist loadgroup -q tests/rocketmq_grpc)
 
 $(ROCKETMQ_GRPC)/.installed: pyproject.toml Makefile
 	@test -x $(ROCKETMQ_GRPC)/bin/python || $(PYTHON) -m venv $(ROCKETMQ_GRPC)

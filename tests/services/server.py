@@ -145,7 +145,9 @@ class Server(ABC):
         process = Process.start(launch, folder=self.folder, account=self.account)
         self._children[launch.name] = process
         port = launch.listens_on
-        if port is not None and not wait_until(lambda: ports.accepts(port) or not process.alive, seconds=30):
+        if port is not None and not wait_until(
+            lambda: ports.accepts(port) or not process.alive, seconds=self.start_seconds
+        ):
             raise ServiceError(f"{launch.name} does not listen on port {port}.\n{self._log_end()}")
 
     def _process(self, launch: Launch) -> Process | None:

@@ -1,6 +1,6 @@
-"""RabbitMQ, PostgreSQL and Redis, alone and behind a sentinel, of a test's own that speak TLS with the certificate that the test chooses."""
+"""RabbitMQ, RocketMQ's proxy, PostgreSQL and Redis, alone and behind a sentinel, of a test's own that speak TLS with the certificate that the test chooses."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,6 +11,8 @@ from services.process import Launch
 from services.rabbitmq import PASSWORD, USER, RabbitMQ
 from services.redis import Redis
 from services.resp import ask
+from services.rocketmq import USER as ROCKETMQ_USER
+from services.rocketmq import RocketMQ
 from support.certificates import Certificate
 
 
@@ -47,6 +49,22 @@ class TlsRabbitMQ(RabbitMQ):
             "ssl_options.fail_if_no_peer_cert = false",
         ]
         self.account.write(configuration, "\n".join(lines) + "\n")
+
+
+class TlsRocketMQ(RocketMQ):
+    """Name server, and a broker whose proxy speaks TLS on its gRPC port to those who begin so; set `certificate` first."""
+
+    certificate: Certificate
+
+    def url_for(self, host: str) -> str:
+        """The URL of the proxy by this name of the machine."""
+        login = f"{ROCKETMQ_USER}:{self.settings.password}"
+        return f"rocketmq+grpc://{login}@{host}:{self.settings.ports['grpc']}"
+
+    def _proxy(self) -> Mapping[str, object]:
+        certificate, key = _installed(self, self.certificate)
+        own = {"tlsTestModeEnable": False, "tlsCertPath": str(certificate), "tlsKeyPath": str(key)}
+        return {**super()._proxy(), **own}
 
 
 class TlsPostgreSQL(PostgreSQL):
@@ -164,7 +182,7 @@ class TlsSentinel(TlsRedis):
 
 
 def _installed(
-    server: RabbitMQ | PostgreSQL | Redis, files: Certificate, name: str = "server"
+    server: RabbitMQ | RocketMQ | PostgreSQL | Redis, files: Certificate, name: str = "server"
 ) -> tuple[Path, Path]:
     """Put the files where the server's user can read them, and nobody else the key."""
     certificate = server.account.write(server.data / f"{name}.crt", files.certificate.read_text())

@@ -18,6 +18,9 @@ LEASE_REFUSED = 40011
 _UNAVAILABLE_FROM = 50000
 _BUSY = 42900
 _LONGEST_TEXT = 300
+_OF_SOMEBODY_ELSE = ("CERTIFICATE_VERIFY_FAILED", "Peer name", "Hostname Verification Check failed")
+"""What gRPC says of a certificate that proves nothing; it has no code of its own."""
+
 _REFUSING = ("UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT", "UNIMPLEMENTED")
 _MEANINGS = {
     NO_TOPIC: "it has no such topic",
@@ -89,6 +92,11 @@ def surfaced(error: BaseException, where: str) -> BrokerError:
     if callable(code):
         name = getattr(code(), "name", "UNKNOWN")
         text = f"{name}: {_short(error.details() or '')}" if hasattr(error, "details") else name
+        if any(mark in text for mark in _OF_SOMEBODY_ELSE):
+            return BrokerRefused(
+                f"TLS with RocketMQ's proxy at {where} failed: its certificate does not prove that it is this host – "
+                f"check ca: and the host's name, also in addresses: ({text})"
+            )
         if name in _REFUSING:
             return BrokerRefused(f"RocketMQ's proxy at {where} refused: {text} – check username and password")
         return BrokerUnavailable(f"RocketMQ's proxy at {where} cannot be reached: {text}")
