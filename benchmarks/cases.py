@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
-from benchmarks import drain, embedded, inside, latency
+from benchmarks import drain, embedded, inside, latency, locks, look_ups
 from benchmarks.drain import COUNT, FILE, QUEUE, SUM, Drain
 from benchmarks.load import Orders, publish_for_dramatiq
 from benchmarks.rocketmq import java, python_with
@@ -218,6 +218,14 @@ CASES: dict[str, Case] = {
     "engine-direct": Case("OnceMQ, engine in memory, no transaction", inside.engine("direct")),
     "engine-unit": Case("OnceMQ, engine in memory, units on SQLite in memory", inside.engine("unit")),
     "memory": Case("OnceMQ, memory over distinct keys", inside.memory, once=True),
+    "lock-single": Case("OnceMQ, `Lock`", locks.single),
+    "lock-unit": Case("OnceMQ, `redis_lock`, 100 locks in a unit", locks.unit),
+    "lock-redis-py": Case("redis-py, `Lock`", locks.redis_py),
+    "lock-redisson": Case("Redisson in Java, `RLock`", locks.redisson),
+    "lock-wake-up": Case("OnceMQ, `Lock`, waiting in another client", locks.wake_up),
+    "look-up-bloom": Case("OnceMQ, `tiered`, filter in memory alone", look_ups.bloom),
+    "look-up-both": Case("OnceMQ, `tiered`, filter in memory and marks in Redis", look_ups.both),
+    "look-up-marks": Case("OnceMQ, `tiered`, marks in Redis alone", look_ups.marks),
     "ledger-kept": _ledger("OnceMQ, 1 M records that are kept", 1_000_000),
     "ledger-purged": _ledger("OnceMQ, 1 M records that are purged meanwhile", 1_000_000, days=30),
     "full-ledger": _ledger("OnceMQ, 10 M rows in the dedup table", 10_000_000, long=True),

@@ -1,10 +1,8 @@
-"""What a lock costs: `python -m benchmarks.locks URL` prints pairs of acquire and release a second, beside redis-py's Lock.
+"""What Redis locks cost: one after the other, a unit's at once, beside redis-py's Lock and Redisson's; and waking up."""
 
-Everything runs in one thread against one Redis; rounds alternate, so that what disturbs one disturbs the other.
-"""
-
-import json
+import os
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -13,98 +11,135 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from oncemq.redis.address import Formation, parse_address
-from oncemq.redis.client import RedisClient
+from benchmarks.servers import ROOT, Servers
+from oncemq.redis.address import parse_address
 from oncemq.redis.connect import make_client
 from oncemq_strategies.redis import Lock
 from oncemq_strategies.redis.unit_locks import Tried, UnitLocks
 
-ROUNDS = 7
-PAIRS = 1500
-IN_A_UNIT = 100
-WAKE_UPS = 60
+PAIRS = "pairs_a_second"
+"""The figure: acquisitions with their releases."""
+_PAIRS = 3000
+_LOCKS = 50
+_IN_A_UNIT = 100
+_WAKE_UPS = 60
 _NOW = timedelta(0)
+_REDISSON = "4.7.0"
+_CLASS_PATH = f"from interop.redisson import class_path; print(class_path({_REDISSON!r}))"
 
 
-def measure(url: str) -> dict[str, float]:
-    """Return pairs/s of each way, and the median milliseconds from a release to the waiter's acquisition."""
-    client, theirs = make_client(url), _redis_py(url)
-    ways: dict[str, Callable[[], int]] = {
-        "single": lambda: _ours(client),
-        "redis_py": lambda: _theirs(theirs),
-        "unit_of_100": lambda: _unit(client),
-    }
-    rates: dict[str, list[float]] = {name: [] for name in ways}
-    for round_number in range(ROUNDS + 1):
-        for name, way in ways.items() if round_number % 2 else reversed(ways.items()):
-            began = time.perf_counter()
-            pairs = way()
-            if round_number:  # the first one warms up
-                rates[name].append(pairs / (time.perf_counter() - began))
-    found = {name: statistics.median(values) for name, values in rates.items()}
-    found["wake_up_ms"] = _wake_up(client, make_client(url))
-    client.close()
-    theirs.close()
-    return found
+def single(servers: Servers, scale: float) -> dict[str, float]:
+    """Return how many pairs of ours one thread does, one lock after the other."""
+    client = make_client(url_of(servers))
 
-
-def _ours(client: RedisClient) -> int:
-    for number in range(PAIRS):
-        lock = Lock(client, f"bench-{number % 50}")
+    def pair(number: int) -> None:
+        lock = Lock(client, f"bench-{number % _LOCKS}")
         lock.acquire(_NOW)
         lock.release()
-    return PAIRS
+
+    try:
+        return _timed(pair, round(_PAIRS * scale))
+    finally:
+        client.close()
 
 
-def _theirs(client: Any) -> int:
-    for number in range(PAIRS):
-        lock = client.lock(f"bench-py-{number % 50}", timeout=30)
-        lock.acquire(blocking=False)
-        lock.release()
-    return PAIRS
-
-
-def _unit(client: RedisClient) -> int:
+def unit(servers: Servers, scale: float) -> dict[str, float]:
+    """Return the same, where the locks of a unit are acquired and released at once."""
+    client = make_client(url_of(servers))
     locks = UnitLocks(client, lease=None, fenced=False, replicas=0)
-    names = [f"bench-unit-{number}" for number in range(IN_A_UNIT)]
-    for _ in range(PAIRS // IN_A_UNIT):
+    names = [f"bench-unit-{number}" for number in range(_IN_A_UNIT)]
+
+    def pairs(_number: int) -> None:
         tried = Tried()
         locks.acquire(names, uuid4().hex, tried)
         locks.release(tried.held.values())
-    return PAIRS
+
+    try:
+        return _timed(pairs, round(5 * _PAIRS * scale) // _IN_A_UNIT, each=_IN_A_UNIT)
+    finally:
+        client.close()
 
 
-def _wake_up(client: RedisClient, other: RedisClient) -> float:
-    waits = []
-    for number in range(WAKE_UPS):
-        name, got = f"bench-wake-{number}", []
-        lock = Lock(client, name)
-        lock.acquire(_NOW)
+def redis_py(servers: Servers, scale: float) -> dict[str, float]:
+    """Return the same of redis-py's own lock, one after the other."""
+    import redis  # noqa: PLC0415 - an optional package
 
-        def wait(name: str = name, got: list[float] = got) -> None:
-            with Lock(other, name):
-                got.append(time.perf_counter())
+    client: Any = redis.Redis.from_url(url_of(servers))
 
-        waiter = threading.Thread(target=wait)
-        waiter.start()
-        time.sleep(0.05)
-        released = time.perf_counter()
+    def pair(number: int) -> None:
+        lock = client.lock(f"bench-py-{number % _LOCKS}", timeout=30)
+        lock.acquire(blocking=False)
         lock.release()
-        waiter.join()
-        waits.append((got[0] - released) * 1000)
-    return statistics.median(waits)
+
+    try:
+        return _timed(pair, round(_PAIRS * scale))
+    finally:
+        client.close()
 
 
-def _redis_py(url: str) -> Any:
-    import redis  # noqa: PLC0415
-    from redis.cluster import ClusterNode, RedisCluster  # noqa: PLC0415
+def redisson(servers: Servers, scale: float) -> dict[str, float]:
+    """Return the same of Redisson in Java, one thread, warmed up by as many pairs."""
+    address = parse_address(url_of(servers))
+    (host, port), *_ = address.places
+    classes = _output([sys.executable, "-c", _CLASS_PATH], PYTHONPATH=str(ROOT / "tests"))
+    program = ["java", "-cp", classes, "benchmarks/peers/RedissonLock.java", f"{host}:{port}"]
+    rate = _output([*program, str(round(_PAIRS * scale))], BENCH_REDIS_PASSWORD=str(address.password))
+    return {PAIRS: float(rate)}
 
-    address = parse_address(url)
-    if address.formation is Formation.CLUSTER:
-        nodes: list[Any] = [ClusterNode(*place) for place in address.places]
-        return RedisCluster(startup_nodes=nodes, password=address.password)
-    return redis.Redis.from_url(url)
+
+def wake_up(servers: Servers, scale: float) -> dict[str, float]:
+    """Return the median milliseconds from a release to the acquisition by who waited, in another client."""
+    clients = [make_client(url_of(servers)) for _ in range(2)]
+    try:
+        waits = [_woken(number, *clients) for number in range(max(10, round(_WAKE_UPS * scale)))]
+    finally:
+        for client in clients:
+            client.close()
+    return {"wake_up_ms": statistics.median(waits)}
 
 
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(measure(sys.argv[1]), indent=1) + "\n")
+def url_of(servers: Servers) -> str:
+    """Return the URL of the single Redis server.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    if servers.redis is None:
+        raise RuntimeError("ONCEMQ_TEST_REDIS is not set: run `make services` first")
+    return servers.redis
+
+
+def _timed(act: Callable[[int], None], times: int, each: int = 1) -> dict[str, float]:
+    for number in range(times // 10 + 1):
+        act(number)
+    began = time.perf_counter()
+    for number in range(times):
+        act(number)
+    return {PAIRS: times * each / (time.perf_counter() - began)}
+
+
+def _woken(number: int, client: Any, other: Any) -> float:
+    name, got = f"bench-wake-{number}", []
+    lock = Lock(client, name)
+    lock.acquire(_NOW)
+
+    def wait() -> None:
+        with Lock(other, name):
+            got.append(time.perf_counter())
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    time.sleep(0.05)
+    released = time.perf_counter()
+    lock.release()
+    waiter.join()
+    return (got[0] - released) * 1000
+
+
+def _output(command: list[str], **environment: str) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed:\n{done.stderr[-3000:]}")
+    return done.stdout.split()[-1]

@@ -37,6 +37,10 @@ _ONE = "effectively once, ORM handler, 1 process"
 _BEST = "the same, each at its best number of processes"
 _POISON = "healthy messages/s beside poison"
 _LATENCY = "p99 from publish to commit"
+_LOCK = "a lock in Redis acquired and released, one thread"
+_PAIRS = "pairs_a_second"
+_LOOK_UP = "identities looked up before the database, half of them copies"
+_LOOK_UPS = "look_ups_a_second"
 
 OURS = ("oncemq-1", "oncemq-2", "oncemq-3")
 FASTSTREAM = ("faststream-1", "faststream-2", "faststream-3")
@@ -106,6 +110,18 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "memory": (Row("memory, growth from 10 % to all keys", ("memory",), (), 20, "growth_mb", AT_MOST, "MB"),),
     "embedded": (Row("no server at all, ORM handler", ("embedded",), (), 3000),),
     "purge": (Row("while old records are purged", ("ledger-purged",), ("ledger-kept",), 0.9),),
+    "locks": (
+        Row(_LOCK, ("lock-single",), ("lock-redis-py",), 1.2, _PAIRS),
+        Row(_LOCK, ("lock-single",), ("lock-redisson",), None, _PAIRS),
+        Row(_LOCK, ("lock-unit",), ("lock-redis-py",), 8, _PAIRS),
+        Row(_LOCK, ("lock-unit",), ("lock-redisson",), None, _PAIRS),
+        Row("from a release to the next holder", ("lock-wake-up",), (), 5, "wake_up_ms", AT_MOST, "ms"),
+    ),
+    "look-ups": (
+        Row(_LOOK_UP, ("look-up-bloom",), (), 1_000_000, _LOOK_UPS),
+        Row(_LOOK_UP, ("look-up-both",), (), 50_000, _LOOK_UPS),
+        Row(_LOOK_UP, ("look-up-marks",), (), None, _LOOK_UPS),
+    ),
     "full-ledger": (Row("dedup table with 10 M rows", ("full-ledger",), ("oncemq-1",), 0.8),),
 }
 LONG = ("full-ledger",)

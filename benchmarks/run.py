@@ -20,9 +20,11 @@ def main() -> int:
     """Measure, print, save; returns 1 if a case could not be measured or had wrong effects."""
     chosen = _arguments()
     with servers() as where:
-        names = [
-            name for name in chosen.only if chosen.named or name != "rocketmq" or where.rocketmq is not None
-        ]
+        missing = {
+            *(() if where.rocketmq else ("rocketmq",)),
+            *(() if where.redis else ("locks", "look-ups")),
+        }
+        names = [name for name in chosen.only if chosen.named or name not in missing]
         rows = [row for name in names for row in ROWS[name]]
         cases = list(dict.fromkeys(case for row in rows for case in row.cases))
         results = Results(surroundings(where) | {"repetitions": str(chosen.repetitions)})

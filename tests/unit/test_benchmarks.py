@@ -3,7 +3,9 @@
 from importlib.metadata import entry_points
 
 import pytest
-from benchmarks import engine_cost, guarantees
+from benchmarks import engine_cost, guarantees, look_ups
+from benchmarks.servers import Servers
+from sqlalchemy import create_engine
 
 
 @pytest.mark.parametrize("kind", ["direct", "unit"])
@@ -21,3 +23,9 @@ def test_every_strategy_has_its_price() -> None:
         for part in one.strategy if isinstance(one.strategy, tuple) else (one.strategy,):
             priced |= {part} if isinstance(part, str) else set(part)
     assert priced == {point.name for point in entry_points(group="oncemq.strategies")}
+
+
+def test_the_filter_in_memory_is_measured_without_a_server() -> None:
+    """What is looked up is found as the strategy finds it."""
+    nowhere = Servers("", "", None, create_engine("sqlite://"))
+    assert look_ups.bloom(nowhere, 0.001)[look_ups.LOOK_UPS] > 0
