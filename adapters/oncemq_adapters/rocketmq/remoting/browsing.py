@@ -1,15 +1,20 @@
 """Looks into a queue without consuming: pulls by offset in the name of a group that every broker has."""
 
 from collections.abc import Iterator
+from time import monotonic, sleep
 
+from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.connection import Connection, Fields
 from oncemq_adapters.rocketmq.remoting.faults import Denied
+from oncemq_adapters.rocketmq.remoting.frames import loose_json
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage, decode
 
 _GROUP = "TOOLS_CONSUMER"
 _SUBSCRIPTION = 4
 _END = frozenset({codes.PULL_NOT_FOUND, codes.PULL_OFFSET_MOVED})
+_SHOWN_WITHIN = 2.0
+_AGAIN_AFTER = 0.002
 
 
 def browsing_fields(topic: str, number: int, at: int, tag: str = "*") -> Fields:
@@ -50,3 +55,22 @@ def browse(
                 return
             yield message
         at = int(answer["nextBeginOffset"])
+
+
+def wait_until_shown(connection: Connection) -> None:
+    """Wait until a broker shows in its queues what it had confirmed before: it does so a moment later.
+
+    Where an account may not ask how far it is, whoever browses takes what is there.
+    """
+    stored, deadline = 0, monotonic() + _SHOWN_WITHIN
+    while monotonic() < deadline:
+        try:
+            table = loose_json(connection.call(codes.BROKER_STATUS, {})[1])["table"]
+            end = int(table["commitLogMaxOffset"])
+            shown = end - int(table["dispatchBehindBytes"])
+        except (BrokerError, KeyError, TypeError, ValueError):
+            return
+        stored = stored or end
+        if shown >= stored:
+            return
+        sleep(_AGAIN_AFTER)

@@ -16,7 +16,7 @@ from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, dead_topic
 from oncemq_adapters.rocketmq.properties import TAGS, UNIQUE_ID, moment_of, read_message
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
-from oncemq_adapters.rocketmq.remoting.browsing import browse
+from oncemq_adapters.rocketmq.remoting.browsing import browse, wait_until_shown
 from oncemq_adapters.rocketmq.remoting.connection import Connection
 from oncemq_adapters.rocketmq.remoting.copies import origin_of, replay_copy
 from oncemq_adapters.rocketmq.remoting.faults import Denied
@@ -121,8 +121,11 @@ class Graveyard:
         return found
 
     def _letters(self, topic: TopicOptions) -> Iterator[Letter]:
-        places = [self._of_queue(broker, number) for broker, number in self._places()]
-        for letter in heapq.merge(*places, key=lambda one: one.stored.stored):
+        places = self._places()
+        for name in dict.fromkeys(name for name, _ in places):
+            wait_until_shown(self._brokers.get(name))
+        queues = [self._of_queue(broker, number) for broker, number in places]
+        for letter in heapq.merge(*queues, key=lambda one: one.stored.stored):
             if origin_of(letter.stored) in {topic.name, ""}:
                 yield letter
 
