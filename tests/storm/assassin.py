@@ -97,8 +97,8 @@ class Assassin:
                 harm = self._harms[turn % len(self._harms)]
                 if happened := harm(self._children[turn % self._count]):
                     self.stage.happened(happened)
+                    self._replace()
                 turn += 1
-                self._replace()
 
     def borrow(self) -> Child:
         """Give up a consumer that works, for harm of another kind; a newcomer takes its place."""
@@ -116,16 +116,19 @@ class Assassin:
         wait_for(working, "a consumer at work", pause=0.1)
         return found[0]
 
-    def _replace(self) -> None:
+    def _replace(self, *, all_of_them: bool = False) -> None:
+        """Start consumers for those that ended; after one that could not start only one more, as whoever starts them would."""
+        failed = False
         for place in range(self._count):
             if place >= len(self._children):
                 self._children.append(self.stage.consumer(**self._more))
-            elif (code := self._children[place].code) is not None:
+            elif (code := self._children[place].code) is not None and (all_of_them or not failed):
+                failed = failed or code > 0
                 self.deaths[code] += 1
                 self._children[place] = self.stage.consumer(**self._more)
 
     def drain(self) -> list[int]:
         """Have the consumers that live now end in order; returns their exit codes."""
-        self._replace()
+        self._replace(all_of_them=True)
         codes = [child.drain(40) for child in self._children]
         return [0 if code == -signal.SIGTERM else code for code in codes]  # that one had not begun
