@@ -45,11 +45,8 @@ class Watch:
 
     def __init__(self) -> None:
         self.doomed: BaseException | None = None
-        self.handling = False
-        self.crowded = False
-        self.flush_failed = False
-        self.statements = 0
-        self.reads = 0
+        self.handling = self.crowded = self.flush_failed = False
+        self.statements = self.reads = 0
         self.savepoint: NestedTransaction | None = None
 
     def enter(self, *, crowded: bool) -> None:
