@@ -20,6 +20,7 @@ def attack(
     *,
     idle: str = "2s",
     repeated: int = 1,
+    pause: float = 0.0,
     patience: float = 30,
 ) -> Verdict:
     """Have processes die at each point so often, shuffled; what each leaves is the next one's.
@@ -31,13 +32,14 @@ def attack(
         name: for the report.
         idle: after how much silence the last process ends.
         repeated: dead letters that one death may repeat.
+        pause: seconds that every handler takes.
         patience: seconds until a process has died.
     """
     draw = random.Random(kills)
     deaths = [point for point in points for _ in range(kills)]
     draw.shuffle(deaths)
     with Nursery(place.folder) as nursery:
-        stage = Stage(place, nursery, Settings(attempts=20))
+        stage = Stage(place, nursery, Settings(attempts=20, pause=pause))
         for number, point in enumerate(deaths):
             die(stage, number, point, draw, patience=patience)
         stage.drain(idle=idle)

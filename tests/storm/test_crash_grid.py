@@ -53,7 +53,8 @@ def test_a_death_at_any_point_loses_and_doubles_nothing_on_rocketmq(
 ) -> None:
     """The broker is told twice a second how far queues are: a death repeats more, dead letters among them."""
     for place in make_place(ROCKETMQ_POSTGRESQL, request, tmp_path, fresh):
-        attack(place, CHOSEN or ON_ROCKETMQ, KILLS, request.node.name, idle="5s", repeated=6)
+        # Slow enough for brokers to be told of a queue while some of it is at work.
+        attack(place, CHOSEN or ON_ROCKETMQ, KILLS, request.node.name, idle="5s", repeated=6, pause=0.03)
 
 
 def test_without_a_strategy_the_oracle_sees_the_double_effect(tmp_path: Path, fresh: str) -> None:
