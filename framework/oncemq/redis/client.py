@@ -183,9 +183,10 @@ class RedisClient:
 
     def _before_next(self, answers: Sequence[Any], turn: int) -> None:
         """Prepare the next round for what is asked again, after so many."""
-        if any(map(moved, answers)):
+        if again := any(map(moved, answers)):
             self._refresh()
-        if any(map(not_yet, answers)):
+        # A node that was asked for the map may itself not have heard yet that a slot has moved.
+        if (again and turn) or any(map(not_yet, answers)):
             time.sleep(_FIRST_PAUSE * 2**turn)
 
     def _refresh(self) -> None:
