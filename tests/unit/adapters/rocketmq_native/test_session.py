@@ -175,6 +175,16 @@ def test_void_message_never_passes() -> None:
     assert not bench.progress.is_settled(Queue("a", "orders", 0), 0)
 
 
+def test_process_that_ends_during_a_settlement_makes_it_void() -> None:
+    """A delivery that was claimed while the process lived is not settled when it is gone."""
+    bench = Bench(Whole(a=[_stored(0)]))
+    bench.ask(_asks(0))
+    assert settlement.claim(bench.sink.got[0]) is None
+    bench.session.end()
+    assert not bench.session.finish([bench.sink.got[0].token])
+    assert not bench.progress.is_settled(Queue("a", "orders", 0), 0)
+
+
 def test_message_of_another_broker_is_not_taken_for_a_finished_one() -> None:
     """Two brokers have a message at the same offset of a queue of the same number: each is handled."""
     bench = Bench(Whole(a=[_stored(0, "of-a")], b=[_stored(0, "of-b")]))
