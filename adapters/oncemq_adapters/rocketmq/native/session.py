@@ -5,7 +5,7 @@ pass; only a callback of a message that is not finished asks, and waits.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from threading import Lock
@@ -117,7 +117,8 @@ class Session:
         )
 
     def _identity(self, queue: Queue, stored: StoredMessage) -> Identity:
-        topic = "" if queue.topic == self._retries else queue.topic
+        # As the library's process tells it: anybody may have left the mark of a retry in the properties.
+        topic = "" if queue.topic == self._retries or stored.properties.get(ORIGIN_TOPIC) else queue.topic
         return topic, queue.number, stored.offset, stored.stored, stored.properties.get(UNIQUE_ID, "")
 
     def _index(self, queue: Queue) -> int:
@@ -150,9 +151,8 @@ class Session:
     def _finished(self, identity: Identity) -> bool:
         """Return whether a message is finished for good; if not, have it delivered, and let pass when it is."""
         name, number, offset, _, _ = identity
-        topic = name or self._retries
-        for broker in self._whole.brokers_of(topic, number):
-            queue = Queue(broker, topic, number)
+        topics = (name,) if name else (self._retries, *self._inboxes)
+        for queue in self._queues_of(topics, number):
             with self._lock:
                 held = self._held.get((queue, offset))
                 if self._recent.take((queue, identity)):
@@ -160,23 +160,28 @@ class Session:
             if held is not None and self._identity(queue, held.stored) == identity:
                 self._read_on(queue, offset)
                 return False
-        return not self._read(topic, identity)
+        return not self._read(topics, identity)
 
-    def _read(self, topic: str, identity: Identity) -> bool:
+    def _queues_of(self, topics: Iterable[str], number: int) -> Iterator[Queue]:
+        for topic in topics:
+            for broker in self._whole.brokers_of(topic, number):
+                yield Queue(broker, topic, number)
+
+    def _read(self, topics: Sequence[str], identity: Identity) -> bool:
         """Take a message and those behind it; return whether there is any such message."""
         _, number, offset, stored_at, unique_id = identity
-        found = self._whole.find(topic, number, offset, unique_id, stored_at)
+        found = self._whole.find_in(topics, number, offset, unique_id, stored_at)
         if found is None:
             # Deleted because of its age before we read it.
             structlog.get_logger("oncemq").warning(
                 "a message that librocketmq holds is on no broker any more: it was deleted for its age, or lost",
-                topic=topic,
+                topic=topics[0],
                 queue=number,
                 offset=offset,
                 id=unique_id,
             )
             return False
-        broker, messages = found
+        broker, topic, messages = found
         queue = Queue(broker, topic, number)
         with self._lock:
             self._read_to[queue] = max(messages[-1].offset, self._read_to.get(queue, 0))

@@ -5,7 +5,7 @@ the queue is read here as well, and need not wait for that. Nothing is read of a
 may be somebody else's by now.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from oncemq.errors import BrokerError
@@ -43,6 +43,23 @@ class WholeMessages:
     def brokers_of(self, topic: str, number: int) -> Sequence[str]:
         """Return the brokers that have a queue of this number."""
         return [broker for broker, one in self._routes.find(topic).readable if one == number]
+
+    def find_in(
+        self, topics: Iterable[str], number: int, offset: int, unique_id: str, stored_at: int
+    ) -> tuple[str, str, Sequence[StoredMessage]] | None:
+        """Return the broker, the topic, and the message with what follows it; else as `find`."""
+        failure: BrokerError | None = None
+        for topic in topics:
+            try:
+                found = self.find(topic, number, offset, unique_id, stored_at)
+            except BrokerError as error:
+                failure = error
+                continue
+            if found is not None:
+                return found[0], topic, found[1]
+        if failure is not None:
+            raise failure
+        return None
 
     def find(
         self, topic: str, number: int, offset: int, unique_id: str, stored_at: int
