@@ -22,6 +22,7 @@ from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.parts import Part, Parts
 from oncemq_adapters.rocketmq.remoting.presence import Presence
 from oncemq_adapters.rocketmq.remoting.pulling import SUSPEND, Puller
+from oncemq_adapters.rocketmq.remoting.returned import use_again
 from oncemq_adapters.rocketmq.remoting.routes import Routes
 from oncemq_adapters.rocketmq.remoting.steward import Steward
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
@@ -233,6 +234,7 @@ class Member:
             return
         self._error = ""
         self.assignment.rebalance()
+        use_again(broker, self._routes, self.parts.topics, self.steward, self.assignment.rebalance)
 
     def _asked(self, _broker: str, frame: Frame) -> bytes | None:
         """Answer the broker; on a connection's thread."""
