@@ -1,25 +1,12 @@
 """librocketmq and the broker agree on which message is which, so that callbacks of finished ones pass, and all return."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from oncemq.testing.adapter_suite.bench import Bench, Member, later, numbered
 from oncemq_adapters.librocketmq.frames import Identity
 from oncemq_adapters.rocketmq.native.session import Session
-from support.rocketmq_native import ProxiedNativeRocketMQ
 
 MESSAGES = 400
-
-
-@pytest.fixture
-def bench(rocketmq_native_url: str) -> Iterator[Bench]:
-    """Return a bench on the shared servers."""
-    harness = ProxiedNativeRocketMQ(rocketmq_native_url)
-    bench = Bench(harness)
-    yield bench
-    bench.close_all()
-    harness.close()
 
 
 @pytest.fixture

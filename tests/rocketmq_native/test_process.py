@@ -3,26 +3,14 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from oncemq.testing.adapter_suite.bench import Bench, bodies, numbered
 from oncemq.testing.adapter_suite.holder import Holder
-from support.rocketmq_native import ProxiedNativeRocketMQ
 
 MODULE = b"oncemq_adapters.librocketmq"
-
-
-@pytest.fixture
-def bench(rocketmq_native_url: str) -> Iterator[Bench]:
-    """Return a bench on the shared servers."""
-    harness = ProxiedNativeRocketMQ(rocketmq_native_url)
-    bench = Bench(harness)
-    yield bench
-    bench.close_all()
-    harness.close()
 
 
 def _processes(parent: int) -> list[int]:

@@ -11,8 +11,6 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from oncemq.errors import RedisUnavailable
-from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import make_client
 from oncemq.testing.strategy_suite.bench import Bench, message
@@ -25,6 +23,7 @@ from services import catalog
 from services.redis_cluster import RedisCluster
 from services.waiting import wait_until
 from support.contender import Contender, master_of, on_replica, waits
+from support.ledgers import BOOKED, ledger_engine
 from support.moving_slot import MovingSlot
 from support.units import UnitBench, build, orders
 
@@ -74,12 +73,8 @@ def make(cluster: RedisCluster) -> Iterator[Callable[[], RedisClient]]:
 @pytest.fixture
 def engine(sqlite_database: str) -> Iterator[Engine]:
     """A database with the ledger and a table of payments without any unique constraint."""
-    engine = make_engine(sqlite_database)
-    schema.upgrade(engine)
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE payments (id VARCHAR(40))"))
-    yield engine
-    engine.dispose()
+    with ledger_engine(sqlite_database, BOOKED) as engine:
+        yield engine
 
 
 def payments(engine: Engine) -> list[str]:

@@ -15,9 +15,8 @@ from sqlalchemy.orm import DeclarativeBase, Session
 
 from oncemq import requests
 from oncemq.errors import HandlerFault, RequestConflict, RequestInProgress
-from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
 from oncemq.requests import IdempotentASGI, RequestLedger, Rules, idempotent, in_session
+from support.ledgers import ledger_engine
 from support.payments import METADATA, PAYMENTS, payments
 
 DEADLINE = 30
@@ -50,11 +49,8 @@ class Receipt(BaseModel):
 @pytest.fixture
 def engine(postgresql_database: str) -> Iterator[Engine]:
     """A PostgreSQL database with all tables."""
-    engine = make_engine(postgresql_database)
-    schema.create(engine)
-    METADATA.create_all(engine)
-    yield engine
-    engine.dispose()
+    with ledger_engine(postgresql_database, METADATA) as engine:
+        yield engine
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from support.ledgers import ledger_engine
 from support.payments import METADATA, order, payments
 
 SERVER = Path(__file__).parents[1] / "support" / "payments_server.py"
@@ -51,11 +50,8 @@ class Server:
 @pytest.fixture
 def engine(postgresql_database: str) -> Iterator[Engine]:
     """A PostgreSQL database with all tables."""
-    engine = make_engine(postgresql_database)
-    schema.create(engine)
-    METADATA.create_all(engine)
-    yield engine
-    engine.dispose()
+    with ledger_engine(postgresql_database, METADATA) as engine:
+        yield engine
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import make_client
 from oncemq_strategies.tiered import Tiered
 from services.waiting import wait_until
+from support.ledgers import BOOKED, ledger_engine
 from support.servers import OwnServer
 from support.units import UnitBench, build, orders
 
@@ -26,12 +25,8 @@ IDS = [[f"m{(7 * unit + n) % 40}" for n in range(10)] for unit in range(UNITS)]
 @pytest.fixture
 def engine(sqlite_database: str) -> Iterator[Engine]:
     """A database with the ledger and a table of payments."""
-    engine = make_engine(sqlite_database)
-    schema.upgrade(engine)
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE payments (id VARCHAR(40))"))
-    yield engine
-    engine.dispose()
+    with ledger_engine(sqlite_database, BOOKED) as engine:
+        yield engine
 
 
 def pay(order: dict[str, str], session: Session) -> None:

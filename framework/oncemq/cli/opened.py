@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 from oncemq.adapter import Adapter
+from oncemq.config import load
 from oncemq.errors import ConfigError
 from oncemq.ledger import probe, schema, shards
 from oncemq.registry import did_you_mean
@@ -45,6 +47,24 @@ def opened(plan: AppPlan) -> None:
         probe.prove(engine)
         schema.ensure(engine)
     shards.ensure(plan.engines, plan.name, plan.layout)
+
+
+def opened_ledger(files: Sequence[Path], without: str) -> AppPlan:
+    """Return the app of `files`, whose databases answer.
+
+    Args:
+        files: the app's, in order.
+        without: what follows for an app that has no database.
+
+    Raises:
+        ConfigError: the app is wrong, or has no database.
+        InfrastructureError, LedgerError: as `opened`.
+    """
+    plan = load(files).plan
+    if plan.engine is None:
+        raise ConfigError([f"the app has no database, so it {without}"])
+    opened(plan)
+    return plan
 
 
 @contextmanager

@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
+from oncemq.cli import choosing
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import opened
+from oncemq.cli.opened import opened_ledger
 from oncemq.cli.output import Output, counted, json_option, limit_option
-from oncemq.config import load
-from oncemq.errors import ConfigError
 from oncemq.ledger import outbox_refused
 from oncemq.ledger.outbox_refused import Chosen
 from oncemq.run.plan import AppPlan
@@ -27,16 +26,7 @@ COLUMNS = {
 }
 
 
-def filters(command: Any) -> Any:
-    """Add the options that choose messages."""
-    for option in (
-        click.option(
-            "--id", "ids", multiple=True, help="Only this one, as `list` shows it; may be repeated."
-        ),
-        click.option("--key", help="Only those of this business key."),
-    ):
-        command = option(command)
-    return command
+filters = choosing.filters("this one", "of this business key")
 
 
 @click.group("outbox", short_help="List or drop published messages that their broker refuses.")
@@ -64,7 +54,7 @@ def list_refused(
     as_json: bool,
 ) -> None:
     """List what was published to TOPIC, or to any topic, and is refused."""
-    plan, chosen = _plan(files), Chosen(topic, frozenset(ids), key)
+    plan, chosen = opened_ledger(files, "has no outbox"), Chosen(topic, frozenset(ids), key)
     rows: list[dict[str, Any]] = []
     for engine in plan.engines:
         with engine.connect() as connection:
@@ -76,8 +66,7 @@ def list_refused(
 @outbox.command("drop", short_help="Give refused messages up for ever.")
 @click.argument("topic", required=False)
 @filters
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@choosing.deciding
 @json_option
 @app_option
 def drop_refused(
@@ -96,9 +85,8 @@ def drop_refused(
     message is sent.
     """
     chosen = Chosen(topic, frozenset(ids), key)
-    if everything == bool(chosen.ids or chosen.key is not None):
-        raise click.UsageError("say which: --id or --key; or --all for every one, without these")
-    plan = _plan(files)
+    choosing.insist_on_choice(ids, key, everything=everything)
+    plan = opened_ledger(files, "has no outbox")
     if not yes:
         click.confirm(f"Give up these messages to {topic or 'all topics'} for ever?", abort=True, err=True)
     dropped, left = _dropped(plan, chosen)
@@ -117,11 +105,3 @@ def _dropped(plan: AppPlan, chosen: Chosen) -> tuple[int, int]:
             dropped += outbox_refused.drop(connection, plan.name, chosen, plan.clock.now())
             left += outbox_refused.count(connection, plan.name, chosen)
     return dropped, left
-
-
-def _plan(files: Sequence[Path]) -> AppPlan:
-    plan = load(files).plan
-    if plan.engine is None:
-        raise ConfigError(["the app has no database, so it has no outbox"])
-    opened(plan)
-    return plan

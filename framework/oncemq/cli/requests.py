@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
+from oncemq.cli import choosing
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import opened
+from oncemq.cli.opened import opened_ledger
 from oncemq.cli.output import Output, counted, json_option, limit_option
-from oncemq.config import load
-from oncemq.errors import ConfigError
 from oncemq.ledger import requests_unknown
 from oncemq.ledger.requests_unknown import Chosen
 from oncemq.run.plan import AppPlan
@@ -22,16 +21,7 @@ WARNING = (
 )
 
 
-def filters(command: Any) -> Any:
-    """Add the options that choose requests."""
-    for option in (
-        click.option(
-            "--id", "ids", multiple=True, help="Only this identity, as `list` shows it; may be repeated."
-        ),
-        click.option("--key", help="Only those with this Idempotency-Key, or this key of a call."),
-    ):
-        command = option(command)
-    return command
+filters = choosing.filters("this identity", "with this Idempotency-Key, or this key of a call")
 
 
 @click.group("requests", short_help="List or clear requests of which nobody knows whether they took effect.")
@@ -62,7 +52,7 @@ def list_unknown(
 
     What is being carried out now is not shown; `oncemq inspect KEY` shows all of a key.
     """
-    plan, chosen = _plan(files), Chosen(ledger, frozenset(ids), key)
+    plan, chosen = opened_ledger(files, "knows of no requests"), Chosen(ledger, frozenset(ids), key)
     rows: list[dict[str, Any]] = []
     for engine in plan.engines:
         with engine.connect() as connection:
@@ -73,8 +63,7 @@ def list_unknown(
 @requests.command("clear", short_help="Let requests whose outcome is unknown come again.")
 @click.argument("ledger", required=False)
 @filters
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@choosing.deciding
 @json_option
 @app_option
 def clear_unknown(
@@ -93,9 +82,8 @@ def clear_unknown(
     best left alone: copies of it stay refused. Say which with --id, --key, or --all.
     """
     chosen = Chosen(ledger, frozenset(ids), key)
-    if everything == bool(chosen.ids or chosen.key is not None):
-        raise click.UsageError("say which: --id or --key; or --all for every one, without these")
-    plan, output = _plan(files), Output(as_json=as_json)
+    choosing.insist_on_choice(ids, key, everything=everything)
+    plan, output = opened_ledger(files, "knows of no requests"), Output(as_json=as_json)
     click.echo(f"warning: {WARNING}", err=True)
     if not yes:
         click.confirm(f"Forget these requests of {ledger or 'all ledgers'}?", abort=True, err=True)
@@ -110,11 +98,3 @@ def _cleared(plan: AppPlan, chosen: Chosen) -> int:
         with engine.begin() as connection:
             cleared += requests_unknown.clear(connection, chosen, plan.clock.now())
     return cleared
-
-
-def _plan(files: Sequence[Path]) -> AppPlan:
-    plan = load(files).plan
-    if plan.engine is None:
-        raise ConfigError(["the app has no database, so it knows of no requests"])
-    opened(plan)
-    return plan

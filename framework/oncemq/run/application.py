@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -125,7 +126,8 @@ class Application:
 
     def _man(self, book: SuspectBook | None) -> None:
         plan = self._plan
-        watchdog = Watchdog(plan.clock.monotonic, self._soft_limit, self._hard_limit)
+        soft, hard = partial(self._time_limit, TimeLimit.SOFT), partial(self._time_limit, TimeLimit.HARD)
+        watchdog = Watchdog(plan.clock.monotonic, soft, hard)
         self._watchdog = watchdog
         shop = Workshop(
             plan.engines,
@@ -272,13 +274,10 @@ class Application:
         """Return what health and metrics show; cheap, from any thread."""
         return AppState(self._phase, self._standing.rows(), self._standing.outbox)
 
-    def _soft_limit(self, consumer: str) -> None:
-        limit = next(plan.soft_limit for plan in self._plan.consumers if plan.name == consumer)
-        self._observer.time_limit(consumer, None, TimeLimit.SOFT, limit or timedelta(0))
-
-    def _hard_limit(self, consumer: str) -> None:
-        limit = next(plan.hard_limit for plan in self._plan.consumers if plan.name == consumer)
-        self._observer.time_limit(consumer, None, TimeLimit.HARD, limit or timedelta(0))
+    def _time_limit(self, which: TimeLimit, consumer: str) -> None:
+        plan = next(plan for plan in self._plan.consumers if plan.name == consumer)
+        limit = plan.soft_limit if which is TimeLimit.SOFT else plan.hard_limit
+        self._observer.time_limit(consumer, None, which, limit or timedelta(0))
 
 
 def _present(state: Path) -> Presence:

@@ -5,7 +5,6 @@ every statement is counted, every database error outside a handler's own savepoi
 ending the transaction behind the session's back is refused.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -14,18 +13,9 @@ from sqlalchemy.orm import Session
 
 from oncemq.errors import HandlerFault, SessionOwned
 from oncemq.retry.classify import Fault, classify
+from oncemq.run.statements import READS, ends_transaction, first_words
 
 _WATCH = "oncemq_watch"
-_READS = frozenset({"SELECT", "WITH"})
-_ENDS_TRANSACTION = frozenset({"COMMIT", "ROLLBACK", "BEGIN", "START", "END", "ABORT"})
-_ENDS_IT_ON_MYSQL = frozenset(
-    {
-        *("CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "LOCK", "UNLOCK", "GRANT", "REVOKE"),
-        *("ANALYZE", "OPTIMIZE", "REPAIR", "FLUSH", "XA"),
-    }
-)
-_BEFORE_WORD = re.compile(r"(?:[\s;(]|--[^\n]*(?:\n|$)|#[^\n]*(?:\n|$)|/\*(?!!).*?\*/|/\*!\d*)+", re.DOTALL)
-"""What may stand before a statement's first word; MySQL runs what is inside `/*! … */`."""
 
 
 class Watch:
@@ -45,8 +35,11 @@ class Watch:
 
     def __init__(self) -> None:
         self.doomed: BaseException | None = None
-        self.handling = self.crowded = self.flush_failed = False
-        self.statements = self.reads = 0
+        self.handling = False
+        self.crowded = False
+        self.flush_failed = False
+        self.statements = 0
+        self.reads = 0
         self.savepoint: NestedTransaction | None = None
 
     def enter(self, *, crowded: bool) -> None:
@@ -239,31 +232,13 @@ def _statement(connection: Connection, _cursor: Any, statement: str, *_: Any) ->
     if watch is None or not watch.handling:
         return
     watch.statements += 1
-    word, following = _first_words(statement)
-    if word in _READS:
+    word, following = first_words(statement)
+    if word in READS:
         watch.reads += 1
-    elif _ends_transaction(word, following, connection.dialect.name):
+    elif ends_transaction(word, following, connection.dialect.name):
         error = SessionOwned(f"the framework owns this transaction: a handler may not send {word}")
         watch.doom(error)
         raise error
-
-
-def _first_words(statement: str) -> tuple[str, str]:
-    if not statement[:1].isalpha():
-        statement = statement[found.end() :] if (found := _BEFORE_WORD.match(statement)) else statement
-    words = statement[:40].upper().replace(";", " ").replace("=", " ").split(None, 2)
-    return (words[0] if words else ""), (words[1] if len(words) > 1 else "")
-
-
-def _ends_transaction(word: str, following: str, dialect: str) -> bool:
-    if word in _ENDS_TRANSACTION:
-        return following != "TO"
-    if dialect in {"mysql", "mariadb"}:
-        return (word in _ENDS_IT_ON_MYSQL and following != "TEMPORARY") or (word, following) == (
-            "SET",
-            "AUTOCOMMIT",
-        )
-    return (word, following) == ("PREPARE", "TRANSACTION")
 
 
 def _error(context: ExceptionContext) -> None:

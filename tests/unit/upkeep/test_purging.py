@@ -1,13 +1,11 @@
 """The background task that purges, on each kind of database."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import Engine, event, func, insert, select
 
-from oncemq.ledger import processed, schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import processed
 from oncemq.ledger.purge import BATCH, HISTORY, PROCESSED, came_since
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.upkeep import purging
@@ -15,21 +13,6 @@ from oncemq.upkeep.pace import GENTLE
 from oncemq.upkeep.purging import Purger
 
 KEEP = timedelta(days=7)
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    """Lend an engine with a fresh ledger, once for each kind of database."""
-    engine = make_engine(database_url)
-    schema.create(engine)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    """Return a clock that stands still."""
-    return FakeClock()
 
 
 def fill(engine: Engine, clock: FakeClock, consumer: str, count: int, age: timedelta) -> None:

@@ -1,34 +1,15 @@
 """Background work is done by one process at a time, and never for ever."""
 
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
 
-import pytest
 from sqlalchemy import Engine, event
 
-from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
 from oncemq.strategy import UpkeepTask
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.upkeep.runner import Upkeep
 
 DEADLINE = 30.0
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    """Lend an engine with a fresh ledger, once for each kind of database."""
-    engine = make_engine(database_url)
-    schema.create(engine)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    """Return a clock that stands still."""
-    return FakeClock()
 
 
 def task(done: list[str], name: str = "sweep", more: int = 0) -> UpkeepTask:

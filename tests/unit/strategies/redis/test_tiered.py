@@ -9,10 +9,10 @@ from sqlalchemy.orm import Session
 from oncemq.errors import ConfigError
 from oncemq.facts import Severity
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
 from oncemq.redis.routes import slot_of
 from oncemq_strategies.redis.marks import key_in_redis
 from oncemq_strategies.tiered import Tiered
+from support.ledgers import BOOKED, ledger_engine
 from support.units import UnitBench, build, orders
 
 SHARED = {"bloom": {"shared": True, "expected": 1000}}
@@ -26,12 +26,8 @@ COMBINATIONS = pytest.mark.parametrize(
 @pytest.fixture
 def engine(sqlite_database):
     """A database with the ledger and a table of payments."""
-    engine = make_engine(sqlite_database)
-    schema.upgrade(engine)
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE payments (id VARCHAR(40))"))
-    yield engine
-    engine.dispose()
+    with ledger_engine(sqlite_database, BOOKED) as engine:
+        yield engine
 
 
 def pay(order: dict, session: Session) -> None:

@@ -9,11 +9,10 @@ from sqlalchemy.orm import Session
 from oncemq.config import load
 from oncemq.config.catalog import Catalog
 from oncemq.errors import ConfigError
-from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.redis import BloomFilter
 from oncemq_strategies.tiered import Tiered
+from support.ledgers import BOOKED, ledger_engine
 from support.units import UnitBench, build, orders
 
 TTL_MS = 100_000
@@ -23,12 +22,8 @@ CATALOG = Catalog({"scripted": ScriptedAdapter}, {"tiered": Tiered})
 @pytest.fixture
 def engine(sqlite_database):
     """A database with the ledger and a table of payments."""
-    engine = make_engine(sqlite_database)
-    schema.upgrade(engine)
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE payments (id VARCHAR(40))"))
-    yield engine
-    engine.dispose()
+    with ledger_engine(sqlite_database, BOOKED) as engine:
+        yield engine
 
 
 def pay(order: dict, session: Session) -> None:

@@ -1,0 +1,22 @@
+"""Lends the tests of this folder a ledger on each kind of database, and a clock."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from oncemq.testing.fake_clock import FakeClock
+from support.ledgers import ledger_engine
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """Lend an engine with a fresh ledger, once for each kind of database."""
+    with ledger_engine(database_url) as engine:
+        yield engine
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Return a clock that stands still."""
+    return FakeClock()
