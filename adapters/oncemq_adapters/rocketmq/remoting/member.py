@@ -233,7 +233,6 @@ class Member:
             self.steward.at(0.2, self._revive, broker)
             return
         self._error = ""
-        self.assignment.rebalance()
         use_again(broker, self._routes, self.parts.topics, self.steward, self.assignment.rebalance)
 
     def _asked(self, _broker: str, frame: Frame) -> bytes | None:

@@ -17,25 +17,40 @@ def use_again(
     topics: Sequence[str],
     steward: Steward,
     rebalance: Callable[[], None],
-    looks: int = LOOKS,
 ) -> None:
-    """Rebalance as soon as the name servers say that one of the topics has queues on the broker.
+    """Rebalance; and once more as soon as the name servers know the broker again, should they not yet.
 
     They drop a broker from routes as soon as it dies, and a route asked for meanwhile has only the others' queues.
 
     Args:
         broker: its name; we are connected with it again.
-        routes: are asked for anew.
+        routes: are asked for anew where it is missing.
         topics: by their real names.
         steward: looks again on its thread.
-        rebalance: called once, or never if the broker has no queues of these topics any more.
-        looks: how often to look at most.
+        rebalance: shares the queues out.
     """
+    rebalance()
+    if not _known(broker, routes, topics):
+        steward.at(LOOK_EVERY, _look, broker, routes, topics, steward, rebalance, LOOKS)
+
+
+def _look(
+    broker: str,
+    routes: Routes,
+    topics: Sequence[str],
+    steward: Steward,
+    rebalance: Callable[[], None],
+    looks: int,
+) -> None:
     routes.refresh()
-    if any(name == broker for topic in topics for name, _ in _readable(routes, topic)):
+    if _known(broker, routes, topics):
         rebalance()
     elif looks > 1:
-        steward.at(LOOK_EVERY, use_again, broker, routes, topics, steward, rebalance, looks - 1)
+        steward.at(LOOK_EVERY, _look, broker, routes, topics, steward, rebalance, looks - 1)
+
+
+def _known(broker: str, routes: Routes, topics: Sequence[str]) -> bool:
+    return any(name == broker for topic in topics for name, _ in _readable(routes, topic))
 
 
 def _readable(routes: Routes, topic: str) -> Sequence[tuple[str, int]]:
