@@ -16,12 +16,15 @@ from oncemq.run.plan import AppPlan
 
 COLUMNS = {"scope": "ledger", "identity": "identity", "changed_at": "since"}
 WARNING = (
-    "the next request with such a key is carried out: look first whether the earlier one took effect; "
-    "if it did, it takes effect twice"
+    "the next request with such a key is carried out: look first whether the earlier one took effect, and whether a "
+    "process is still at it (one that outlasts its lease is listed, too); if it did, it takes effect twice"
 )
 
 
-filters = choosing.filters("this identity", "with this Idempotency-Key, or this key of a call")
+filters = choosing.filters(
+    "this identity",
+    "with this Idempotency-Key, whoever sent it and wherever, or this last part of a call's key",
+)
 
 
 @click.group("requests", short_help="List or clear requests of which nobody knows whether they took effect.")
@@ -50,7 +53,8 @@ def list_unknown(
 ) -> None:
     """List requests of LEDGER, or of all ledgers, that ended without an answer.
 
-    What is being carried out now is not shown; `oncemq inspect KEY` shows all of a key.
+    What is being carried out now is not shown, unless it takes longer than the ledger's `lease`; `oncemq inspect KEY`
+    shows all of a key.
     """
     plan, chosen = opened_ledger(files, "knows of no requests"), Chosen(ledger, frozenset(ids), key)
     rows: list[dict[str, Any]] = []
@@ -76,25 +80,34 @@ def clear_unknown(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Forget requests of LEDGER (of all ledgers if none is named) that ended without an answer: they may come again.
+    """Forget requests of LEDGER (of every ledger that has them, if none is named) that ended without an answer.
 
     Only for those that surely had no effect: the next request with that key is carried out. One that took effect is
-    best left alone: copies of it stay refused. Say which with --id, --key, or --all.
+    best left alone: copies of it stay refused. Say which with --id, --key, or --all of a LEDGER.
     """
     chosen = Chosen(ledger, frozenset(ids), key)
     choosing.insist_on_choice(ids, key, everything=everything)
+    if everything and ledger is None:
+        raise click.UsageError(
+            "name the LEDGER whose requests --all means: other apps may share the database"
+        )
     plan, output = opened_ledger(files, "knows of no requests"), Output(as_json=as_json)
     click.echo(f"warning: {WARNING}", err=True)
     if not yes:
         click.confirm(f"Forget these requests of {ledger or 'all ledgers'}?", abort=True, err=True)
-    cleared = _cleared(plan, chosen)
-    output.record({"cleared": cleared})
+    cleared, held = _cleared(plan, chosen)
+    output.record({"cleared": cleared, "being_carried_out": held})
     output.line(f"cleared {counted(cleared, 'request')}")
+    if held:
+        output.line(f"{counted(held, 'request')} stayed: their leases are not over")
 
 
-def _cleared(plan: AppPlan, chosen: Chosen) -> int:
-    cleared = 0
+def _cleared(plan: AppPlan, chosen: Chosen) -> tuple[int, int]:
+    """Return how many were cleared, and how many are not unknown yet."""
+    cleared = held = 0
     for engine in plan.engines:
         with engine.begin() as connection:
-            cleared += requests_unknown.clear(connection, chosen, plan.clock.now())
-    return cleared
+            now = plan.clock.now()
+            cleared += requests_unknown.clear(connection, chosen, now)
+            held += requests_unknown.count_held(connection, chosen, now)
+    return cleared, held

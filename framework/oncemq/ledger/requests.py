@@ -13,7 +13,18 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Index, Integer, delete, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    Integer,
+    delete,
+    func,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
@@ -81,14 +92,21 @@ def find(connection: Connection, scope: str, identity: str) -> Record | None:
     return Record(**{**fields, "state": State(row.state)})
 
 
+def has_key(key: str) -> ColumnElement[bool]:
+    """Return whether an identity ends with a key; not by LIKE, to which `a` and `A` are the same on SQLite."""
+    column = TABLE.c.identity
+    end = literal(f":{escape_part(key)}", column.type)
+    start = func.length(column) - func.length(end) + 1
+    return func.substr(column, start, type_=column.type) == end
+
+
 def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
     """Return the requests and calls with a key, whoever made them; an identity kept as a digest tells no key.
 
     Reads every row: there is no index for the end of an identity.
     """
     names = ("scope", "identity", "state", "status", "until", "changed_at")
-    mine = TABLE.c.identity.endswith(f":{escape_part(key)}", autoescape=True)
-    rows = select(*(TABLE.c[name] for name in names)).where(mine)
+    rows = select(*(TABLE.c[name] for name in names)).where(has_key(key))
     found = connection.execute(rows.order_by(TABLE.c.scope, TABLE.c.identity))
     return [dict(row) for row in found.mappings()]
 

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, delete, select
+from sqlalchemy import ColumnElement, Connection, delete, func, select
 
-from oncemq.ledger.requests import TABLE, State
-from oncemq.message.identity import escape_part
+from oncemq.ledger.requests import TABLE, State, has_key
 
 _SHOWN = ("scope", "identity", "until", "changed_at")
 
@@ -47,12 +46,22 @@ def clear(connection: Connection, chosen: Chosen, now: datetime) -> int:
     return connection.execute(delete(TABLE).where(*_unknown(chosen, now))).rowcount
 
 
+def count_held(connection: Connection, chosen: Chosen, now: datetime) -> int:
+    """Return how many somebody still carries out, or finds out about, as their leases say."""
+    held = select(func.count()).where(*_exposed(chosen), TABLE.c.until > now)
+    return connection.execute(held).scalar_one()
+
+
 def _unknown(chosen: Chosen, now: datetime) -> Sequence[ColumnElement[bool]]:
-    found = [TABLE.c.state == State.EXPOSED.value, TABLE.c.until <= now]
+    return [*_exposed(chosen), TABLE.c.until <= now]
+
+
+def _exposed(chosen: Chosen) -> Sequence[ColumnElement[bool]]:
+    found = [TABLE.c.state == State.EXPOSED.value]
     if chosen.ledger is not None:
         found.append(TABLE.c.scope == chosen.ledger)
     if chosen.ids:
         found.append(TABLE.c.identity.in_(sorted(chosen.ids)))
     if chosen.key is not None:
-        found.append(TABLE.c.identity.endswith(f":{escape_part(chosen.key)}", autoescape=True))
+        found.append(has_key(chosen.key))
     return found

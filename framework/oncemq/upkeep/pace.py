@@ -37,16 +37,17 @@ class Pace:
         self._began: float | None = None
         self._gone = 0
 
-    def went(self, rows: int, came: Came) -> None:
-        """Note that a step deleted `rows`, and that there are more."""
+    def went(self, rows: int, came: Came) -> bool:
+        """Note that a step deleted `rows`, and that there are more; returns whether it looked what came."""
         now = self._clock.monotonic()
         if self._began is None:
             self._began = now
         self._gone += rows
         if now - self._began < _WINDOW:
-            return
+            return False
         self._change(came(now - self._began, self._gone))
         self._began, self._gone = now, 0
+        return True
 
     def done(self) -> None:
         """Note that nothing old is left: the next time begins gently."""

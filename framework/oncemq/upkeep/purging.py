@@ -48,7 +48,7 @@ class Purger:
     """Deletes what is older than it is kept, a batch of each table in one step, until nothing of that is left.
 
     Args:
-        tables: from which; one that had less than a batch is left out of the following steps.
+        tables: from which; one that had less than a batch is left out of the following steps, for some seconds.
         scope: whose rows; None = everybody's.
         keep: how long rows are kept.
         clock: where time comes from.
@@ -71,7 +71,9 @@ class Purger:
             self._pace.done()
             return False
         rows = sum(rows for _, rows in gone)
-        self._pace.went(rows, lambda seconds, most: self._came(engine, seconds, most))
+        if self._pace.went(rows, lambda seconds, most: self._came(engine, seconds, most)):
+            # Meanwhile the rows of the others have grown old.
+            self._left = self._tables
         return True
 
     def rest(self) -> float:

@@ -94,10 +94,15 @@ class Upkeep:
         more = self._run_once(task)
         now = self._clock.monotonic()
         took = now - began
-        if task.rest is not None:
-            self._quiet_until = now + task.rest() * took
         if more:
             self._due[task.name] = now + (_REST * took if task.rest is None else 0.0)
+        if task.rest is not None:
+            # What must hurry is not held up by the rest of another; a failure that took long is no reason for a long one.
+            waiting = (
+                one.rest() for one in self._tasks if one.rest is not None and self._when_due(one) <= now
+            )
+            rest = min([task.rest(), *waiting]) * took
+            self._quiet_until = now + min(rest, task.every.total_seconds())
 
     def _run_once(self, task: UpkeepTask) -> bool:
         try:

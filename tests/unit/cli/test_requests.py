@@ -95,11 +95,31 @@ def test_one_request_is_cleared(line):
     assert (shown(line), left(line)) == ([("web", "k%3A11"), ("jobs", "k%3A1")], 5)
 
 
+def test_keys_that_differ_in_case_are_two(line):
+    """Whoever looked at one has not looked at the other."""
+    begin(line, "web", "K:1", State.EXPOSED, AT)
+    assert line.run("requests", "clear", "web", "--key", "k:1", "--yes").stdout == "cleared 1 request\n"
+    assert shown(line, "web", "--key", "K:1") == [("web", "K%3A1")]
+
+
 def test_all_that_is_unknown_is_cleared(line):
     """What is done keeps its answer, and what is being carried out its lease."""
-    result = line.run("requests", "clear", "--all", "--yes", "--json")
-    assert json.loads(result.stdout) == {"cleared": 3}
-    assert (shown(line), left(line)) == ([], 3)
+    result = line.run("requests", "clear", "web", "--all", "--yes", "--json")
+    assert json.loads(result.stdout) == {"cleared": 2, "being_carried_out": 1}
+    assert (shown(line), left(line)) == ([("jobs", "k%3A1")], 4)
+
+
+def test_what_stayed_is_told(line):
+    """A key whose lease is not over is neither unknown nor free."""
+    result = line.run("requests", "clear", "--key", "served", "--yes")
+    assert result.stdout == "cleared 0 requests\n1 request stayed: their leases are not over\n"
+
+
+def test_all_is_all_of_a_ledger(line):
+    """Other apps' ledgers may lie in the same database."""
+    result = line.run("requests", "clear", "--all", "--yes")
+    assert (result.exit_code, left(line)) == (2, 6)
+    assert "name the LEDGER" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["web"], ["--all", "--key", "k:1"]])
@@ -113,8 +133,8 @@ def test_clearing_needs_a_choice(line, arguments):
 
 def test_clearing_is_asked_about(line):
     """After the warning; whoever says no forgets nothing."""
-    result = line.run("requests", "clear", "--all", stdin="n\n")
-    assert result.stderr.index("warning: ") < result.stderr.index("Forget these requests of all ledgers?")
+    result = line.run("requests", "clear", "web", "--all", stdin="n\n")
+    assert result.stderr.index("warning: ") < result.stderr.index("Forget these requests of web?")
     assert (result.exit_code != 0, left(line)) == (True, 6)
 
 

@@ -60,6 +60,26 @@ def test_only_tables_that_have_more_are_asked_again(
     assert asked == [*names, "oncemq_processed", *names]
 
 
+def test_others_are_asked_again_after_some_seconds(
+    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backlog of one table takes hours, in which rows of the others grow old."""
+    asked: list[str] = []
+    purge = purging.purge
+
+    def noted(engine: Engine, aged, *given, **named) -> int:
+        asked.append(aged.table.name)
+        clock.advance(timedelta(seconds=6))
+        return purge(engine, aged, *given, **named)
+
+    monkeypatch.setattr(purging, "purge", noted)
+    fill(engine, clock, "shop.points", 4 * BATCH, KEEP * 2)
+    purger = Purger((PROCESSED, HISTORY), "shop.points", KEEP, clock)
+    assert [purger(engine) for _ in range(4)] == [True] * 4
+    names = ["oncemq_processed", "oncemq_history"]
+    assert asked == [*names, "oncemq_processed", "oncemq_processed", *names]
+
+
 @pytest.mark.parametrize(("coming", "rest"), [(900, GENTLE), (1100, GENTLE / 2)], ids=["few", "many"])
 def test_it_rests_less_when_too_many_come(engine: Engine, clock: FakeClock, coming: int, rest: float) -> None:
     """Rows of this consumer that came since the last look are counted, those of others and older ones are not."""

@@ -73,6 +73,29 @@ def test_all_gentle_tasks_share_one_rest(engine: Engine, clock: FakeClock) -> No
     assert "".join(done) == "abcabca"
 
 
+def test_what_must_hurry_is_not_held_up_by_the_rest_of_another(engine: Engine, clock: FakeClock) -> None:
+    """A purge into whose table too much comes goes on beside one that has all the time in the world."""
+    done: list[str] = []
+    tasks = [working(clock, done, "gentle", 0.25, 9.0), working(clock, done, "hurried", 0.25, 0.0)]
+    upkeep, until = Upkeep(engine, tasks, clock), clock.monotonic() + 10
+    original = upkeep._step
+
+    def step(task: UpkeepTask) -> None:
+        original(task)
+        if clock.monotonic() >= until:
+            upkeep._stopping.set()
+
+    upkeep._step = step  # type: ignore[method-assign]
+    upkeep.run_due()
+    assert done.count("hurried") >= 20
+
+
+def test_a_step_that_took_long_in_vain_begins_no_long_rest(engine: Engine, clock: FakeClock) -> None:
+    """All purges of a database share the rest, and a lock time-out of one is no work of the others."""
+    done: list[str] = []
+    assert Upkeep(engine, [working(clock, done, "purge", 30.0, 9.0)], clock).run_due() == 60.0
+
+
 def test_a_long_task_keeps_nothing_waiting(engine: Engine, clock: FakeClock) -> None:
     """While a purge has more and more to do, what is due each second is done each second."""
     done: list[str] = []

@@ -118,7 +118,7 @@ class Session:
 
     def _identity(self, queue: Queue, stored: StoredMessage) -> Identity:
         # As the library's process tells it: anybody may have left the mark of a retry in the properties.
-        topic = "" if queue.topic == self._retries or stored.properties.get(ORIGIN_TOPIC) else queue.topic
+        topic = "" if stored.properties.get(ORIGIN_TOPIC) else queue.topic
         return topic, queue.number, stored.offset, stored.stored, stored.properties.get(UNIQUE_ID, "")
 
     def _index(self, queue: Queue) -> int:

@@ -21,10 +21,15 @@ RETRIES = retry_topic("group")
 
 
 def _stored(
-    offset: int, name: str = "", topic: str = "orders", stored_at: int = 5, *, marked: bool = False
+    offset: int,
+    name: str = "",
+    topic: str = "orders",
+    stored_at: int = 5,
+    *,
+    marked: bool | None = None,
 ) -> StoredMessage:
     properties = {UNIQUE_ID: name or f"id-{offset}"}
-    if marked or topic == RETRIES:
+    if marked or (marked is None and topic == RETRIES):
         properties[ORIGIN_TOPIC] = "orders"
     return StoredMessage(topic, b"{}", properties, offset, 1, stored_at, 0, 0)
 
@@ -246,6 +251,14 @@ def test_message_that_somebody_marked_as_a_retry_is_found() -> None:
     assert bench.process.answers == []
     bench.acknowledge(*bench.sink.got)
     assert bench.process.passed == [_asks(0, topic="")]
+
+
+def test_retry_that_nobody_marked_passes_by_its_topic() -> None:
+    """What somebody put among the group's retries is known to librocketmq under the topic in which it lies."""
+    bench = Bench(Whole(a=[_stored(0, topic=RETRIES, marked=False)]))
+    bench.ask(_asks(0, topic=RETRIES))
+    bench.acknowledge(*bench.sink.got)
+    assert bench.process.passed == [_asks(0, topic=RETRIES)]
 
 
 def test_message_that_was_deleted_holds_up_nobody() -> None:
