@@ -189,6 +189,8 @@ def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> tupl
         finally:
             running.stop()
             thread.join(_PATIENCE)
+        if thread.is_alive():
+            raise RuntimeError("the app does not end")
     return len(sent) / seconds, sorted(adapter.took)[int(0.99 * len(sent))] * 1000
 
 

@@ -15,6 +15,7 @@ from benchmarks.servers import ROOT, Servers
 from oncemq.redis.address import parse_address
 from oncemq.redis.connect import make_client
 from oncemq_strategies.redis import Lock
+from oncemq_strategies.redis.names import channel_of
 from oncemq_strategies.redis.unit_locks import Tried, UnitLocks
 
 PAIRS = "pairs_a_second"
@@ -118,6 +119,14 @@ def _timed(act: Callable[[int], None], times: int, each: int = 1) -> dict[str, f
     return {PAIRS: times * each / (time.perf_counter() - began)}
 
 
+def _until_heard(client: Any, name: str) -> None:
+    give_up = time.monotonic() + 10
+    while not client.command("PUBSUB", "NUMSUB", channel_of(name), key=name)[1]:
+        if time.monotonic() > give_up:
+            raise RuntimeError("nobody waits for the lock")
+        time.sleep(0.001)
+
+
 def _woken(number: int, client: Any, other: Any) -> float:
     name, got = f"bench-wake-{number}", []
     lock = Lock(client, name)
@@ -129,7 +138,7 @@ def _woken(number: int, client: Any, other: Any) -> float:
 
     waiter = threading.Thread(target=wait)
     waiter.start()
-    time.sleep(0.05)
+    _until_heard(client, name)
     released = time.perf_counter()
     lock.release()
     waiter.join()

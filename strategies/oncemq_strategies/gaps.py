@@ -1,5 +1,6 @@
 """What happens to a message that has waited too long for what should have come before it."""
 
+import threading
 from datetime import datetime, timedelta
 from typing import Final, Self
 
@@ -47,6 +48,7 @@ class Gaps:
         self.on_gap = on_gap
         self._look_again = min(look_again or timeout, timeout)
         self._alerted: dict[str, datetime] = {}
+        self._alerting = threading.Lock()  # workers share a strategy
 
     @classmethod
     def of(
@@ -98,10 +100,13 @@ class Gaps:
         if self.on_gap != "alert" or not late:
             return
         now = self._clock.now()
-        self._alerted = {key: at for key, at in self._alerted.items() if now - at < self.timeout}
+        first = {item.key: item for item in reversed(late)}
+        with self._alerting:
+            self._alerted = {key: at for key, at in self._alerted.items() if now - at < self.timeout}
+            fresh = {key: item for key, item in first.items() if key not in self._alerted}
+            self._alerted.update(dict.fromkeys(fresh, now))
         for item, why in late.items():
-            if item.key not in self._alerted:
-                self._alerted[item.key] = now
+            if fresh.get(item.key) is item:
                 self._warn(run, item, why)
 
     def _warn(self, run: Run, item: Item, why: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection, MetaData, Table
 
 from oncemq.clock import Clock
+from oncemq.durations import format_duration
 from oncemq.facts import ConsumerFacts, Effects, Problem
 from oncemq.ledger import history, parking, sequences
 from oncemq.ledger.history import HistoryRow
@@ -212,7 +213,7 @@ class SequenceStrategy(Strategy):
             key=item.key,
             identity=item.envelope.identity,
             outcome=GAP,
-            reason=f"{_missing(before + 1, number)} within {self._gaps.timeout}; skipped",
+            reason=f"{_missing(before + 1, number)} within {format_duration(self._gaps.timeout)}; skipped",
             attempt=item.envelope.attempt,
             at=self._clock.now(),
         )

@@ -36,7 +36,8 @@ class Sentinels(Sentinel):
             return ask(service_name)
         except MasterNotFoundError:
             why = self._why_nobody_answers()
-        raise MasterNotFoundError(f"no sentinel names a server of {service_name!r}") from why
+        text = f"no sentinel names a server of {service_name!r}"
+        raise MasterNotFoundError(text if why is None else f"{text}: {type(why).__name__}: {why}") from why
 
     def _why_nobody_answers(self) -> Exception | None:
         """Return what will pass, if that keeps one of them from answering; None if one answers."""

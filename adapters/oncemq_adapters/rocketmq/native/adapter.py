@@ -34,6 +34,7 @@ from oncemq_adapters.rocketmq.remoting.adapter import RocketMQAdapter
 from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
 from oncemq_adapters.rocketmq.remoting.desk import Desk
 from oncemq_adapters.rocketmq.remoting.examination import examine
+from oncemq_adapters.rocketmq.remoting.moving import resend
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
@@ -174,8 +175,9 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         return dead_copy(held.stored, held.inbox.group, held.queue.broker, dead.headers)
 
     def _resend(self, queue: Queue, group: str, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        copies = [retry_copy(one, group, queue.broker, {}, timedelta(0)) for one in messages]
-        return [one for one, error in zip(messages, self._send(copies), strict=True) if error is None]
+        return resend(
+            messages, lambda one: retry_copy(one, group, queue.broker, {}, timedelta(0)), self._send
+        )
 
     def _leave(self, held: Held) -> None:
         for member in self._natives:

@@ -203,12 +203,14 @@ class Member:
         if not session.alive:
             return
         session.freeze()
-        if self._closed:
-            self._progress.move(lambda queue, messages: self._resend(queue, self._group, messages))
-        self._have_it_heard()
-        session.end()
-        for inbox in self.inboxes:
-            inbox.lost(self._generation, tell=not self._closed)
+        try:
+            if self._closed:
+                self._progress.move(lambda queue, messages: self._resend(queue, self._group, messages))
+            self._have_it_heard()
+        finally:
+            session.end()
+            for inbox in self.inboxes:
+                inbox.lost(self._generation, tell=not self._closed)
         try:
             self._progress.commit(self._brokers)
         except BrokerError:

@@ -39,6 +39,7 @@ from oncemq_adapters.rocketmq.remoting.held import HalfMessages
 from oncemq_adapters.rocketmq.remoting.holding import hold_back
 from oncemq_adapters.rocketmq.remoting.member import Member
 from oncemq_adapters.rocketmq.remoting.membership import members_of
+from oncemq_adapters.rocketmq.remoting.moving import resend
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
@@ -240,8 +241,9 @@ class RocketMQAdapter:
     def _move(
         self, queue: OwnedQueue, group: str, messages: Sequence[StoredMessage]
     ) -> Sequence[StoredMessage]:
-        copies = [retry_copy(one, group, queue.broker, {}, timedelta(0)) for one in messages]
-        return [one for one, error in zip(messages, self._send(copies), strict=True) if error is None]
+        return resend(
+            messages, lambda one: retry_copy(one, group, queue.broker, {}, timedelta(0)), self._send
+        )
 
     def _member_of(self, delivery: Delivery) -> Member | None:
         token = delivery.token

@@ -1,12 +1,14 @@
 """Copies of deliveries that go elsewhere: confirmed, before anybody lets the originals go."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from oncemq.adapter import SettleFailed
 from oncemq.errors import BrokerError, SettleError
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
+from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
 Send = Callable[[Sequence[Outgoing]], Sequence[BrokerError | None]]
 
@@ -47,3 +49,16 @@ def send_copies(
             unclaim(delivery)
             failed.append(SettleFailed(delivery, answer))
     return confirmed, failed
+
+
+def resend(
+    messages: Sequence[StoredMessage], copy: Callable[[StoredMessage], Outgoing], send: Send
+) -> list[StoredMessage]:
+    """Publish a copy of each message; returns those whose copy is confirmed. What cannot be copied stays where it is."""
+    copied, copies = list[StoredMessage](), list[Outgoing]()
+    for message in messages:
+        with suppress(BrokerError):
+            copies.append(copy(message))
+            copied.append(message)
+    answers = send(copies) if copies else ()
+    return [message for message, error in zip(copied, answers, strict=True) if error is None]

@@ -21,6 +21,8 @@ SUSPEND = 15.0
 """Seconds for which the broker may hold a poll that finds nothing."""
 
 _LONGEST_PAUSE = 5.0
+_MANY = 10
+"""Failures in a row; after more of them the pause grows no longer, and the number must not either."""
 _WAIT, _SUBSCRIPTION = 2, 4
 _NOTHING_NEW = frozenset({codes.PULL_NOT_FOUND, codes.PULL_AT_ONCE})
 
@@ -167,5 +169,5 @@ class Puller:
     def _failed(self, queue: OwnedQueue, error: Exception) -> None:
         text = str(error) if isinstance(error, BrokerError) else f"an answer that makes no sense: {error!r}"
         self.trouble[queue] = text
-        pause = min(_LONGEST_PAUSE, 0.1 * 2**queue.failures)
+        pause = min(_LONGEST_PAUSE, 0.1 * 2 ** min(queue.failures, _MANY))
         self._steward.at(pause, self.pull, queue)
