@@ -5,7 +5,7 @@ pass; only a callback of a message that is not finished asks, and waits.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from threading import Lock
@@ -62,6 +62,7 @@ class Session:
         self._tags = tags
         self._lock = Lock()
         self._held: dict[tuple[Queue, int], Held] = {}
+        self._unlike: dict[Identity, set[tuple[Queue, int]]] = {}
         self._recent: Remembered[tuple[Queue, Identity], bool] = Remembered(RECENT)
         self._read_to: dict[Queue, int] = {}
         self._reached: dict[Queue, int] = {}
@@ -96,7 +97,7 @@ class Session:
 
     def let_pass(self, many: Sequence[Held]) -> None:
         """Have the library finish messages, now or when it comes to them."""
-        self._tell((held.queue, held.stored) for held in many)
+        self._tell([(held.queue, held.stored) for held in many])
 
     def freeze(self) -> None:
         """Make everything void, and have the process say nothing more; `end` follows."""
@@ -111,10 +112,23 @@ class Session:
         with self._lock:
             self._progress.forget_open()
 
-    def _tell(self, finished: Iterable[tuple[Queue, StoredMessage]]) -> None:
+    def _tell(self, finished: Sequence[tuple[Queue, StoredMessage]]) -> None:
         self._process.finished(
             [(*self._identity(queue, stored), self._index(queue)) for queue, stored in finished]
         )
+        if self._unlike:
+            for identity in self._freed({(queue, stored.offset) for queue, stored in finished}):
+                self._process.answer(identity)
+
+    def _freed(self, finished: Collection[tuple[Queue, int]]) -> Sequence[Identity]:
+        """Return the callbacks that no pass fits, and of which all that they may be waiting for is finished now."""
+        with self._lock:
+            for places in self._unlike.values():
+                places.difference_update(finished)
+            freed = [identity for identity, places in self._unlike.items() if not places]
+            for identity in freed:
+                del self._unlike[identity]
+        return freed
 
     def _identity(self, queue: Queue, stored: StoredMessage) -> Identity:
         # As the library's process tells it: anybody may have left the mark of a retry in the properties.
@@ -152,7 +166,7 @@ class Session:
         """Return whether a message is finished for good; if not, have it delivered, and let pass when it is."""
         name, number, offset, _, _ = identity
         topics = (name,) if name else (self._retries, *self._inboxes)
-        for queue in self._queues_of(topics, number):
+        for queue in self._whole.queues_of(topics, number):
             with self._lock:
                 held = self._held.get((queue, offset))
                 if self._recent.take((queue, identity)):
@@ -162,16 +176,11 @@ class Session:
                 return False
         return not self._read(topics, identity)
 
-    def _queues_of(self, topics: Iterable[str], number: int) -> Iterator[Queue]:
-        for topic in topics:
-            for broker in self._whole.brokers_of(topic, number):
-                yield Queue(broker, topic, number)
-
     def _read(self, topics: Sequence[str], identity: Identity) -> bool:
         """Take a message and those behind it; return whether there is any such message."""
         _, number, offset, stored_at, unique_id = identity
-        found = self._whole.find_in(topics, number, offset, unique_id, stored_at)
-        if found is None:
+        found = self._whole.find(topics, number, offset, unique_id, stored_at)
+        if not found:
             # Deleted because of its age before we read it.
             structlog.get_logger("oncemq").warning(
                 "a message that librocketmq holds is on no broker any more: it was deleted for its age, or lost",
@@ -181,11 +190,14 @@ class Session:
                 id=unique_id,
             )
             return False
-        broker, topic, messages = found
-        queue = Queue(broker, topic, number)
         with self._lock:
-            self._read_to[queue] = max(messages[-1].offset, self._read_to.get(queue, 0))
-        self._take(queue, [messages[0], *self._wanted(topic, messages[1:])])
+            # librocketmq knows it by other marks than we, so that no pass of ours would fit.
+            if any(self._identity(queue, messages[0]) != identity for queue, messages in found):
+                self._unlike[identity] = {(queue, offset) for queue, _ in found}
+            for queue, messages in found:
+                self._read_to[queue] = max(messages[-1].offset, self._read_to.get(queue, 0))
+        for queue, messages in found:
+            self._take(queue, [messages[0], *self._wanted(queue.topic, messages[1:])])
         return True
 
     def _read_on(self, queue: Queue, offset: int) -> None:
@@ -239,12 +251,13 @@ class Session:
         for inbox, many in groupby(fresh, key=lambda held: held.inbox):
             inbox.offer(list(many))
         if settled:
-            self._tell((queue, stored) for stored in settled)
+            self._tell([(queue, stored) for stored in settled])
 
     def _inbox_of(self, topic: str, stored: StoredMessage) -> Inbox:
         origin = topic if topic in self._inboxes else stored.properties.get(ORIGIN_TOPIC, "")
         inbox = self._inboxes.get(origin)
         if inbox is None:
-            stored.trouble = f"it is a retry of topic {origin!r}, which nobody here consumes in its group"
+            why = f"it is a retry of topic {origin!r}, which nobody here consumes in its group"
+            stored.trouble = stored.trouble or why
             inbox = next(iter(self._inboxes.values()))
         return inbox

@@ -7,8 +7,10 @@ may be somebody else's by now.
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.properties import UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
@@ -28,6 +30,18 @@ FAR = 4 * PULLED
 """So far behind a callback messages are read while no consumer has more than it wants."""
 
 
+class Found(NamedTuple):
+    """A message that was looked for, or may be it.
+
+    Args:
+        queue: where it lies.
+        messages: itself, and what follows it.
+    """
+
+    queue: Queue
+    messages: Sequence[StoredMessage]
+
+
 class WholeMessages:
     """Finds messages.
 
@@ -40,58 +54,50 @@ class WholeMessages:
         self._routes = routes
         self._brokers = brokers
 
-    def brokers_of(self, topic: str, number: int) -> Sequence[str]:
-        """Return the brokers that have a queue of this number."""
-        return [broker for broker, one in self._routes.find(topic).readable if one == number]
-
-    def find_in(
-        self, topics: Iterable[str], number: int, offset: int, unique_id: str, stored_at: int
-    ) -> tuple[str, str, Sequence[StoredMessage]] | None:
-        """Return the broker, the topic, and the message with what follows it; else as `find`."""
-        failure: BrokerError | None = None
-        for topic in topics:
-            try:
-                found = self.find(topic, number, offset, unique_id, stored_at)
-            except BrokerError as error:
-                failure = error
-                continue
-            if found is not None:
-                return found[0], topic, found[1]
-        if failure is not None:
-            raise failure
-        return None
+    def queues_of(self, topics: Iterable[str], number: int) -> Sequence[Queue]:
+        """Return the queues of this number; several brokers may have one."""
+        return [
+            Queue(broker, topic, number)
+            for topic in topics
+            for broker, one in self._routes.find(topic).readable
+            if one == number
+        ]
 
     def find(
-        self, topic: str, number: int, offset: int, unique_id: str, stored_at: int
-    ) -> tuple[str, Sequence[StoredMessage]] | None:
-        """Return the broker, and the message with what follows it; None if it is nowhere any more.
+        self, topics: Iterable[str], number: int, offset: int, unique_id: str, stored_at: int
+    ) -> Sequence[Found]:
+        """Return the message; all that may be it where none fits in everything; nothing if it is nowhere any more.
 
         Args:
-            topic: by its real name.
-            number: of its queue; several brokers may have one of this number.
+            topics: where it may lie, by their real names.
+            number: of its queue.
             offset: its place there.
-            unique_id: as it stands in its properties; empty = there is none.
+            unique_id: as librocketmq tells it; empty = there is none.
             stored_at: milliseconds since 1970.
 
         Raises:
             BrokerError: a broker that may have it does not answer.
         """
         failure: BrokerError | None = None
-        alike: tuple[str, Sequence[StoredMessage]] | None = None
-        for broker in self.brokers_of(topic, number):
+        alike: list[Found] = []
+        for queue in self.queues_of(topics, number):
             try:
-                found = list(browse(self._brokers.get(broker), topic, number, offset, offset + AHEAD))
+                found = self._read(queue, offset)
             except BrokerError as error:
                 failure = error
                 continue
-            if not found or found[0].offset != offset or found[0].properties.get(UNIQUE_ID, "") != unique_id:
+            if not found or not _may_be(found[0], offset, unique_id):
                 continue
             if found[0].stored == stored_at:
-                return broker, found
-            alike = alike or (broker, found)
+                return [Found(queue, found)]
+            alike.append(Found(queue, found))
         if failure is not None:
             raise failure
         return alike
+
+    def _read(self, queue: Queue, offset: int) -> Sequence[StoredMessage]:
+        connection = self._brokers.get(queue.broker)
+        return list(browse(connection, queue.topic, queue.number, offset, offset + AHEAD))
 
     def after(
         self,
@@ -123,3 +129,10 @@ class WholeMessages:
             done(())
         else:
             connection.submit(codes.PULL_MESSAGE, browsing_fields(topic, number, offset + 1), done=answered)
+
+
+def _may_be(stored: StoredMessage, offset: int, unique_id: str) -> bool:
+    """Return whether librocketmq may mean this message: it may read one that we cannot, and cuts texts at a NUL."""
+    unreadable = bool(stored.trouble) and not stored.properties
+    own_id = stored.properties.get(UNIQUE_ID, "").partition("\0")[0]
+    return stored.offset == offset and (unreadable or own_id == unique_id)

@@ -14,6 +14,7 @@ from oncemq_adapters.rocketmq.native import settlement
 from oncemq_adapters.rocketmq.native.inbox import Inbox
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.session import Session
+from oncemq_adapters.rocketmq.native.whole import Found
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
@@ -70,21 +71,26 @@ class Whole:
         self.reads = 0
         self.asked: list[Callable[[], None]] = []
 
-    def brokers_of(self, _topic: str, _number: int) -> Sequence[str]:
-        """Return both."""
-        return list(self._queues)
+    def queues_of(self, topics: Iterable[str], number: int) -> Sequence[Queue]:
+        """Return those of both."""
+        return [Queue(broker, topic, number) for topic in topics for broker in self._queues]
 
-    def find_in(
-        self, topics: Sequence[str], _number: int, offset: int, unique_id: str, stored_at: int
-    ) -> tuple[str, str, Sequence[StoredMessage]] | None:
-        """Return the message, and the one behind it."""
+    def find(
+        self, topics: Sequence[str], number: int, offset: int, unique_id: str, stored_at: int
+    ) -> Sequence[Found]:
+        """Return the message, or those that may be it, each with the one behind it."""
         self.reads += 1
+        alike = []
         for broker, messages in self._queues.items():
             found = [one for one in messages if offset <= one.offset <= offset + 1 and one.topic in topics]
             first = found[0] if found else None
-            if first and (first.properties[UNIQUE_ID], first.stored) == (unique_id, stored_at):
-                return broker, first.topic, found
-        return None
+            if first is None or first.properties.get(UNIQUE_ID, unique_id) != unique_id:
+                continue
+            one = Found(Queue(broker, first.topic, number), found)
+            if first.stored == stored_at:
+                return [one]
+            alike.append(one)
+        return alike
 
     def after(
         self,
@@ -259,6 +265,64 @@ def test_retry_that_nobody_marked_passes_by_its_topic() -> None:
     bench.ask(_asks(0, topic=RETRIES))
     bench.acknowledge(*bench.sink.got)
     assert bench.process.passed == [_asks(0, topic=RETRIES)]
+
+
+def _unreadable(offset: int) -> StoredMessage:
+    return StoredMessage("orders", b"\x00", {}, offset, 0, 0, 0, 0, "its layout cannot be read")
+
+
+def test_message_that_librocketmq_knows_by_another_time_holds_up_nobody() -> None:
+    """A pass by our view of it would fit no callback: the one that waits is answered, once it is finished."""
+    bench = Bench(Whole(a=[_stored(0)]))
+    bench.ask(_asks(0, stored_at=99))
+    assert _offsets(bench.sink.got) == [0]
+    assert bench.process.answers == []
+    bench.acknowledge(*bench.sink.got)
+    assert bench.process.answers == [_asks(0, stored_at=99)]
+    assert not bench.session._unlike
+
+
+def test_message_that_only_librocketmq_can_read_becomes_a_dead_letter() -> None:
+    """It is delivered with its trouble, and its callback waits until it is settled, as any other does."""
+    bench = Bench(Whole(a=[_unreadable(0)]))
+    bench.ask(_asks(0))
+    (delivery,) = bench.sink.got
+    assert delivery.token.stored.trouble
+    assert bench.process.answers == []
+    bench.acknowledge(delivery)
+    assert bench.process.answers == [_asks(0)]
+
+
+def test_unlike_message_that_an_earlier_process_settled_passes_at_once() -> None:
+    """Its callback is answered by the name that it has for the message."""
+    progress = Progress("group")
+    progress.settled([(Queue("a", "orders", 0), 0)])
+    bench = Bench(Whole(a=[_stored(0)]), progress)
+    bench.ask(_asks(0, stored_at=99))
+    assert bench.sink.got == []
+    assert bench.process.answers == [_asks(0, stored_at=99)]
+
+
+def test_callback_that_may_mean_either_of_two_messages_waits_for_both() -> None:
+    """Else the message of one broker would be taken for finished when the other's is."""
+    bench = Bench(Whole(a=[_unreadable(0)], b=[_unreadable(0)]))
+    bench.ask(_asks(0))
+    assert [one.token.queue.broker for one in bench.sink.got] == ["a", "b"]
+    bench.acknowledge(bench.sink.got[0])
+    assert bench.process.answers == []
+    bench.acknowledge(bench.sink.got[1])
+    assert bench.process.answers == [_asks(0)]
+
+
+def test_unlike_messages_that_ask_again_are_delivered_once() -> None:
+    """A queue that went and came back has its callbacks ask once more; after the settlement they are answered at once."""
+    bench = Bench(Whole(a=[_stored(0)]))
+    bench.ask(_asks(0, stored_at=99), _asks(0, stored_at=99))
+    assert _offsets(bench.sink.got) == [0]
+    bench.acknowledge(*bench.sink.got)
+    bench.ask(_asks(0, stored_at=99))
+    assert len(bench.sink.got) == 1
+    assert bench.process.answers == [_asks(0, stored_at=99)] * 2
 
 
 def test_message_that_was_deleted_holds_up_nobody() -> None:
