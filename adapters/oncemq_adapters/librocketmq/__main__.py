@@ -3,16 +3,23 @@
 It always leaves at once, without a goodbye to the library: what it holds is delivered to somebody else.
 """
 
+import ctypes
 import os
+import signal
+import sys
 from typing import Any
 
 from oncemq_adapters.librocketmq import frames
 from oncemq_adapters.librocketmq.consumer import CRASHED, Consumer
 from oncemq_adapters.librocketmq.library import load
 
+_DEATH_OF_PARENT = 1
+"""PR_SET_PDEATHSIG in Linux' <sys/prctl.h>."""
+
 
 def main() -> None:
     """Serve the parent until it is gone."""
+    _end_with_parent()
     source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     # Whatever the library prints must not get among our frames.
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
@@ -21,6 +28,12 @@ def main() -> None:
     except BaseException:
         os._exit(CRASHED)
     os._exit(0)
+
+
+def _end_with_parent() -> None:
+    """Be killed when the thread that started us ends: while we are frozen, the end of our input ends nothing."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DEATH_OF_PARENT, signal.SIGKILL)
 
 
 def _serve(source: Any, writer: frames.Writer) -> None:

@@ -18,7 +18,7 @@ START_WITHIN = 60.0
 
 
 class LibraryProcess:
-    """One process; it ends by itself when this one does.
+    """One process; it ends by itself when this one does, on Linux also when the thread does that makes this object.
 
     Args:
         on_message: told, on a thread of our own, of a message for which a callback waits.
@@ -85,7 +85,7 @@ class LibraryProcess:
             self._writer.write(frame)
 
     def freeze(self) -> None:
-        """Have it say nothing more, to anybody; `kill` follows."""
+        """Have it say nothing more, to anybody; `kill` follows – or Linux kills it, should we die before."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGSTOP)
 
