@@ -9,7 +9,7 @@ from oncemq.errors import MissingExtra
 from oncemq.redis.address import Formation, RedisAddress
 from oncemq.redis.routes import Routes
 from oncemq.redis.sentinels import Sentinels, to_named_server
-from oncemq.redis.server import HAS_PROTOCOLS, ServerRoutes
+from oncemq.redis.server import HAS_PROTOCOLS, KeptServerRoutes, ServerRoutes
 from oncemq.redis.tls import TlsFiles
 
 
@@ -43,7 +43,7 @@ def open_address(address: RedisAddress, *, seconds: float, connections: int, fil
     if address.formation is Formation.SENTINEL:
         return ServerRoutes(_behind_sentinels(address, arguments, tls), ours=True)
     host, port = address.places[0]
-    return ServerRoutes(redis.Redis(host=host, port=port, **arguments, **tls), ours=True)
+    return KeptServerRoutes(redis.Redis(host=host, port=port, **arguments, **tls))
 
 
 def routes_of(client: Any) -> Routes:

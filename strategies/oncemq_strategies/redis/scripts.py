@@ -9,31 +9,30 @@ a channel is in none.
 
 from oncemq.redis.call import Script
 
+# Returns false: ours; -3: it was lost; else ms until the holder's lease ends (-1: never)
+ACQUIRING = """
+local function acquire(lock, lease, owner, holds)
+    local free = redis.call('exists', lock) == 0
+    if free or redis.call('hexists', lock, owner) == 0 then
+        if holds > 1 then return -3 end
+        if not free then return redis.call('pttl', lock) end
+    end
+    redis.call('hset', lock, owner, holds)
+    if free or redis.call('pttl', lock) < lease then redis.call('pexpire', lock, lease) end
+    return false
+end
+"""
+
 # KEYS lock · ARGV lease in ms, owner, holds from now on (more than 1: it must be ours already)
 # → nil: ours; -3: it was lost; else ms until the holder's lease ends (-1: never)
-ACQUIRE = Script(
-    """
-local held = redis.call('hexists', KEYS[1], ARGV[2]) == 1
-if not held then
-    if tonumber(ARGV[3]) > 1 then return -3 end
-    if redis.call('exists', KEYS[1]) == 1 then return redis.call('pttl', KEYS[1]) end
-end
-redis.call('hset', KEYS[1], ARGV[2], ARGV[3])
-if redis.call('pttl', KEYS[1]) < tonumber(ARGV[1]) then redis.call('pexpire', KEYS[1], ARGV[1]) end
-return nil
-"""
-)
+ACQUIRE = Script(ACQUIRING + "return acquire(KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]))")
 
 # KEYS lock, token · ARGV as above → {1, token}: ours; {0, ms until the holder's lease ends, or -3}
 ACQUIRE_FENCED = Script(
-    """
-local held = redis.call('hexists', KEYS[1], ARGV[2]) == 1
-if not held then
-    if tonumber(ARGV[3]) > 1 then return {0, -3} end
-    if redis.call('exists', KEYS[1]) == 1 then return {0, redis.call('pttl', KEYS[1])} end
-end
-redis.call('hset', KEYS[1], ARGV[2], ARGV[3])
-if redis.call('pttl', KEYS[1]) < tonumber(ARGV[1]) then redis.call('pexpire', KEYS[1], ARGV[1]) end
+    ACQUIRING
+    + """
+local taken = acquire(KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]))
+if taken then return {0, taken} end
 return {1, redis.call('incr', KEYS[2])}
 """
 )
@@ -47,7 +46,7 @@ return 1
 """
 )
 
-_TELL = """
+TELLING = """
 local function tell(channel)
     redis.call('publish', channel, '0')
     if CLUSTER == '1' then redis.pcall('spublish', channel, '0') end
@@ -57,7 +56,7 @@ end
 # KEYS lock · ARGV lease in ms, owner, holds left, '1' in a cluster, channel → nil: not ours; 0: still ours; 1: free
 RELEASE = Script(
     "local CLUSTER = ARGV[4]"
-    + _TELL
+    + TELLING
     + """
 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
 if tonumber(ARGV[3]) > 0 then
@@ -83,7 +82,7 @@ return 1
 # KEYS lock, queue · ARGV '1' in a cluster, channel → 1: it was held by somebody; 0: it was free
 FORCE = Script(
     "local CLUSTER = ARGV[1]"
-    + _TELL
+    + TELLING
     + """
 if redis.call('del', KEYS[1]) == 0 then return 0 end
 tell(ARGV[2])
@@ -141,7 +140,7 @@ return math.max(left, 0)
 # KEYS lock, queue, timeouts · ARGV lease in ms, owner, holds left, '1' in a cluster, channel, now in ms → as RELEASE
 RELEASE_FAIR = Script(
     "local NOW = tonumber(ARGV[6]) local CLUSTER = ARGV[4]"
-    + _TELL
+    + TELLING
     + _LEAVE_DEAD
     + """
 local mine = redis.call('hexists', KEYS[1], ARGV[2]) == 1
@@ -161,7 +160,7 @@ return nil
 # KEYS lock, queue, timeouts · ARGV owner, wait in ms, '1' in a cluster, channel → 1: it had a place; 0: it had none
 LEAVE_QUEUE = Script(
     "local CLUSTER = ARGV[3]"
-    + _TELL
+    + TELLING
     + """
 local behind = false
 for _, other in ipairs(redis.call('lrange', KEYS[2], 0, -1)) do

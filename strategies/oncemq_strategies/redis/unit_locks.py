@@ -1,10 +1,10 @@
 """The locks of a whole unit: tried in one round trip, given back in one."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from oncemq.errors import RedisRefused, RedisUnavailable
 from oncemq.redis import RedisClient
@@ -12,7 +12,13 @@ from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
 from oncemq_strategies.redis.keeper import LEASE, Holding, Keeper, milliseconds
 from oncemq_strategies.redis.names import channel_of, token_of
-from oncemq_strategies.redis.scripts import ACQUIRE, ACQUIRE_FENCED, RAISE, RELEASE
+from oncemq_strategies.redis.scripts import RAISE
+from oncemq_strategies.redis.unit_scripts import ACQUIRE_MANY, ACQUIRE_MANY_FENCED, RELEASE_MANY
+
+T = TypeVar("T")
+
+SHARE = 50
+"""Locks that one script is given where all live on one server: it keeps everybody else waiting."""
 
 _WRONG_TYPE = "WRONGTYPE"
 _ANSWERED_ONE_BY_ONE = 2
@@ -89,8 +95,9 @@ class UnitLocks:
         mine = [holding for holding in holdings if not holding.lost]
         for holding in mine:
             self._keeper.drop(holding)
-        calls = [self._release_call(holding) for holding in mine]
-        _raise_first(self._client.together(calls) if calls else [])
+        shares = self._shares(mine)
+        calls = [self._release_call(share) for share in shares]
+        _raise_first(answer for _, _, answer in self._answers(shares, calls))
 
     @property
     def _keeper(self) -> Keeper:
@@ -100,11 +107,12 @@ class UnitLocks:
         self, names: Sequence[str], owner: str, tried: Tried
     ) -> tuple[list[str], RedisUnavailable | None]:
         sent = time.monotonic()
-        calls = [self._acquire_call(name, owner) for name in names]
+        shares = self._shares(names)
+        calls = [self._acquire_call(share, owner) for share in shares]
         held: list[Holding] = []
         failed: dict[str, RedisUnavailable] = {}
         refusals: list[RedisRefused] = []
-        for name, call, answer in zip(names, calls, self._client.together(calls), strict=True):
+        for name, call, answer in self._answers(shares, calls):
             if isinstance(answer, RedisUnavailable):
                 failed[name] = answer
             elif isinstance(answer, RedisRefused):
@@ -134,20 +142,38 @@ class UnitLocks:
         ours, value = answer
         return None if ours == 1 else int(value)
 
-    def _acquire_call(self, name: str, owner: str) -> Call:
-        keys = [name, token_of(name)] if self._fenced else [name]
-        call = Call.of(ACQUIRE_FENCED if self._fenced else ACQUIRE, keys, [self._lease, owner, 1])
+    def _shares(self, locks: Sequence[T]) -> list[Sequence[T]]:
+        """Return what each script is given: in a cluster each lock may be on the move by itself."""
+        size = 1 if locks and self._client.clustered else SHARE
+        return [locks[start : start + size] for start in range(0, len(locks), size)]
+
+    def _answers(self, shares: Sequence[Sequence[T]], calls: Sequence[Call]) -> Iterator[tuple[T, Call, Any]]:
+        """Ask, and return each lock with its call and its answer, or the failure."""
+        answers = self._client.together(calls) if calls else []
+        for share, call, answer in zip(shares, calls, answers, strict=True):
+            each = [answer] * len(share) if isinstance(answer, Failure) else map(_understood, answer)
+            for lock, one in zip(share, each, strict=True):
+                yield lock, call, one
+
+    def _acquire_call(self, names: Sequence[str], owner: str) -> Call:
+        script, keys = ACQUIRE_MANY, list(names)
+        if self._fenced:
+            script, keys = ACQUIRE_MANY_FENCED, [key for name in names for key in (name, token_of(name))]
+        call = Call.of(script, keys, [self._lease, owner])
         if self._replicas:
             call.wait = (self._replicas, 1000)
         return call
 
-    def _release_call(self, holding: Holding) -> Call:
-        clustered = int(self._client.clustered)
-        return Call.of(
-            RELEASE,
-            [holding.name],
-            [holding.lease, holding.owner, 0, clustered, channel_of(holding.name)],
-        )
+    def _release_call(self, holdings: Sequence[Holding]) -> Call:
+        words = [word for one in holdings for word in (one.owner, channel_of(one.name))]
+        return Call.of(RELEASE_MANY, [one.name for one in holdings], [int(self._client.clustered), *words])
+
+
+def _understood(answer: Any) -> Any:
+    """Return a script's answer about one lock; words are Redis' reasons why there is none."""
+    if isinstance(answer, bytes):
+        answer = answer.decode(errors="replace")
+    return RedisRefused(f"Redis refused: {answer}") if isinstance(answer, str) else answer
 
 
 def _raise_first(answers: Iterable[Any]) -> None:

@@ -1,5 +1,6 @@
 """Commands and scripts on real servers: one round trip, sent once, failures told."""
 
+import os
 from contextlib import closing
 from typing import Any
 
@@ -104,6 +105,34 @@ def test_a_command_whose_answer_is_lost_is_not_sent_again(redis_url: str, fresh:
             client.command("INCR", fresh, key=fresh)
     assert caught.value.sent
     assert make_client(redis_url).command("GET", fresh, key=fresh) == b"1"
+
+
+def test_a_connection_that_was_closed_while_idle_is_not_used(
+    client: RedisClient, any_redis_url: str, fresh: str
+) -> None:
+    """The next command goes over a new one, and does not fail."""
+    number = client.command("CLIENT", "ID", key=fresh)
+    with closing(make_client(any_redis_url)) as other:
+        other.command("CLIENT", "KILL", "ID", number, key=fresh)
+    assert client.command("CLIENT", "ID", key=fresh) > number
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_has_connections_of_its_own(client: RedisClient, fresh: str) -> None:
+    """It must not read its parent's answers."""
+    number = client.command("CLIENT", "ID", key=fresh)
+    source, target = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(target, str(client.command("CLIENT", "ID", key=fresh)).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(target)
+    with os.fdopen(source) as answer:
+        assert int(answer.read()) > number
+    assert client.command("CLIENT", "ID", key=fresh) == number
 
 
 def test_a_restarted_server_is_found_again(own_redis: OwnServer, fresh: str) -> None:

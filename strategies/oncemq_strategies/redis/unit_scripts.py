@@ -1,0 +1,60 @@
+"""Scripts for the locks of a unit: what a script costs by itself is paid once for many locks.
+
+A lock about which Redis has something to say (it is no lock, it may not be touched) is answered by its words, and
+the others are acquired or released all the same.
+"""
+
+from oncemq.redis.call import Script
+from oncemq_strategies.redis.scripts import ACQUIRING, TELLING
+
+_EACH = """
+local function each(step, act)
+    local answers = {}
+    for at = 1, #KEYS, step do
+        local fine, answer = pcall(act, at)
+        -- What went wrong is a table since Redis 7, and text before.
+        if not fine and type(answer) == 'table' then answer = answer.err end
+        answers[#answers + 1] = answer
+    end
+    return answers
+end
+"""
+
+# KEYS lock, … · ARGV lease in ms, owner → for each nil: ours; ms until the holder's lease ends (-1: never); or an error
+ACQUIRE_MANY = Script(
+    ACQUIRING
+    + _EACH
+    + """
+local lease = tonumber(ARGV[1])
+return each(1, function(at) return acquire(KEYS[at], lease, ARGV[2], 1) end)
+"""
+)
+
+# KEYS lock, token, … · ARGV as above → for each {1, token}: ours; {0, ms until the holder's lease ends}; or an error
+ACQUIRE_MANY_FENCED = Script(
+    ACQUIRING
+    + _EACH
+    + """
+local lease = tonumber(ARGV[1])
+return each(2, function(at)
+    local taken = acquire(KEYS[at], lease, ARGV[2], 1)
+    if taken then return {0, taken} end
+    return {1, redis.call('incr', KEYS[at + 1])}
+end)
+"""
+)
+
+# KEYS lock, … · ARGV '1' in a cluster, then for each its owner and channel → for each 1: free; nil: not ours; or an error
+RELEASE_MANY = Script(
+    "local CLUSTER = ARGV[1]"
+    + TELLING
+    + _EACH
+    + """
+return each(1, function(at)
+    if redis.call('hexists', KEYS[at], ARGV[2 * at]) == 0 then return false end
+    redis.call('del', KEYS[at])
+    tell(ARGV[2 * at + 1])
+    return 1
+end)
+"""
+)
