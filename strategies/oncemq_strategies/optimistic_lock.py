@@ -41,7 +41,8 @@ class OptimisticLock(Strategy):
       version before, each minute at the latest; `park_limit: 1000` of one key at most) or `reject`, for a message
       that is ahead of its row; with `message_version: next` also `run`: only what is older than the row is left out.
     - `gap_timeout: 10m` (default), for `early: park`: after so long something must be done about a version that does
-      not come. `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
+      not come. It counts from the parking, also while no consumer runs: it should be longer than any stop.
+      `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
       `dead_letter`: what has waited so long becomes a dead letter with reason `gap`.
     - `first: 1` (default): the first version that a row has; one without a row or a version is just before it.
 

@@ -51,7 +51,8 @@ class SequenceStrategy(Strategy):
       ledger does not know; for joining a stream that has been running, where nothing older will come.
     - `early: park` (default): kept in the ledger until what is missing has come; or `retry`, `reject`.
     - `park_limit: 1000` (default): how many messages of one key may wait; one more is tried again later.
-    - `gap_timeout: 10m` (default): after so long something must be done about a number that does not come.
+    - `gap_timeout: 10m` (default): after so long something must be done about a number that does not come. It counts
+      from the parking, also while no consumer runs: it should be longer than any stop.
     - `on_gap: alert` (default): a warning for the key each time that `gap_timeout` has passed, its messages wait on;
       `dead_letter`: what has waited so long becomes a dead letter with reason `gap`, the sequence stands still;
       `skip`: the missing numbers are given up, the history says which; should they come yet, they are Stale.

@@ -47,7 +47,8 @@ class StateMachine(Strategy):
       `retry` (default of `transitions`), `park` (it waits in the ledger, and is looked at again when the entity's state
       has changed, each minute at the latest; `park_limit: 1000` of one key at most) or `reject`.
     - `gap_timeout: 10m` (default), for `early: park`: after so long something must be done about a state that does
-      not come. `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
+      not come. It counts from the parking, also while no consumer runs: it should be longer than any stop.
+      `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
       `dead_letter`: what has waited so long becomes a dead letter with reason `gap`.
     - `entity: {table: rides, key: ride_id, state: status}`: the state stands in the user's table. `missing: run`
       (default), `retry` or `reject` says what a message for a missing row does; with `run` its handler
