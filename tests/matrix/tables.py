@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Engine, String, insert, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-NAME = String(100).with_variant(String(100, collation="utf8mb4_nopad_bin"), "mysql", "mariadb")
+from oncemq.testing.strategy_suite.effects import Name
 
 
 class Base(DeclarativeBase):
@@ -16,7 +16,7 @@ class Thing(Base):
     """What a key names; `state` and `version` belong to strategies, `number` to handlers."""
 
     __tablename__ = "matrix_things"
-    name: Mapped[str] = mapped_column(NAME, primary_key=True)
+    name: Mapped[str] = mapped_column(Name, primary_key=True)
     number: Mapped[int] = mapped_column(default=0)
     version: Mapped[int | None]
     state: Mapped[str | None] = mapped_column(String(20))
@@ -27,7 +27,7 @@ class Effect(Base):
 
     __tablename__ = "matrix_effects"
     id: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(NAME)
+    name: Mapped[str] = mapped_column(Name)
     number: Mapped[int]
 
 

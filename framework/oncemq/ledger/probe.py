@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, Engine, exc, inspect
 
-from oncemq.errors import InfrastructureError, LedgerError
+from oncemq.errors import InfrastructureError, LedgerError, MissingExtra
 from oncemq.ledger.connect import READ_ONLY, place
 from oncemq.ledger.tables import PREFIX
 from oncemq.ledger.text import MYSQL_NAMES
@@ -20,6 +20,7 @@ def prove(engine: Engine) -> None:
     Raises:
         InfrastructureError: nobody answers at this address; trying again may help.
         LedgerError: it answers and refuses, or is too old; a person must act.
+        MissingExtra: the driver needs another package for this user's way to authenticate.
     """
     try:
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
@@ -27,6 +28,17 @@ def prove(engine: Engine) -> None:
             _refuse_old(connection)
     except exc.DBAPIError as error:
         raise explain(error, engine) from None
+    except RuntimeError as error:
+        # MySQL 8 asks so for passwords where TLS is off, and only when it does not remember the user.
+        if "cryptography" not in str(error):
+            raise
+        text = (
+            f"{place(engine)} asks for the password in a way for which the package 'cryptography' is needed"
+        )
+        raise MissingExtra(f"{text}: pip install 'oncemq[mysql]'") from None
+    except OSError as error:
+        text = f"a file that the URL of {place(engine)} names, such as ssl_ca, cannot be used"
+        raise LedgerError(f"{text}: {error}") from None
 
 
 def explain(error: exc.DBAPIError, engine: Engine) -> LedgerError | InfrastructureError:
@@ -51,7 +63,7 @@ def _refusal(where: str, said: str, user: str | None) -> str:
         ),
         (
             ("certificate", "SSL error"),
-            f"TLS with {where} failed: {said}; check the host's name, sslrootcert and the certificate's dates",
+            f"TLS with {where} failed: {said}; check the host's name, sslrootcert (MySQL: ssl_ca) and the certificate's dates",
         ),
         (
             ("does not exist", "Unknown database"),

@@ -116,6 +116,14 @@ MYSQL: Mapping[int, Fault] = {
     1586: Fault.DATA,
     1644: Fault.DATA,  # SIGNAL by a trigger
     1690: Fault.DATA,
+    1139: Fault.DATA,  # MariaDB: not a regular expression
+    **dict.fromkeys(range(3685, 3701), Fault.DATA),  # MySQL: the same, one number for each mistake in it
+    1242: Fault.DATA,  # a subquery found several rows
+    1300: Fault.DATA,  # not UTF-8
+    1301: Fault.DATA,  # larger than max_allowed_packet
+    1526: Fault.DATA,  # no partition for this value
+    3140: Fault.DATA,  # not JSON, in a column of MySQL
+    3141: Fault.DATA,  # not JSON, in a function
     3819: Fault.DATA,  # MySQL check constraint
     4025: Fault.DATA,  # MariaDB check constraint
     1044: Fault.SETUP,  # no access to the database
@@ -129,9 +137,34 @@ MYSQL: Mapping[int, Fault] = {
     1227: Fault.SETUP,
     1305: Fault.SETUP,
     1370: Fault.SETUP,
+    1193: Fault.SETUP,  # unknown variable
+    1251: Fault.SETUP,  # the client cannot authenticate as this user must
+    1273: Fault.SETUP,  # unknown collation
+    1665: Fault.SETUP,  # binlog_format = STATEMENT allows no READ COMMITTED
     1698: Fault.SETUP,  # access denied without a password
+    1820: Fault.SETUP,  # the password must be changed
+    1862: Fault.SETUP,  # the password has expired
+    2059: Fault.SETUP,  # PyMySQL cannot authenticate as this user must
+    3105: Fault.SETUP,  # a value for a generated column
+    3118: Fault.SETUP,  # the account is locked
+    3159: Fault.SETUP,  # the server insists on TLS
+    3568: Fault.SETUP,  # FOR UPDATE OF what is not in the query
+    4151: Fault.SETUP,  # MariaDB: the account is locked
 }
 """By error number of MySQL, MariaDB and their client library."""
+
+MYSQL_STATES: Mapping[str, Fault] = {
+    "40": Fault.TRANSIENT,  # rolled back, such as by another member of a replication group at COMMIT
+    "08": Fault.OFFLINE,  # connection exception
+    "22": Fault.DATA,  # data exception
+    "23": Fault.DATA,  # unique, foreign key, not null
+    "44": Fault.DATA,  # check option of a view
+    "45": Fault.DATA,  # raised by a trigger
+    "21": Fault.SETUP,  # as many values as columns are asked for
+    "28": Fault.SETUP,  # wrong user or password
+    "42": Fault.SETUP,  # undefined table or column, permission, syntax
+}
+"""By the class of the SQLSTATE, for numbers that `MYSQL` does not know; HY000, which most have, says nothing."""
 
 SQLITE: Mapping[int, Fault] = {
     5: Fault.TRANSIENT,  # BUSY
@@ -204,7 +237,7 @@ def _of_driver(error: BaseException) -> Fault:
         if found is None and state:
             return Fault.UNKNOWN
     elif _is_mysql(error):
-        found = MYSQL.get(_errno(error))
+        found = MYSQL.get(_errno(error)) or MYSQL_STATES.get(_sqlstate(error)[:2])
     elif driver == "sqlite3":
         found = _of_sqlite(error)
     else:

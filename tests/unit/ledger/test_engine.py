@@ -4,7 +4,8 @@ import builtins
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, make_url
+from pymysql import _auth
+from sqlalchemy import create_engine, event, make_url
 
 from oncemq.errors import ConfigError, InfrastructureError, LedgerError, MissingExtra, OnceMQError
 from oncemq.ledger.engine import make_engine, prove, startup_warnings
@@ -81,8 +82,9 @@ def test_mariadb_settings(mariadb_database: str) -> None:
     """READ COMMITTED, a lock time-out, strict values."""
     engine = make_engine(mariadb_database)
     with engine.connect() as connection:
+        isolation = "tx_isolation" if connection.dialect.is_mariadb else "transaction_isolation"  # type: ignore[attr-defined]
         row = connection.exec_driver_sql(
-            "SELECT @@tx_isolation, @@innodb_lock_wait_timeout, @@sql_mode LIKE '%%STRICT_ALL_TABLES%%'"
+            f"SELECT @@{isolation}, @@innodb_lock_wait_timeout, @@sql_mode LIKE '%%STRICT_ALL_TABLES%%'"
         ).one()
     assert tuple(row) == ("READ-COMMITTED", 10, 1)
     engine.dispose()
@@ -123,6 +125,27 @@ def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(builtins, "__import__", without_driver)
     with pytest.raises(MissingExtra, match=r"pip install 'oncemq\[mysql\]'"):
         make_engine(f"mysql://u:{CANARY}@localhost/shop")
+
+
+def test_a_missing_package_for_passwords_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyMySQL alone cannot send MySQL 8 a password without TLS, and says so by a RuntimeError."""
+    monkeypatch.setattr(_auth, "_have_cryptography", False)
+    engine = make_engine(f"mysql://u:{CANARY}@localhost/shop")
+
+    @event.listens_for(engine, "do_connect")
+    def connect(*_: object) -> None:
+        _auth.sha2_rsa_encrypt(CANARY.encode(), b"salt", b"key")
+
+    with pytest.raises(MissingExtra, match=r"'cryptography'.*pip install 'oncemq\[mysql\]'") as caught:
+        prove(engine)
+    assert CANARY not in str(caught.value)
+
+
+def test_a_missing_certificate_is_said(tmp_path: Path) -> None:
+    """The driver's error alone does not tell where its file was named."""
+    error = message_of(f"mysql://u:{CANARY}@127.0.0.1:1/shop?ssl_ca={tmp_path}/no.pem")
+    assert isinstance(error, LedgerError)
+    assert "ssl_ca" in str(error)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
@@ -176,7 +199,7 @@ def test_lossy_settings_are_warned_of(postgresql_database: str) -> None:
     lossy.dispose()
 
 
-def test_tables_without_transactions_are_warned_of(mariadb_database: str) -> None:
+def test_mariadb_tables_without_transactions_are_warned_of(mariadb_database: str) -> None:
     """A handler's writes into a MyISAM table survive the roll-back of their unit."""
     engine = make_engine(mariadb_database)
     with engine.begin() as connection:

@@ -90,6 +90,34 @@ def test_every_error_number_that_pymysql_maps_is_known() -> None:
     assert {classify(pymysql.err.IntegrityError(number, "…")) for number in integrity} == {Fault.DATA}
 
 
+@pytest.mark.parametrize(
+    ("errno", "sqlstate", "fault"),
+    [
+        (3140, "22032", Fault.DATA),  # not JSON
+        (3616, "22S02", Fault.DATA),  # no longitude
+        (3101, "40000", Fault.TRANSIENT),  # another member of the group was first
+        (1047, "08S01", Fault.OFFLINE),  # not yet a member of the cluster
+        (1136, "21S01", Fault.SETUP),  # as many values as columns
+        (1118, "42000", Fault.SETUP),  # row too large
+        (1862, "HY000", Fault.SETUP),  # password has expired
+        (1105, "HY000", Fault.OFFLINE),  # unknown error
+    ],
+)
+def test_a_number_that_mysql_has_many_of_is_known_by_its_sqlstate(
+    errno: int, sqlstate: str, fault: Fault
+) -> None:
+    """Else bad JSON, which is one message's, would pass for a database that is away."""
+    error = pymysql.err.OperationalError(errno, "…", sqlstate=sqlstate)
+    assert classify(error) is fault
+    assert classify(wrapped(error)) is fault
+
+
+def test_bad_json_is_data_where_the_driver_tells_no_sqlstate() -> None:
+    """Older versions of PyMySQL leave only the number."""
+    for errno in (3140, 3141):
+        assert classify(pymysql.err.OperationalError(errno, "…")) is Fault.DATA
+
+
 def test_tables_use_every_fault() -> None:
     """Each table names errors of every kind."""
     wanted = {Fault.TRANSIENT, Fault.OFFLINE, Fault.DATA, Fault.CANCELLED, Fault.SETUP}

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from oncemq.ledger.engine import make_engine
-from oncemq.retry.classify import Fault, classify, is_unique_violation
+from oncemq.retry.classify import MYSQL, Fault, classify, is_unique_violation
 
 DEADLINE = 30.0
 
@@ -34,6 +34,10 @@ def fault_of(engine: Engine, *statements: str) -> tuple[Fault, BaseException]:
     return classify(caught.value), caught.value
 
 
+ENDLESS = "SELECT COUNT(*) FROM information_schema.COLLATIONS a, " + ", ".join(
+    f"information_schema.COLLATIONS c{number}" for number in range(6)
+)
+"""For MySQL, where SLEEP ends early without an error."""
 GOOD = "INSERT INTO thing VALUES (1, 'a', 1)"
 
 
@@ -125,31 +129,39 @@ def test_a_killed_connection_is_offline(
     engine.dispose()
 
 
-def _cancelled(database: str, prepare: str, statement: str) -> Fault:
-    engine = make_engine(database)
-    try:
-        return fault_of(engine, prepare, statement)[0]
-    finally:
-        engine.dispose()
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"])
+@pytest.mark.server
+def test_a_cancelled_statement_is_cancelled(server: str, request: pytest.FixtureRequest) -> None:
+    """A statement that the server's time limit ends says so."""
+    engine = make_engine(request.getfixturevalue(f"{server}_database"))
+    with engine.connect() as connection:
+        mysql = not getattr(connection.dialect, "is_mariadb", True)
+    limit, endless = {
+        "postgresql": ("SET statement_timeout = '50ms'", "SELECT pg_sleep(30)"),
+        "mysql": ("SET max_execution_time = 50" if mysql else "SET max_statement_time = 0.05", ENDLESS),
+    }[engine.dialect.name]
+    assert fault_of(engine, limit, endless)[0] is Fault.CANCELLED
+    engine.dispose()
 
 
-def test_a_cancelled_statement_is_cancelled(
-    postgresql_database: str, mariadb_database: str, sqlite_database: str
-) -> None:
-    """A statement that a time limit ends says so, on all three."""
-    assert (
-        _cancelled(postgresql_database, "SET statement_timeout = '50ms'", "SELECT pg_sleep(30)")
-        is Fault.CANCELLED
-    )
-    endless = (
-        "SELECT COUNT(*) FROM information_schema.COLLATIONS a, information_schema.COLLATIONS b, "
-        + ", ".join(f"information_schema.COLLATIONS c{number}" for number in range(5))
-    )
-    assert _cancelled(mariadb_database, "SET max_statement_time = 0.05", endless) is Fault.CANCELLED
+def test_an_interrupted_statement_of_sqlite_is_cancelled(sqlite_database: str) -> None:
+    """SQLite has no time limit, but can be told to stop."""
     engine = make_engine(sqlite_database)
     interrupt: Callable[[], int] = lambda: 1  # noqa: E731 - SQLite asks this between steps
     with pytest.raises(Exception) as caught, engine.begin() as connection:  # noqa: PT012
         connection.connection.driver_connection.set_progress_handler(interrupt, 10)  # type: ignore[union-attr]
         connection.exec_driver_sql("SELECT COUNT(*) FROM sqlite_master a, sqlite_master b")
     assert classify(caught.value) is Fault.CANCELLED
+    engine.dispose()
+
+
+@pytest.mark.server
+def test_a_value_that_mariadb_cannot_read_is_data(mariadb_database: str) -> None:
+    """Numbers of errors that the table does not list are known by their SQLSTATE."""
+    engine = make_engine(mariadb_database)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE places (place POINT)")
+    fault, error = fault_of(engine, "INSERT INTO places VALUES ('nowhere')")
+    assert error.orig.args[0] not in MYSQL  # type: ignore[attr-defined]
+    assert fault is Fault.DATA
     engine.dispose()

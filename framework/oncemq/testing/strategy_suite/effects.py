@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Column,
+    Dialect,
     Engine,
     Integer,
     MetaData,
@@ -17,6 +18,9 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.orm import Session
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from oncemq.ledger.text import MYSQL_NAMES
 
 TABLE = Table(
     "effects",
@@ -30,6 +34,20 @@ TABLE = Table(
 )
 
 
+class Name(TypeDecorator[str]):
+    """A user's text column, in which `a`, `A` and `a ` are three names on every database."""
+
+    impl = String
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Return VARCHAR(100), in the collation that neither folds nor pads where others are the usual ones."""
+        if dialect.name not in MYSQL_NAMES:
+            return dialect.type_descriptor(String(100))
+        exact = "utf8mb4_nopad_bin" if getattr(dialect, "is_mariadb", False) else "utf8mb4_0900_bin"
+        return dialect.type_descriptor(String(100, collation=exact))
+
+
 def entities_name(scope: str) -> str:
     """Return the name of a scope's own table of entities."""
     return "entities_" + scope.replace(".", "_")
@@ -37,11 +55,10 @@ def entities_name(scope: str) -> str:
 
 def entities(scope: str) -> Table:
     """Return a table such as users have, for strategies that work on one."""
-    name = String(100).with_variant(String(100, collation="utf8mb4_nopad_bin"), "mysql", "mariadb")
     return Table(
         entities_name(scope),
         MetaData(),
-        Column("entity", name, primary_key=True),
+        Column("entity", Name, primary_key=True),
         Column("number", Integer, nullable=False),
         Column("version", Integer),
         Column("state", String(20)),
