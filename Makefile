@@ -83,6 +83,14 @@ $(ROCKETMQ_GRPC)/.installed: pyproject.toml Makefile
 		-e ".[rocketmq-grpc,rabbitmq,postgres]" cryptography pytest pytest-timeout pytest-xdist
 	@touch $@
 
+.PHONY: test-mysql
+test-mysql: setup ## the tests on MariaDB, on a MySQL instead: ONCEMQ_TEST_MYSQL=mysql+pymysql://user:password@host/mysql
+	@test -n "$$ONCEMQ_TEST_MYSQL" || { echo "say where MySQL is, by a user who may create databases:" \
+		"make test-mysql ONCEMQ_TEST_MYSQL=mysql+pymysql://root:secret@127.0.0.1:3306/mysql" >&2; exit 1; }
+	@$(SERVICES) start
+	@export ONCEMQ_TEST_MARIADB="$$ONCEMQ_TEST_MYSQL"; $(call tested,$(VENV),--dist loadscope -k "mariadb and not services" \
+		tests/unit tests/suites tests/matrix tests/scenarios tests/storm)
+
 .PHONY: test-embedded
 test-embedded: setup ## the tests that need no server
 	@$(PYTEST) --embedded-only
