@@ -22,7 +22,7 @@ from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.parts import Part, Parts
 from oncemq_adapters.rocketmq.remoting.presence import Presence
 from oncemq_adapters.rocketmq.remoting.pulling import SUSPEND, Puller
-from oncemq_adapters.rocketmq.remoting.returned import use_again
+from oncemq_adapters.rocketmq.remoting.returned import Returned
 from oncemq_adapters.rocketmq.remoting.routes import Routes
 from oncemq_adapters.rocketmq.remoting.steward import Steward
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
@@ -74,6 +74,7 @@ class Member:
         )
         self.brokers = Brokers(address, routes, self._presence.hello, self._asked, self._lost)
         self.steward = Steward(f"oncemq-rocketmq-{group}")
+        self._lookout = Steward(f"oncemq-rocketmq-{group}-routes")
         self.offsets = Offsets(self.brokers, group)
         self._address = address
         self._routes = routes
@@ -84,13 +85,12 @@ class Member:
         self._lock = Lock()
         for window in self.windows:
             window.on_settled = self.settled
-        self.puller = Puller(
-            self.brokers,
-            group,
-            version,
-            self.parts,
-            self.steward,
-            one_by_one=self.fifo,
+        self.puller = Puller(self.brokers, group, version, self.parts, self.steward, one_by_one=self.fifo)
+        self._returned = Returned(
+            routes,
+            (*self.parts.topics, self.retry_topic),
+            self._lookout,
+            lambda: self.steward.at(0, self.assignment.rebalance),
         )
         starts = {topic: part.options.start for topic, part in parts.items()} | {self.retry_topic: FIRST}
         self.assignment = Assignment(
@@ -119,6 +119,7 @@ class Member:
         for broker in self._wanted_brokers():
             self.brokers.get(broker)
         self.steward.start()
+        self._lookout.start()
         self.steward.at(0, self.assignment.rebalance)
         self.steward.every(self._address.heartbeat.total_seconds(), self._beat)
         self.steward.every(COMMIT_EVERY, self._commit_all)
@@ -172,6 +173,8 @@ class Member:
         for window in self.windows:
             window.pause()
         self.assignment.stop()
+        # What a name server keeps waiting is not waited for.
+        self._lookout.stop(0)
         self.steward.stop(10.0)
         self.assignment.release_all()
         self._presence.farewell(self.brokers.alive().values())
@@ -233,7 +236,7 @@ class Member:
             self.steward.at(0.2, self._revive, broker)
             return
         self._error = ""
-        use_again(broker, self._routes, self.parts.topics, self.steward, self.assignment.rebalance)
+        self._returned.use(broker)
 
     def _asked(self, _broker: str, frame: Frame) -> bytes | None:
         """Answer the broker; on a connection's thread."""

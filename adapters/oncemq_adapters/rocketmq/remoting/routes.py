@@ -46,6 +46,7 @@ class Routes:
         self._routes: dict[str, Route] = {}
         self._connections: dict[str, Connection] = {}
         self._lock = Lock()
+        self._closed = False
         self.masters: dict[str, str] = {}
 
     def find(self, topic: str) -> Route:
@@ -94,8 +95,9 @@ class Routes:
         return found
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect for good."""
         with self._lock:
+            self._closed = True
             connections = list(self._connections.values())
             self._connections.clear()
         for connection in connections:
@@ -137,6 +139,10 @@ class Routes:
             if known is not None and known.alive:
                 fresh.close()
                 return known
+            # Whoever has asked until now, on a thread of its own, shall leave no connection behind.
+            if self._closed:
+                fresh.close()
+                raise BrokerUnavailable("the adapter is closed")
             self._connections[server] = fresh
         return fresh
 
