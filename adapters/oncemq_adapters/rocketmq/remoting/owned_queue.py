@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from threading import Lock
 from time import monotonic
 from types import MappingProxyType
@@ -142,10 +143,15 @@ class OwnedQueue:
         """Return whether messages for this owner were left on the broker."""
         return owner in self._left
 
-    def ask_left(self, owner: Any) -> int | None:
-        """Return from where on to fetch what was left for an owner; None if that is being done, or must not be."""
+    def ask_left(self, owner: Any, before: float = inf) -> int | None:
+        """Return from where on to fetch what was left for an owner; None if that is being done, or must not be.
+
+        Args:
+            owner: for whom.
+            before: nothing is to be fetched that was left at this offset or behind it.
+        """
         with self._lock:
-            if self.lost or self.draining or owner in self._fetching or owner not in self._left:
+            if self.lost or self.draining or owner in self._fetching or self._left.get(owner, inf) >= before:
                 return None
             self._fetching.add(owner)
             return self._left[owner]
@@ -218,13 +224,16 @@ class OwnedQueue:
             settled = frozenset(offset for offset in self._order if offset not in self._flight)
             return Progress(self.committed, self._prefix(), settled | frozenset(self._skip))
 
+    def end_of_settled(self) -> int:
+        """Return the offset behind the last settled message; 0 if none is, but for the finished prefix."""
+        with self._lock:
+            return max((offset + 1 for offset in self._order if offset not in self._flight), default=0)
+
     def before_settled(self) -> Sequence[StoredMessage]:
         """Return what is unsettled although something behind it is settled."""
+        end = self.end_of_settled()
         with self._lock:
-            settled = [offset for offset in self._order if offset not in self._flight]
-            if not settled:
-                return ()
-            return [self._flight[one] for one in self._order if one in self._flight and one < settled[-1]]
+            return [self._flight[one] for one in self._order if one in self._flight and one < end]
 
     def _trim(self) -> None:
         """Forget the settled ones up to the first unsettled one, be it here or left on the broker."""

@@ -1,7 +1,6 @@
 """Before a queue is left in order: what is unsettled in front of settled messages, which would come again with it."""
 
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
@@ -13,6 +12,9 @@ from oncemq_adapters.rocketmq.remoting.window import Window
 
 MOST_FETCHED = 1000
 """Messages that were left on the broker for one consumer; closing must not take for ever."""
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Bodies of theirs that are in memory at once, but for the last one."""
 
 
 def tidy(
@@ -37,15 +39,23 @@ def tidy(
 
 
 def _fetch(queue: OwnedQueue, window: Window, parts: Parts, brokers: Brokers) -> None:
-    """Take what was left on the broker for a consumer, too."""
-    start = queue.ask_left(window)
+    """Take what was left on the broker for a consumer, too, as far as something settled follows."""
+    end = queue.end_of_settled()
+    start = queue.ask_left(window, end)
     if start is None:
         return
-    end = queue.next or start
+    mine: list[StoredMessage] = []
+    size, following = 0, end
     try:
-        lying = browse(brokers.get(queue.broker), queue.topic, queue.number, start, end)
-        mine = list(islice((one for one in lying if parts.owner(one) is window), MOST_FETCHED))
+        for one in browse(brokers.get(queue.broker), queue.topic, queue.number, start, end):
+            if parts.owner(one) is not window:
+                continue
+            mine.append(one)
+            size += len(one.body)
+            if len(mine) == MOST_FETCHED or size >= MOST_BYTES:
+                following = one.offset + 1
+                break
     except BrokerError:
         queue.fetch_failed(window)
         return
-    queue.fetched(window, mine[-1].offset + 1 if len(mine) == MOST_FETCHED else end, mine)
+    queue.fetched(window, following, mine)

@@ -4,20 +4,20 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
-from oncemq_adapters.rocketmq.remoting import codes
+from oncemq_adapters.rocketmq.remoting import codes, tidying
 from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.member import Member
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue, Progress
 from oncemq_adapters.rocketmq.remoting.parts import Part
 from oncemq_adapters.rocketmq.remoting.settlement import acknowledge
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
-from oncemq_adapters.rocketmq.remoting.tidying import tidy
 from oncemq_adapters.rocketmq.remoting.window import ONE_PULL, Window
 from support.stored import stored
 
@@ -35,6 +35,7 @@ class Log:
         ]
         self._asked: deque[tuple[Mapping[str, str], Callable[..., None]]] = deque()
         self.broken = 0
+        self.asked = 0
 
     def alive(self) -> dict[str, Any]:
         """Return the connection, which is this."""
@@ -50,6 +51,7 @@ class Log:
 
     def call(self, _code: int, fields: Mapping[str, str]) -> tuple[Mapping[str, str], bytes]:
         """Answer at once."""
+        self.asked += 1
         error, answer, body = self._found(int(fields["queueOffset"]))
         if error is not None:
             raise error
@@ -150,6 +152,19 @@ class Stage:
         return [offset for offset, origin in enumerate(self.origins) if origin == consumer]
 
 
+def moved(stage: Stage) -> list[int]:
+    """Return the offsets of what is moved to the retries when the member leaves."""
+    found: list[StoredMessage] = []
+
+    def move(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        found.extend(messages)
+        return messages
+
+    log: Any = stage.log
+    tidying.tidy(stage.queue, stage.member.parts, log, move)
+    return [one.offset for one in found]
+
+
 def test_a_paused_topic_neither_fills_the_memory_nor_stops_the_others() -> None:
     """What it has no room for stays on the broker; when it goes on, it gets all of it, in order and once."""
     stage = Stage([ONE, TWO] * 500)
@@ -196,17 +211,42 @@ def test_a_member_that_leaves_moves_what_it_had_left() -> None:
     stage = Stage([ONE, TWO] * 100)
     stage.windows[ONE].pause()
     stage.settle_all(TWO)
-    moved: list[StoredMessage] = []
-
-    def move(messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        moved.extend(messages)
-        return messages
-
-    log: Any = stage.log
-    tidy(stage.queue, stage.member.parts, log, move)
-    # Behind the last settled message lies nothing.
-    assert [one.offset for one in moved] == stage.of(ONE)
+    assert moved(stage) == stage.of(ONE)
     assert stage.queue.prefix() == 200
+
+
+def test_a_member_that_leaves_fetches_nothing_without_need() -> None:
+    """What nothing settled follows comes again from its place, whoever has the queue then."""
+    stage = Stage([ONE, TWO] * 100, two=200)
+    stage.windows[ONE].pause()
+    stage.go()
+    assert stage.queue.has_left(stage.windows[ONE])
+    assert moved(stage) == []
+    assert stage.log.asked == 0
+    assert stage.queue.prefix() == 0
+
+
+def test_a_member_that_leaves_fetches_as_far_as_something_settled_follows() -> None:
+    """Behind the last settled message all stays where it is."""
+    stage = Stage([ONE, TWO] * 40 + [ONE] * 100)
+    stage.windows[ONE].pause()
+    stage.settle_all(TWO)
+    assert moved(stage) == stage.of(ONE)[:40]
+    assert stage.log.asked == 1
+    assert stage.queue.prefix() == 80
+
+
+def test_a_member_that_leaves_has_no_more_in_memory_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large messages that it cannot take all stay unsettled, and come again with what is behind them."""
+    monkeypatch.setattr(tidying, "MOST_BYTES", 50)
+    stage = Stage([ONE, TWO] * 100)
+    stage.windows[ONE].pause()
+    stage.settle_all(TWO)
+    waiting = len(stage.windows[ONE]._waiting)
+    taken = moved(stage)
+    assert taken == stage.of(ONE)[: len(taken)]
+    assert 50 <= sum(len(str(offset)) for offset in taken[waiting:]) < 50 + 3
+    assert stage.queue.prefix() == taken[-1] + 1
 
 
 def test_a_failed_fetch_is_tried_again() -> None:
