@@ -88,3 +88,58 @@ def test_retries_of_a_paused_topic_stay_on_the_broker(open_adapter: Open) -> Non
     taker.take_until(lambda: taker.taken >= 2 * count)
     for topic in topics:
         assert sorted(sink.bodies(topic)) == sorted(bodies)
+
+
+POINTS = Subscription("points", "orders", "points", {"queues": 1}, 2)
+
+
+@pytest.fixture
+def resting(open_adapter: Open) -> tuple[RocketMQAdapter, RecordingSink]:
+    """A member alone in its group that has left it in a pause; of four messages it has settled the second one."""
+    adapter, sink = open_adapter(POINTS)
+    adapter.publish("orders", {}, [OutgoingMessage(b"%d" % number) for number in range(4)])
+    first, second = sink.wait_for(2)
+    assert not adapter.acknowledge([second])
+    third = sink.wait_for(3)[2]
+    adapter.pause("points")
+    assert not adapter.give_back([first, third])
+    (member,) = adapter._members
+    sink.wait_until(lambda: member.assignment.resting, lambda: "the member to leave", 20)
+    return adapter, sink
+
+
+def _taken(adapter: RocketMQAdapter, sink: RecordingSink, count: int, before: int = 0) -> list[bytes]:
+    taker = Taker(adapter, sink)
+    taker.taken = before
+    taker.take_until(lambda: taker.taken - before >= count)
+    return [one.message.body for one in sink.deliveries()[before:]]
+
+
+def test_what_is_given_back_in_a_pause_keeps_its_place(
+    resting: tuple[RocketMQAdapter, RecordingSink],
+) -> None:
+    """Though something behind it is settled, it comes again before what follows it, and what is settled does not."""
+    adapter, sink = resting
+    adapter.resume("points")
+    assert _taken(adapter, sink, 3, before=3) == [b"0", b"2", b"3"]
+
+
+def test_a_member_that_ends_in_a_pause_leaves_a_gap_alone(
+    open_adapter: Open, resting: tuple[RocketMQAdapter, RecordingSink]
+) -> None:
+    """What was settled behind the gap does not come again after the next start."""
+    resting[0].close(grace=timedelta(seconds=5))
+    assert sorted(_taken(*open_adapter(POINTS), 3)) == [b"0", b"2", b"3"]
+
+
+def test_a_member_that_ends_in_a_pause_takes_nothing_back(
+    open_adapter: Open, resting: tuple[RocketMQAdapter, RecordingSink]
+) -> None:
+    """What another member has done meanwhile stays done: its progress is not overwritten by an older one."""
+    other, received = open_adapter(POINTS)
+    assert sorted(set(_taken(other, received, 4))) == [b"0", b"1", b"2", b"3"]
+    other.close(grace=timedelta(seconds=5))
+    resting[0].close(grace=timedelta(seconds=5))
+    last, nothing = open_adapter(POINTS)
+    last.publish("orders", {}, [OutgoingMessage(b"new")])
+    assert _taken(last, nothing, 1) == [b"new"]

@@ -11,6 +11,7 @@ import structlog
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.allocation import allocate
+from oncemq_adapters.rocketmq.remoting.aside import Aside
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.frames import MalformedFrame, loose_json
 from oncemq_adapters.rocketmq.remoting.handover import Handover
@@ -94,8 +95,8 @@ class Assignment:
         self._insist = insist
         self._generations = itertools.count(1)
         self._memory: dict[QueueKey, Progress] = {}
-        self._stopped = False
-        self._planned = False
+        self._aside = Aside(brokers, group, offsets, handover, tidy)
+        self._stopped = self._planned = self._alone = False
         self._log = structlog.get_logger("oncemq")
 
     def rebalance(self) -> None:
@@ -150,11 +151,23 @@ class Assignment:
 
     def release_all(self) -> None:
         """Give up everything, in order: commit, unlock."""
-        self.settled_in = False
-        self.trouble.clear()
-        for queue in list(self.queues.values()):
-            self._tidy(queue)
-            self._finish(queue)
+        self._aside.leave()
+        self._release()
+
+    def rest(self) -> None:
+        """Give up everything for a while; where no other member is there to have it, it keeps its place."""
+        self.resting = True
+        for queue in list(self.queues.values()) if self._alone else ():
+            if queue.next is not None and not queue.draining:
+                del self.queues[queue.key]
+                self._aside.put(queue)
+                self._given_up(queue)
+        self._release()
+
+    def wake(self) -> None:
+        """Take part again, and go on where nobody else was meanwhile."""
+        self.resting = False
+        self._memory.update(self._aside.take())
 
     def stop(self) -> None:
         """Take nothing any more."""
@@ -168,6 +181,13 @@ class Assignment:
                 by_broker.setdefault(queue.broker, []).append(queue)
         for broker, queues in by_broker.items():
             self._handover.keep(broker, queues)
+
+    def _release(self) -> None:
+        self.settled_in = False
+        self.trouble.clear()
+        for queue in list(self.queues.values()):
+            self._tidy(queue)
+            self._finish(queue)
 
     def _rebalance_in(self, seconds: float) -> None:
         """Look again soon; once, however many topics and queues want it."""
@@ -209,6 +229,7 @@ class Assignment:
             try:
                 _, body = self._brokers.get(broker).call(codes.CONSUMERS, {"consumerGroup": self._group})
                 found = loose_json(body)["consumerIdList"]
+                self._alone = found == [self._client]
                 return sorted(str(one) for one in found)
             except BrokerError as error:
                 failure = error

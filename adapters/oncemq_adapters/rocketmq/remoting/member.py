@@ -284,13 +284,14 @@ class Member:
     def _leave_if_idle(self) -> None:
         resting = all(window.paused and not window.out for window in self.windows)
         if resting and not self.assignment.resting and not self._closed:
-            self.assignment.resting, self._presence.consuming = True, False
-            self.assignment.release_all()
+            self._presence.consuming = False
+            self.assignment.rest()
             self._presence.farewell(self.brokers.alive().values())
 
     def _return(self) -> None:
         if self.assignment.resting and not self._closed:
-            self.assignment.resting, self._presence.consuming = False, True
+            self._presence.consuming = True
+            self.assignment.wake()
             self._beat()
             self.assignment.rebalance()
         for queue in list(self.assignment.queues.values()):

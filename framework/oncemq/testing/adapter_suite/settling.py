@@ -40,7 +40,7 @@ class Settling(SuitePart):
             assert all(one.message.redelivered for one in again)
 
     def test_gap_comes_back_alone(self, bench: Bench) -> None:
-        """Acknowledging what lies behind an unsettled delivery does not settle that one."""
+        """Acknowledging what lies behind an unsettled delivery does not settle that one; leaving it costs no attempt."""
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)
@@ -49,7 +49,9 @@ class Settling(SuitePart):
         bench.settled(member.adapter.acknowledge(deliveries[:3]))
         bench.settled(member.adapter.acknowledge(deliveries[4:]))
         again = bench.reopen(member, subscription)
-        assert bodies(bench.receive(again, 1)) == bodies(deliveries[3:4])
+        (gap,) = bench.receive(again, 1)
+        assert gap.message.body == deliveries[3].message.body
+        assert gap.message.attempt == 1
         bench.nothing_more(again, 1)
 
     def test_gap_closed_last(self, bench: Bench) -> None:
