@@ -44,4 +44,5 @@ def test_a_death_at_any_point_loses_and_doubles_nothing(
 def test_memory_is_flat(rocketmq_native_url: str, fresh: str) -> None:
     """Of the app and of its process with the library together."""
     scope = AdapterScope("tests", "native", SystemClock())
-    stay_flat(NativeRocketMQAdapter.build(rocketmq_native_url, {}, scope), fresh)
+    # Of a settled message its offset is kept until there are some thousands of the queue to be committed.
+    stay_flat(NativeRocketMQAdapter.build(rocketmq_native_url, {}, scope), fresh, most=1.5)
