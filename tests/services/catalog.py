@@ -15,10 +15,11 @@ from services.rabbitmq import RabbitMQ
 from services.redis import Redis
 from services.redis_cluster import RedisCluster
 from services.rocketmq import RocketMQ, RocketMQPair
+from services.rocketmq_4 import RocketMQ4
 from services.server import Server
 
 KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ, Redis, RedisCluster)
-OF_TESTS_ONLY: Sequence[type[Server]] = (RocketMQPair,)
+OF_TESTS_ONLY: Sequence[type[Server]] = (RocketMQPair, RocketMQ4)
 FOLDER = Path(__file__).parents[2] / ".services"
 
 OWNER = Launch("owner", ())

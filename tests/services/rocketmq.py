@@ -12,7 +12,6 @@ from services.ports import LOOPBACK
 from services.process import Launch
 from services.server import Server
 
-USER = "oncemq"
 NAME_SERVER, BROKER = "namesrv", "broker"
 OPEN = [
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -41,6 +40,8 @@ class RocketMQ(Server):
     # A broker tells clients its own address, which is another one outside of the container.
     in_container: ClassVar[bool] = False
     proxied: ClassVar[bool] = True
+    version: ClassVar[str] = rocketmq_jars.VERSION
+    user: ClassVar[str] = "oncemq"
     twins: ClassVar[Sequence[str]] = ("",)
     """Name servers and brokers, by the ends of their names."""
 
@@ -52,17 +53,17 @@ class RocketMQ(Server):
     @classmethod
     def installed(cls) -> bool:
         """Return whether Java is there, and the jars or a Maven to fetch them."""
-        return rocketmq_jars.available()
+        return rocketmq_jars.available(cls.version)
 
     @property
     def url(self) -> str:
         """The name server's URL, with the account that the broker knows."""
-        return f"rocketmq://{USER}:{self.settings.password}@{LOOPBACK}:{self.port}"
+        return f"rocketmq://{self.user}:{self.settings.password}@{LOOPBACK}:{self.port}"
 
     @property
     def urls(self) -> Mapping[str, str]:
         """The URLs for the three ways to speak to it."""
-        login = f"{USER}:{self.settings.password}@{LOOPBACK}"
+        login = f"{self.user}:{self.settings.password}@{LOOPBACK}"
         return {
             self.variable: self.url,
             f"{self.variable}_NATIVE": f"rocketmq+native://{login}:{self.port}",
@@ -79,7 +80,7 @@ class RocketMQ(Server):
 
     def prepare(self) -> None:
         """Fetch the jars where they are missing, and write the configuration."""
-        rocketmq_jars.class_path()
+        rocketmq_jars.class_path(self.version)
         data = self.data
         for twin in self.twins:
             self.account.write(data / f"{NAME_SERVER}{twin}.conf", _lines(self._name_server(twin)))
@@ -88,7 +89,7 @@ class RocketMQ(Server):
             self.account.write(data / "proxy.json", json.dumps(self._proxy(), indent=1))
         tools = data / "conf" / "tools.yml"
         tools.parent.mkdir(exist_ok=True)
-        self.account.write(tools, f"accessKey: {USER}\nsecretKey: {self.settings.password}\n")
+        self.account.write(tools, f"accessKey: {self.user}\nsecretKey: {self.settings.password}\n")
 
     def launches(self) -> Sequence[Launch]:
         """Return the name servers, then the brokers: alone, or inside their proxy."""
@@ -142,7 +143,7 @@ class RocketMQ(Server):
         return [
             program, f"-Duser.home={self.data}", f"-Drocketmq.home.dir={self.data}", "-Djava.net.preferIPv4Stack=true",
             "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", *OPEN, *options,
-            f"-Drmq.logback.configurationFile=rmq.{log}.logback.xml", "-cp", rocketmq_jars.class_path(),
+            f"-Drmq.logback.configurationFile=rmq.{log}.logback.xml", "-cp", rocketmq_jars.class_path(self.version),
         ]  # fmt: skip
 
     def _name_server(self, twin: str) -> Mapping[str, object]:
@@ -154,8 +155,8 @@ class RocketMQ(Server):
 
     def _broker(self, twin: str) -> Mapping[str, object]:
         store = self.data / f"store{twin}"
-        account = json.dumps({"username": USER, "password": self.settings.password})
-        credentials = json.dumps({"accessKey": USER, "secretKey": self.settings.password})
+        account = json.dumps({"username": self.user, "password": self.settings.password})
+        credentials = json.dumps({"accessKey": self.user, "secretKey": self.settings.password})
         return {
             "brokerClusterName": "DefaultCluster",
             "brokerName": f"broker{twin or '-a'}",
@@ -229,7 +230,7 @@ class RocketMQPair(RocketMQBroker):
     @property
     def url(self) -> str:
         """The URL with both name servers."""
-        return f"rocketmq://{USER}:{self.settings.password}@{self._names_at.replace(';', ',')}"
+        return f"rocketmq://{self.user}:{self.settings.password}@{self._names_at.replace(';', ',')}"
 
 
 def _lines(settings: Mapping[str, object]) -> str:

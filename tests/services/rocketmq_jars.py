@@ -7,10 +7,10 @@ from pathlib import Path
 
 from services.errors import ServiceError
 
-VERSION = "5.3.3"
+VERSION, VERSION_4 = "5.3.3", "4.9.7"
 FOLDER = Path(__file__).parents[2] / ".services" / "jars"
 COLLECT = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-POM = Path(__file__).with_name("rocketmq.xml")
+POMS = {VERSION: "rocketmq.xml", VERSION_4: "rocketmq_4.xml"}
 
 
 def java() -> str | None:
@@ -18,24 +18,25 @@ def java() -> str | None:
     return shutil.which("java")
 
 
-def available() -> bool:
+def available(version: str = VERSION) -> bool:
     """Return whether there is a Java, and the jars or a Maven that fetches them."""
-    return java() is not None and (_collected() or shutil.which("mvn") is not None)
+    return java() is not None and (_place(version).is_dir() or shutil.which("mvn") is not None)
 
 
-def class_path() -> str:
+def class_path(version: str = VERSION) -> str:
     """Return the class path; fetches the jars the first time, with Maven's own settings.
 
     Raises:
         ServiceError: they cannot be fetched; says why.
     """
-    if not _collected():
+    place = _place(version)
+    if not place.is_dir():
         FOLDER.parent.mkdir(parents=True, exist_ok=True)
         with (FOLDER.parent / "jars.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not _collected():
-                collect(POM, _place(), f"-Drocketmq.version={VERSION}")
-    return f"{_place()}/*"
+            if not place.is_dir():
+                collect(Path(__file__).with_name(POMS[version]), place, f"-Drocketmq.version={version}")
+    return f"{place}/*"
 
 
 def collect(pom: Path, place: Path, *options: str) -> None:
@@ -59,9 +60,5 @@ def collect(pom: Path, place: Path, *options: str) -> None:
     partial.rename(place)
 
 
-def _place() -> Path:
-    return FOLDER / f"rocketmq-{VERSION}"
-
-
-def _collected() -> bool:
-    return _place().is_dir()
+def _place(version: str) -> Path:
+    return FOLDER / f"rocketmq-{version}"

@@ -11,7 +11,6 @@ from services.process import Launch
 from services.rabbitmq import PASSWORD, USER, RabbitMQ
 from services.redis import Redis
 from services.resp import ask
-from services.rocketmq import USER as ROCKETMQ_USER
 from services.rocketmq import RocketMQ
 from support.certificates import Certificate
 
@@ -58,7 +57,7 @@ class TlsRocketMQ(RocketMQ):
 
     def url_for(self, host: str) -> str:
         """The URL of the proxy by this name of the machine."""
-        login = f"{ROCKETMQ_USER}:{self.settings.password}"
+        login = f"{self.user}:{self.settings.password}"
         return f"rocketmq+grpc://{login}@{host}:{self.settings.ports['grpc']}"
 
     def _proxy(self) -> Mapping[str, object]:

@@ -7,12 +7,13 @@ group's committed offset on its dead-letter topic says so. RocketMQ's own tools 
 import heapq
 import json
 from collections.abc import Collection, Iterator, Sequence
+from time import monotonic, sleep
 from typing import NamedTuple
 
 from oncemq.adapter import DeadLetter
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message import headers as names
-from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, dead_topic
+from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, dead_topic, retry_topic
 from oncemq_adapters.rocketmq.properties import TAGS, UNIQUE_ID, moment_of, read_message
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
@@ -28,13 +29,16 @@ from oncemq_adapters.rocketmq.remoting.offsets import (
 )
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.producer import Producer
-from oncemq_adapters.rocketmq.remoting.routes import Routes
+from oncemq_adapters.rocketmq.remoting.routes import Place, Routes
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
 REMOVED = f"{names.PREFIX}removed"
 """The tag of marks."""
 
 _NAMED_TOGETHER = 500
+_KNOWN_WITHIN = 2.0
+"""Seconds after which the name servers know a topic that a broker has made."""
+_AGAIN_AFTER = 0.01
 
 
 class Letter(NamedTuple):
@@ -67,6 +71,7 @@ class Graveyard:
         self._producer = producer
         self._group = group
         self._topic = dead_topic(group)
+        self._dying = retry_topic(group)
 
     def list(self, topic: TopicOptions, limit: int) -> Iterator[DeadLetter]:
         """Yield up to `limit` dead letters of a topic, oldest first."""
@@ -129,7 +134,13 @@ class Graveyard:
             if origin_of(letter.stored) in {topic.name, ""}:
                 yield letter
 
-    def _places(self) -> Sequence[tuple[str, int]]:
+    def _places(self) -> Sequence[Place]:
+        known_within = monotonic() + (_KNOWN_WITHIN if self._dying in self._producer.buried else 0)
+        while not (places := self._known_places()) and monotonic() < known_within:
+            sleep(_AGAIN_AFTER)
+        return places
+
+    def _known_places(self) -> Sequence[Place]:
         try:
             return self._routes.ask(self._topic).readable
         except Denied as denied:

@@ -44,6 +44,11 @@ class Outgoing:
     key: str | None = None
 
     @property
+    def dies(self) -> bool:
+        """Whether the broker makes a dead letter of it."""
+        return self.most_attempts is not None and self.attempts >= self.most_attempts
+
+    @property
     def plain(self) -> bool:
         """Whether it can be sent together with others."""
         small = len(self.body) <= COMPRESS_FROM

@@ -37,6 +37,9 @@ class Producer:
         routes: where topics are.
         group: how the brokers know the producer.
         limit: how long a message may wait for its confirmation.
+
+    Attributes:
+        buried: topics of retries of which a broker made dead letters; name servers may not know yet where those lie.
     """
 
     def __init__(self, brokers: Brokers, routes: Routes, group: str, limit: timedelta) -> None:
@@ -49,6 +52,7 @@ class Producer:
         self._count = itertools.count()
         self._own = os.urandom(12).hex().upper()
         self._without_timer: set[str] = set()
+        self.buried: set[str] = set()
 
     def unique_id(self) -> str:
         """Return an id in RocketMQ's own form, unlike any other's."""
@@ -66,6 +70,9 @@ class Producer:
             if not left or pause is None or time.monotonic() + pause > deadline:
                 break
             time.sleep(pause)
+        self.buried.update(
+            one.topic for one, error in zip(messages, errors, strict=True) if one.dies and error is None
+        )
         return [None if error is None else surfaced(error) for error in errors]
 
     def _place_of(self, topic: str) -> Place:

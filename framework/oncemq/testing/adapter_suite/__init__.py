@@ -31,4 +31,4 @@ class AdapterSuite(Delivering, Settling, Retrying, DeadLetters, Publishing, Life
     """All parts; override the fixture `harness`."""
 
 
-__all__ = ["AdapterHarness", "AdapterSuite", "Topic"]
+__all__ = ["AdapterHarness", "AdapterSuite", "DeadLetters", "Delivering", "Publishing", "Retrying", "Topic"]
