@@ -15,8 +15,8 @@ _LEASE = """
     UPDATE oncemq_broker_deliveries SET state = 1, owner = ?, due_at = ?, lease = lease + 1, delivered = 1
     WHERE group_id = ? AND state = 0 AND message_id <= ?"""
 _DEPTH = """
-    SELECT (SELECT count(*) FROM oncemq_broker_deliveries WHERE state = 0 AND group_id = ?1)
-         + (SELECT count(*) FROM oncemq_broker_deliveries WHERE state <> 0 AND state = 2 AND group_id = ?1)"""
+    SELECT (SELECT count(*) FROM oncemq_broker_deliveries WHERE state = 0 AND group_id = :group)
+         + (SELECT count(*) FROM oncemq_broker_deliveries WHERE state <> 0 AND state = 2 AND group_id = :group)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def take(connection: sqlite3.Connection, group: int, member: int, limit: int, un
 
 def depth(connection: sqlite3.Connection, group: int) -> int:
     """Return how many deliveries of the group wait, delayed ones included."""
-    return int(connection.execute(_DEPTH, (group,)).fetchone()[0])
+    return int(connection.execute(_DEPTH, {"group": group}).fetchone()[0])
 
 
 def _within_budget(rows: sqlite3.Cursor) -> Iterator[Taken]:
