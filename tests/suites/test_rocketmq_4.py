@@ -11,6 +11,8 @@ from services.rocketmq_4 import RocketMQ4
 from support.rocketmq import ProxiedRocketMQ
 from support.servers import own_server
 
+pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]  # the first time its jars are fetched
+
 
 class OlderRocketMQ(ProxiedRocketMQ):
     """Its delays are levels."""
@@ -28,7 +30,6 @@ def url() -> Iterator[str]:
         yield server.url
 
 
-@pytest.mark.server
 class TestRocketMQ4Adapter(Delivering, Retrying, DeadLetters, Publishing):
     """The parts of the adapter suite in which it might differ."""
 

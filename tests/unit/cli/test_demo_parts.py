@@ -4,16 +4,17 @@ import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from oncemq.cli.demo.events import STATES, as_networks_do, read_events
 from oncemq.cli.demo.report import as_json, audience, verdict
-from oncemq.cli.demo.show import Result
+from oncemq.cli.demo.show import Result, Settings, _finish
 from oncemq.cli.demo.stage import example_folder
 from oncemq.cli.demo.tally import Tally, tally
-from oncemq.errors import ConfigError
+from oncemq.errors import ConfigError, OnceMQError
 from oncemq.ledger import schema
 
 KEPT = Tally(
@@ -109,6 +110,53 @@ def test_what_is_wrong_is_counted(
     wrong = {name: getattr(found, name) for name in ("double", "backwards", "lost", "dead")}
     assert {name: count for name, count in wrong.items() if count} == broken
     assert found.holds is not bool(broken)
+
+
+class Started:
+    """A stage whose app ends at once."""
+
+    def __init__(self, code: int = 0) -> None:
+        self.starts = 1
+        self._code = code
+
+    def start(self, _processes: int) -> None:
+        """Start once more."""
+        self.starts += 1
+
+    def finish(self) -> int:
+        """Return the exit code."""
+        return self._code
+
+    def log_end(self) -> str:
+        """Return what the app has said."""
+        return "its last words"
+
+
+def finished(stage: Started, *lost: int) -> Tally:
+    """Return the counts of a demo whose app loses so many, each time that it has run."""
+    told = iter(lost)
+    played: Any = stage
+    return _finish(played, Settings("", "", None, 1, 2), lambda: replace(KEPT, lost=next(told)))
+
+
+def test_what_an_idle_app_has_left_is_not_lost() -> None:
+    """On a slow machine it may end before a broker has given it what a killed worker held."""
+    stage = Started()
+    assert finished(stage, 7, 0) == KEPT
+    assert stage.starts == 2
+
+
+def test_what_never_comes_is_lost() -> None:
+    """The app is given a few more chances, and no more."""
+    stage = Started()
+    assert finished(stage, 7, 7, 7).lost == 7
+    assert stage.starts == 3
+
+
+def test_an_app_that_fails_ends_the_demo() -> None:
+    """With what it said last."""
+    with pytest.raises(OnceMQError, match="exit code 3; the last it said:\nits last words"):
+        finished(Started(3), 0)
 
 
 def test_a_kept_promise_is_said_in_one_line() -> None:

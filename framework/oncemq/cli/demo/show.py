@@ -29,6 +29,8 @@ _KILL_AT = 0.4
 _PUBLISH_TOGETHER = 500
 _LOOK_EVERY = 0.1
 _STUCK_AFTER = 60.0
+_MORE = 2
+"""Times that the app is started once more, before what has not come counts as lost."""
 
 Tell = Callable[[str, int, int], None]
 """Told (what is going on, how many, of how many)."""
@@ -85,10 +87,8 @@ def play(settings: Settings, tell: Tell) -> Result:
         _publish(plan, sent, tell)
         stage.start(settings.processes)
         killed, seconds = _watch(stage, engine, prefix, len(sent), tell)
-        code = stage.finish()
-        if code:
-            raise OnceMQError(f"the app ended with exit code {code}; the last it said:\n{stage.log_end()}")
-        counts = tally(engine, prefix, len(sent), {event.identity for event in events})
+        identities = {event.identity for event in events}
+        counts = _finish(stage, settings, lambda: tally(engine, prefix, len(sent), identities))
         engine.dispose()
         return Result(counts, killed, seconds, "" if counts.holds else stage.log_end())
 
@@ -130,6 +130,19 @@ def _publish(plan: AppPlan, events: Sequence[Event], tell: Tell) -> None:
             tell("publishing", min(start + _PUBLISH_TOGETHER, len(events)), len(events))
     finally:
         adapter.close(grace=timedelta(seconds=5))
+
+
+def _finish(stage: Stage, settings: Settings, count: Callable[[], Tally]) -> Tally:
+    """Return the counts when the app has ended; what seems lost may still wait, for an app that was idle too soon."""
+    for more in range(_MORE + 1):
+        code = stage.finish()
+        if code:
+            raise OnceMQError(f"the app ended with exit code {code}; the last it said:\n{stage.log_end()}")
+        counts = count()
+        if not counts.lost or more == _MORE:
+            break
+        stage.start(settings.processes)
+    return counts
 
 
 def _insist(answers: Sequence[object], target: Subscription) -> None:

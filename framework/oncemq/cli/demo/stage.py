@@ -73,7 +73,7 @@ class Stage:
     def start(self, processes: int) -> None:
         """Start the app; it ends by itself when nothing comes any more."""
         command = [sys.executable, "-m", "oncemq", "run", "--until-idle", "3s"]
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 [*command, "--processes", str(processes)],
                 cwd=self.folder,
