@@ -84,7 +84,8 @@ def redisson(servers: Servers, scale: float) -> dict[str, float]:
     (host, port), *_ = address.places
     classes = _output([sys.executable, "-c", _CLASS_PATH], PYTHONPATH=str(ROOT / "tests"))
     program = ["java", "-cp", classes, "benchmarks/peers/RedissonLock.java", f"{host}:{port}"]
-    rate = _output([*program, str(round(_PAIRS * scale))], BENCH_REDIS_PASSWORD=str(address.password))
+    password = {"BENCH_REDIS_PASSWORD": address.password} if address.password else {}
+    rate = _output([*program, str(round(_PAIRS * scale))], **password)
     return {PAIRS: float(rate)}
 
 

@@ -45,6 +45,8 @@ class Servers:
             present = inspect(connection).get_table_names()
             # What is known of a key, such as its last number, would make the next measurement's messages old ones.
             names = ", ".join(sorted(set(present) - {VERSIONS.name}))
+            # A process of the last measurement that still holds a row shall be told of, and not be waited for.
+            connection.execute(text("SET LOCAL lock_timeout = '60s'"))
             connection.execute(text(f"TRUNCATE {names} RESTART IDENTITY"))
             tables.refill(connection)
 
