@@ -2,19 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import MetaData
-
 from benchmarks.locks import url_of
 from benchmarks.servers import Servers
-from oncemq.clock import SystemClock
-from oncemq.message.expressions import compile_expression
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import make_client
-from oncemq.strategy import Scope
+from oncemq.testing.scopes import scope_for
 from oncemq_strategies.processed_records import Known
 from oncemq_strategies.tiered import Tiered
 
@@ -48,7 +43,7 @@ def marks(servers: Servers, scale: float) -> dict[str, float]:
 
 def _measured(options: Mapping[str, Any], client: RedisClient | None, scale: float) -> dict[str, float]:
     """Every other message is a copy; identities are as long as an order's number and a payment's."""
-    tiers = Tiered.build(options, _scope(client))._tiers
+    tiers = Tiered.build(options, scope_for(f"bench.{uuid4().hex}", redis=client))._tiers
     count = max(_UNIT, round(_MESSAGES * scale / 2))
     applied, new = ([f"order-{number}:{kind}" for number in range(count)] for kind in ("paid", "new"))
     for start in range(0, count, _UNIT):
@@ -61,18 +56,3 @@ def _measured(options: Mapping[str, Any], client: RedisClient | None, scale: flo
     if found != (count if client is not None else 0):
         raise RuntimeError(f"{found} of {count} copies were found")
     return {LOOK_UPS: len(mixed) / took}
-
-
-def _scope(client: RedisClient | None) -> Scope:
-    return Scope(
-        app="bench",
-        consumer=f"bench.{uuid4().hex}",
-        dialect="",
-        engine=None,
-        metadata=MetaData(),
-        clock=SystemClock(),
-        keep=timedelta(days=7),
-        expression=compile_expression,
-        import_object=lambda name: name,
-        redis=client,
-    )

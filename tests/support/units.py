@@ -3,14 +3,12 @@
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Engine, MetaData
+from sqlalchemy import Engine
 
 from oncemq.clock import Clock, SystemClock
 from oncemq.message.envelope import Delivery, Message
-from oncemq.message.expressions import compile_expression
 from oncemq.redis import RedisClient
 from oncemq.run.attempt import Attempt
 from oncemq.run.batches import BatchLoop
@@ -22,7 +20,8 @@ from oncemq.run.points import nothing
 from oncemq.run.recorder import AnyRecorder, NoRecorder
 from oncemq.run.rescue import Rescue, UnitResult
 from oncemq.run.transactional import UnitRunner
-from oncemq.strategy import Scope, Strategy
+from oncemq.strategy import Strategy
+from oncemq.testing.scopes import scope_for
 from oncemq.unit import Unit
 from support.engine import make_consumer
 
@@ -35,19 +34,7 @@ def build(
     redis: RedisClient | None = None,
 ) -> Any:
     """Return a strategy as an app would build it for the consumer `shop.<consumer>`."""
-    scope = Scope(
-        app="shop",
-        consumer=f"shop.{consumer}",
-        dialect=engine.dialect.name,
-        engine=engine,
-        metadata=MetaData(),
-        clock=SystemClock(),
-        keep=timedelta(days=7),
-        expression=compile_expression,
-        import_object=lambda name: name,
-        redis=redis,
-    )
-    return kind.build(options or {}, scope)
+    return kind.build(options or {}, scope_for(f"shop.{consumer}", engine, redis=redis))
 
 
 class UnitBench:

@@ -6,12 +6,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import MetaData
 
-from oncemq.clock import SystemClock
 from oncemq.facts import ConsumerFacts, Effects
-from oncemq.message.expressions import compile_expression
 from oncemq.strategy import Scope
+from oncemq.testing.scopes import scope_for
 from oncemq.testing.strategy_suite.bench import Bench
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 
@@ -21,17 +19,7 @@ MakeBench = Callable[..., Bench]
 @pytest.fixture
 def scope() -> Scope:
     """Return what a strategy is built with where no database is at hand."""
-    return Scope(
-        app="shop",
-        consumer="shop.points",
-        dialect="sqlite",
-        engine=None,
-        metadata=MetaData(),
-        clock=SystemClock(),
-        keep=timedelta(days=7),
-        expression=compile_expression,
-        import_object=lambda name: name,
-    )
+    return scope_for("shop.points", dialect="sqlite")
 
 
 @pytest.fixture

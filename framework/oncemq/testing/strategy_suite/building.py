@@ -1,17 +1,16 @@
 """Builds the suite's chains from names and options."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Engine, MetaData
+from sqlalchemy import Engine
 
 from oncemq.clock import Clock
 from oncemq.message.envelope import Envelope
-from oncemq.message.expressions import compile_expression
 from oncemq.redis import RedisClient
 from oncemq.registry import STRATEGIES, Registry
-from oncemq.strategy import Scope, Strategy
+from oncemq.strategy import Strategy
+from oncemq.testing.scopes import scope_for
 from oncemq.testing.strategy_suite import effects
 from oncemq.verification import Answer
 
@@ -26,18 +25,7 @@ def build_chain(
 ) -> tuple[Strategy, ...]:
     """Return strategies as an app would build them, from registry names and options."""
     registry: Registry[Strategy] = Registry(STRATEGIES, "strategy")
-    scope = Scope(
-        app="suite",
-        consumer=consumer,
-        dialect=engine.dialect.name,
-        engine=engine,
-        metadata=MetaData(),
-        clock=clock,
-        keep=timedelta(days=7),
-        expression=compile_expression,
-        import_object=lambda name: name,
-        redis=redis,
-    )
+    scope = scope_for(consumer, engine, clock=clock, redis=redis)
     places = {"$TABLE": effects.entities_name(consumer), "$VERIFY": verify}
     return tuple(registry.get(name).build(_filled(options, places), scope) for name, options in strategies)
 
