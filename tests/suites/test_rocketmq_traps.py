@@ -268,6 +268,7 @@ def settings(own_server: RocketMQBroker) -> Iterator[Bench]:
     bench.close()
 
 
+@pytest.mark.server
 def test_a_group_that_nobody_makes_is_refused(settings: Bench) -> None:
     """Found by `check --connect`, refused at the start wherever it shall begin; create: true makes it."""
     settings.configure(autoCreateSubscriptionGroup="false")
@@ -283,6 +284,7 @@ def test_a_group_that_nobody_makes_is_refused(settings: Bench) -> None:
     assert settings.examine() == []
 
 
+@pytest.mark.server
 def test_a_broker_without_timer_wheel_is_found(settings: Bench) -> None:
     """Pauses become coarse, which is said; what its delay levels cannot do at all is refused."""
     settings.configure(timerWheelEnable="false")
@@ -293,6 +295,7 @@ def test_a_broker_without_timer_wheel_is_found(settings: Bench) -> None:
     assert settings.examine(attempts=1) == []
 
 
+@pytest.mark.server
 def test_messages_that_do_not_outlive_their_retries_are_found(settings: Bench) -> None:
     """Kept for less than the retries take, or held back for less than a pause: both name the broker."""
     settings.configure(fileReservedTime="2", timerMaxDelaySec="3600")

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import click
+
 from oncemq.adapter import Adapter
 from oncemq.config import load
 from oncemq.errors import ConfigError
@@ -39,11 +41,16 @@ def by_broker(consumers: Sequence[ConsumerPlan]) -> Mapping[str, Sequence[Consum
 def opened(plan: AppPlan) -> None:
     """Make sure that the app's databases answer, each with the ledger and the keys that it had before.
 
+    Within a command, their connections are closed when it ends.
+
     Raises:
         InfrastructureError: one does not answer.
         LedgerError: one refuses us, or is not what it was.
     """
+    command = click.get_current_context(silent=True)
     for engine in plan.engines:
+        if command is not None:
+            command.call_on_close(engine.dispose)
         probe.prove(engine)
         schema.ensure(engine)
     shards.ensure(plan.engines, plan.name, plan.layout)
