@@ -40,7 +40,14 @@ def test_a_storm_loses_and_doubles_nothing(postgresql_database: str, fresh: str,
     """Members die, freeze, join and leave, broker and proxy die; nothing is ordered through a proxy."""
     with own_server(RocketMQ) as server:
         place = Place(with_names(server.urls[VARIABLE], server.url), postgresql_database, fresh, tmp_path)
-        storm(RocketField(server, None, place), FAULTS, MESSAGES, every=3.0, rate=400.0, ordered=False)
+        storm(
+            RocketField(server, None, place),
+            FAULTS,
+            MESSAGES,
+            every=3.0,
+            rate=400.0 if LONG else 150.0,
+            ordered=False,
+        )
 
 
 def test_a_death_at_any_point_loses_and_doubles_nothing(

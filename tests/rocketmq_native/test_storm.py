@@ -29,7 +29,7 @@ def test_a_storm_loses_and_doubles_nothing(postgresql_database: str, fresh: str,
     with own_server(RocketMQBroker) as server:
         url = server.urls[f"{RocketMQBroker.variable}_NATIVE"]
         field = RocketField(server, None, Place(url, postgresql_database, fresh, tmp_path))
-        storm(field, FAULTS, MESSAGES, every=4.0, rate=400.0, ordered=False)
+        storm(field, FAULTS, MESSAGES, every=4.0, rate=400.0 if LONG else 150.0, ordered=False)
 
 
 def test_a_death_at_any_point_loses_and_doubles_nothing(

@@ -14,6 +14,7 @@ from storm.stage import Settings, Stage, Verdict, report, wait_for
 
 LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
 KINDS = {"flaky": 0.02, "reject": 0.01}
+HARMS = ("consumer killed", "consumer left", "consumer frozen")
 REPEATED = 100
 """Dead letters that may come a second time: a broker is told every half second how far a queue is, so a death repeats some."""
 
@@ -60,7 +61,7 @@ def storm(
     report(f"storm {field.place.broker.partition(':')[0]}", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == messages - dead
-    for harm in ("consumer killed", "consumer left", "consumer frozen"):
+    for harm in HARMS:
         assert stage.times(harm), f"no {harm}"
     return verdict
 
