@@ -54,6 +54,8 @@ def storm(
         with Assassin(stage, members, every, harms=(kill, leave, freeze)).at_work() as assassin:
             for part, (name, fault) in zip(slices, cycle(faults.items()), strict=False):
                 _slice(assassin, field, name, fault, part, rate)
+            # A harm that came to nothing, such as to a consumer that had just died, has its turn once more.
+            wait_for(lambda: all(map(stage.times, HARMS)), "every kind of harm", 120, 0.5)
         wait_for(lambda: stage.applied() >= messages - dead, "every effect", 120 + messages / 100, 0.5)
         assert set(assassin.drain()) == {0}, nursery.said()
         stage.drain(idle="6s")

@@ -9,17 +9,32 @@ a channel is in none.
 
 from oncemq.redis.call import Script
 
-# Returns false: ours; -3: it was lost; else ms until the holder's lease ends (-1: never)
+# taken returns false: it may be ours; -3: it was lost; else ms until the holder's lease ends (-1: never)
 ACQUIRING = """
-local function acquire(lock, lease, owner, holds)
+local function taken(lock, owner, holds)
     local free = redis.call('exists', lock) == 0
     if free or redis.call('hexists', lock, owner) == 0 then
         if holds > 1 then return -3 end
         if not free then return redis.call('pttl', lock) end
     end
+    return false, free
+end
+local function hold(lock, lease, owner, holds, free)
     redis.call('hset', lock, owner, holds)
     if free or redis.call('pttl', lock) < lease then redis.call('pexpire', lock, lease) end
-    return false
+end
+local function acquire(lock, lease, owner, holds)
+    local left, free = taken(lock, owner, holds)
+    if not left then hold(lock, lease, owner, holds, free) end
+    return left
+end
+local function acquire_fenced(lock, token, lease, owner, holds)
+    local left, free = taken(lock, owner, holds)
+    if left then return {0, left} end
+    -- Before anything is held: it fails where the token's key is something else.
+    local number = redis.call('incr', token)
+    hold(lock, lease, owner, holds, free)
+    return {1, number}
 end
 """
 
@@ -29,12 +44,7 @@ ACQUIRE = Script(ACQUIRING + "return acquire(KEYS[1], tonumber(ARGV[1]), ARGV[2]
 
 # KEYS lock, token · ARGV as above → {1, token}: ours; {0, ms until the holder's lease ends, or -3}
 ACQUIRE_FENCED = Script(
-    ACQUIRING
-    + """
-local taken = acquire(KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]))
-if taken then return {0, taken} end
-return {1, redis.call('incr', KEYS[2])}
-"""
+    ACQUIRING + "return acquire_fenced(KEYS[1], KEYS[2], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3]))"
 )
 
 # KEYS token · ARGV number → the next token is higher than this

@@ -36,11 +36,7 @@ ACQUIRE_MANY_FENCED = Script(
     + _EACH
     + """
 local lease = tonumber(ARGV[1])
-return each(2, function(at)
-    local taken = acquire(KEYS[at], lease, ARGV[2], 1)
-    if taken then return {0, taken} end
-    return {1, redis.call('incr', KEYS[at + 1])}
-end)
+return each(2, function(at) return acquire_fenced(KEYS[at], KEYS[at + 1], lease, ARGV[2], 1) end)
 """
 )
 

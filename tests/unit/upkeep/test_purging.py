@@ -1,12 +1,13 @@
 """The background task that purges, on each kind of database."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, func, insert, select
 
 from oncemq.ledger import processed
-from oncemq.ledger.purge import BATCH, HISTORY, PROCESSED, came_since
+from oncemq.ledger.purge import BATCH, HISTORY, PROCESSED, Aged, came_since
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.upkeep import purging
 from oncemq.upkeep.pace import GENTLE
@@ -39,18 +40,25 @@ def test_a_step_deletes_one_batch_and_says_whether_there_is_more(engine: Engine,
     assert left(engine) == 3
 
 
-def test_only_tables_that_have_more_are_asked_again(
-    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Empty ones cost one look each time that the task is due, and none in the batches after it."""
-    asked: list[str] = []
+@pytest.fixture
+def asked(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the tables that were asked, which grow; each look takes six seconds."""
+    names: list[str] = []
     purge = purging.purge
 
-    def noted(engine: Engine, aged, *given, **named) -> int:
-        asked.append(aged.table.name)
+    def noted(engine: Engine, aged: Aged, *given: Any, **named: Any) -> int:
+        names.append(aged.table.name)
+        clock.advance(timedelta(seconds=6))
         return purge(engine, aged, *given, **named)
 
     monkeypatch.setattr(purging, "purge", noted)
+    return names
+
+
+def test_only_tables_that_have_more_are_asked_again(
+    engine: Engine, clock: FakeClock, asked: list[str]
+) -> None:
+    """Empty ones cost one look each time that the task is due, and none in the batches after it."""
     fill(engine, clock, "shop.points", BATCH + 1, KEEP * 2)
     purger = Purger((PROCESSED, HISTORY), "shop.points", KEEP, clock)
     while purger(engine):
@@ -61,18 +69,9 @@ def test_only_tables_that_have_more_are_asked_again(
 
 
 def test_others_are_asked_again_after_some_seconds(
-    engine: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, clock: FakeClock, asked: list[str]
 ) -> None:
     """A backlog of one table takes hours, in which rows of the others grow old."""
-    asked: list[str] = []
-    purge = purging.purge
-
-    def noted(engine: Engine, aged, *given, **named) -> int:
-        asked.append(aged.table.name)
-        clock.advance(timedelta(seconds=6))
-        return purge(engine, aged, *given, **named)
-
-    monkeypatch.setattr(purging, "purge", noted)
     fill(engine, clock, "shop.points", 4 * BATCH, KEEP * 2)
     purger = Purger((PROCESSED, HISTORY), "shop.points", KEEP, clock)
     assert [purger(engine) for _ in range(4)] == [True] * 4

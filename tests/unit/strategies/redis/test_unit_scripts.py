@@ -1,8 +1,12 @@
 """Many locks by one script: what Redis says of one of them is about that one alone."""
 
+from datetime import timedelta
+
 import pytest
 
 from oncemq.errors import RedisRefused
+from oncemq_strategies.redis import FencedLock
+from oncemq_strategies.redis.names import token_of
 from oncemq_strategies.redis.unit_locks import SHARE, Tried, UnitLocks
 
 
@@ -50,6 +54,18 @@ def test_what_is_no_lock_is_refused_alone(client, locks, names):
     assert list(tried.refused) == [names[3]]
     assert "WRONGTYPE" in tried.refused[names[3]]
     assert len(tried.held) == len(names) - 1
+
+
+def test_a_lock_that_cannot_be_numbered_stays_free(client, names):
+    """Else it would be nobody's until its lease ends."""
+    token = token_of(names[3])
+    client.command("RPUSH", token, "text", key=token)
+    tried = Tried()
+    UnitLocks(client, lease=None, fenced=True, replicas=0).acquire(names[:5], "unit", tried)
+    assert list(tried.refused) == [names[3]]
+    with pytest.raises(RedisRefused, match="WRONGTYPE"):
+        FencedLock(client, names[3]).acquire(timedelta(0))
+    assert _exist(client, names[:5]) == [1, 1, 1, 0, 1]
 
 
 def test_what_is_a_lock_no_more_keeps_no_other_from_being_released(client, locks, names):
