@@ -9,7 +9,12 @@ from sqlalchemy import Engine, MetaData
 
 from oncemq.clock import SystemClock
 from oncemq.config.build_consumer import Surroundings, build_consumer, facts_of
-from oncemq.config.build_databases import build_engines, build_layout, database_urls
+from oncemq.config.build_databases import (
+    build_engines,
+    build_layout,
+    connections_for,
+    database_urls,
+)
 from oncemq.config.build_parts import Reporter, build_adapters, build_redis
 from oncemq.config.build_topics import build_topics
 from oncemq.config.catalog import Catalog
@@ -68,9 +73,11 @@ def build_app(
     """
     make_importable(folder)
     report = Reporter(tree, problems)
-    engines = build_engines(model.database, report)
+    brokers = _brokers_of(model, report)
+    consumers = _settle_all(model, brokers, report)
+    engines = build_engines(model.database, report, connections_for(consumers))
     try:
-        return _build(model, tree, report, folder, catalog or Catalog(), engines)
+        return _build(model, report, folder, catalog or Catalog(), engines, brokers, consumers)
     except BaseException:
         # Strategies may have looked at tables.
         for engine in engines:
@@ -79,7 +86,13 @@ def build_app(
 
 
 def _build(
-    model: AppModel, tree: Fields, report: Reporter, folder: Path, catalog: Catalog, engines: Sequence[Engine]
+    model: AppModel,
+    report: Reporter,
+    folder: Path,
+    catalog: Catalog,
+    engines: Sequence[Engine],
+    brokers: Mapping[str, str],
+    consumers: list[Settled],
 ) -> LoadedApp:
     problems, clock = report.problems, SystemClock()
     layout = build_layout(model.database, report)
@@ -98,8 +111,6 @@ def _build(
         catalog=catalog,
         report=report,
     )
-    brokers = _brokers_of(model, report)
-    consumers = _settle_all(model, brokers, report)
     topics = build_topics(model, brokers, folder, report)
     plans = [build_consumer(settled, around, topics) for settled in consumers]
     _check_groups(consumers, report)
@@ -132,7 +143,7 @@ def _build(
             facts_of(settled, around, ready.handler)
             for settled, ready in zip(consumers, plan.consumers, strict=True)
         ),
-        tree,
+        report.tree,
     )
 
 

@@ -1,18 +1,26 @@
 """The engines of the app's database, one or a shard each, and which keys belong to which shard."""
 
+from collections.abc import Iterable
+
 from sqlalchemy import Engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from oncemq.config.build_parts import Reporter
 from oncemq.config.fields import Url
 from oncemq.config.model import Database
+from oncemq.config.settled import Settled
 from oncemq.config.tree import Path
 from oncemq.errors import OnceMQError
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.engine import USUAL_CONNECTIONS, make_engine
 from oncemq.registry import extra_for
 from oncemq.sharding import Layout
 
 _DATABASE: Path = ("database",)
+
+_OWN_TASKS = 5
+"""Connections for what no worker does: upkeep, the outbox, who is alive."""
+_BRIEFLY = 8
+"""Connections for all workers of a consumer whose handlers run outside of any transaction."""
 
 
 def database_urls(database: Database | None) -> list[Url]:
@@ -68,14 +76,26 @@ def _layout(database: Database, shards: int, report: Reporter) -> Layout | None:
     return None
 
 
-def build_engines(database: Database | None, report: Reporter) -> list[Engine]:
-    """Return an engine for each shard, or the one; not yet connected. None at all when one cannot be made: reported."""
+def connections_for(consumers: Iterable[Settled]) -> int:
+    """Return how many connections to one database are in use at once where every worker is busy."""
+    needed = (one.workers if one.transactional else min(one.workers, _BRIEFLY) for one in consumers)
+    return max(USUAL_CONNECTIONS, _OWN_TASKS + sum(needed))
+
+
+def build_engines(database: Database | None, report: Reporter, connections: int) -> list[Engine]:
+    """Return an engine for each shard, or the one; not yet connected. None at all when one cannot be made: reported.
+
+    Args:
+        database: as declared.
+        report: told what is wrong.
+        connections: to each database at most, unless declared.
+    """
     if database is None:
         return []
     engines: list[Engine] = []
     for number, url in enumerate(database_urls(database)):
         path: Path = (*_DATABASE, "url") if database.shards is None else (*_DATABASE, "shards", number)
-        engine = _engine(database, url, path, report)
+        engine = _engine(database, url, path, report, database.pool_size or connections)
         if engine is None:
             return []
         if engines and engine.dialect.name != engines[0].dialect.name:
@@ -88,13 +108,13 @@ def build_engines(database: Database | None, report: Reporter) -> list[Engine]:
     return engines
 
 
-def _engine(database: Database, url: Url, path: Path, report: Reporter) -> Engine | None:
+def _engine(database: Database, url: Url, path: Path, report: Reporter, connections: int) -> Engine | None:
     try:
         return make_engine(
             url.reveal(),
             username=database.username,
             password=database.password.reveal() if database.password is not None else None,
-            **({"pool_size": database.pool_size} if database.pool_size is not None else {}),
+            pool_size=connections,
         )
     except OnceMQError as error:
         report.error(path, error)

@@ -235,7 +235,9 @@ class Database(Section):
     password: SecretText | None = Field(
         None, description="Instead of in the URL.", examples=["${DB_PASSWORD}"]
     )
-    pool_size: Count | None = Field(None, description="Connections at most. Default: what the workers need.")
+    pool_size: Count | None = Field(
+        None, description="Connections of a process at most. Default: what its workers need, at least 10."
+    )
 
 
 class Http(Section):

@@ -37,6 +37,28 @@ def test_external_effects_have_many_workers(tmp_path):
     assert consumer(tmp_path, "effects: external, strategies: [direct]").workers == 32
 
 
+@pytest.mark.parametrize(
+    ("more", "size"),
+    [
+        ("workers: 4", 10),
+        ("workers: 20", 25),
+        ("effects: external, strategies: [direct]", 13),
+    ],
+    ids=["few", "a transaction each", "brief transactions"],
+)
+def test_the_pool_has_what_the_workers_need(tmp_path, more: str, size: int):
+    """Workers do not wait for each other's connections; those without transactions need few."""
+    text = BASE.replace("topic: orders,", f"topic: orders, {more},").replace("sqlite://", "sqlite:///shop.db")
+    pool = loaded(tmp_path, text).plan.engine.pool
+    assert pool.size() == size
+
+
+def test_the_size_of_the_pool_can_be_said(tmp_path):
+    """Then it holds, whatever the workers need."""
+    text = BASE.replace('{url: "sqlite://"}', '{url: "sqlite:///shop.db", pool_size: 3}')
+    assert loaded(tmp_path, text).plan.engine.pool.size() == 3
+
+
 def test_without_database_effects_are_external(tmp_path):
     """No database, no transaction to be part of."""
     app = loaded(tmp_path, WITHOUT_DATABASE.replace("[decide]", "[direct]"))

@@ -1,14 +1,15 @@
 """Engines have the settings that the rules ask for; what is wrong is said in words without secrets."""
 
 import builtins
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from pymysql import _auth
-from sqlalchemy import create_engine, event, make_url
+from sqlalchemy import create_engine, event, exc, make_url
 
 from oncemq.errors import ConfigError, InfrastructureError, LedgerError, MissingExtra, OnceMQError
-from oncemq.ledger.engine import make_engine, prove, startup_warnings
+from oncemq.ledger.engine import USUAL_CONNECTIONS, make_engine, prove, startup_warnings
 
 CANARY = "canary-5f1d"
 
@@ -35,6 +36,29 @@ def test_drivers_for_event_loops_are_refused(url: str) -> None:
     scheme = url.partition("+")[0]
     with pytest.raises(ConfigError, match=f"event loops.*write {scheme}://"):
         make_engine(url)
+
+
+def test_the_pool_keeps_what_it_opened(sqlite_database: str) -> None:
+    """A connection that all need at once is not opened and closed again each time."""
+    engine, opened = make_engine(sqlite_database), list[object]()
+    event.listen(engine, "connect", lambda connection, _record: opened.append(connection))
+    for _ in range(3):
+        with ExitStack() as together:
+            for _ in range(USUAL_CONNECTIONS):
+                together.enter_context(engine.connect())
+    engine.dispose()
+    assert len(opened) == USUAL_CONNECTIONS
+
+
+def test_the_pool_has_so_many_connections_at_most(
+    sqlite_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever says how many there may be, says what the server can bear."""
+    engine = make_engine(sqlite_database, pool_size=1)
+    monkeypatch.setattr(engine.pool, "_timeout", 0.01)
+    with engine.connect(), pytest.raises(exc.TimeoutError):
+        engine.connect()
+    engine.dispose()
 
 
 def test_sqlite_settings(sqlite_database: str) -> None:
