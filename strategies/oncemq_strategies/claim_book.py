@@ -1,19 +1,23 @@
 """The claims of one unit: which are ours, which are others', and which nobody knows the end of."""
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine
 
 from oncemq.clock import Clock
-from oncemq.ledger.claims import Claim, Claims, State
+from oncemq.ledger.claim import Claim, End, NewClaim, State
+from oncemq.ledger.claims import Claims
 from oncemq.message.envelope import Envelope
 from oncemq.message.stored import to_text
-from oncemq_strategies.own_transaction import in_transaction
+from oncemq_strategies.own_transaction import TRIES, in_transaction
+from oncemq_strategies.together import Together
+
+Result = TypeVar("Result")
 
 
 class Phase(Enum):
@@ -69,8 +73,15 @@ class Held:
         return json.loads(text) if text is not None else None
 
 
+class _Wanted(NamedTuple):
+    """The claims of one unit: all of one owner, by identity."""
+
+    owner: str
+    new: Mapping[str, NewClaim]
+
+
 class ClaimBook:
-    """Takes and gives back claims, each time in a transaction of its own.
+    """Takes and gives back claims, in transactions of its own; what all handlers need, they share.
 
     Args:
         engine: the app's database.
@@ -84,34 +95,50 @@ class ClaimBook:
         self._claims = claims
         self._lease = lease
         self._clock = clock
+        self._taking = Together(self._take)
+        self._finishing = Together(self._finish)
 
     def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
         """Claim what is free, and begin to verify what nobody is at; returns what was found, by identity."""
         first: dict[str, Envelope] = {}
         for envelope in envelopes:
             first.setdefault(envelope.identity, envelope)
-        new = [(one, first[one].key, to_text(first[one])) for one in sorted(first)]
-        if not new:
+        if not first:
             return {}  # an earlier strategy of the list has put off the whole unit
+        new = {
+            identity: NewClaim(identity, one.key, owner, to_text(one))
+            for identity, one in sorted(first.items())
+        }
+        return self._taking.ask(_Wanted(owner, new))
 
-        def work(connection: Connection) -> dict[str, Held]:
-            now = self._clock.now()
-            mine = self._claims.take(connection, new, owner, now + self._lease)
-            there = [identity for identity in sorted(first) if identity not in mine]
+    def _take(self, many: Sequence[_Wanted]) -> list[dict[str, Held]]:
+        new: dict[str, NewClaim] = {}
+        for one in many:
+            new = {**one.new, **new}  # who comes first is the one to get it
+
+        def work(connection: Connection) -> list[dict[str, Held]]:
+            until = self._clock.now() + self._lease
+            taken = self._claims.take(connection, [new[identity] for identity in sorted(new)], until)
+            owner_of = {identity: new[identity].owner for identity in taken}
+            there = {identity for one in many for identity in one.new if owner_of.get(identity) != one.owner}
             found = self._claims.read(connection, there) if there else {}
-            held = {identity: Held(Phase.OURS) for identity in mine}
-            for identity in there:
-                # One that was there for the insert and is not now was given up in between: as good as held.
-                claim = found.get(identity)
-                held[identity] = (
-                    Held(Phase.FOREIGN) if claim is None else self._found(connection, claim, owner)
-                )
-            return held
+            return [
+                {
+                    identity: Held(Phase.OURS)
+                    if owner_of.get(identity) == one.owner
+                    else self._found(connection, found.get(identity), one.owner)
+                    for identity in one.new
+                }
+                for one in many
+            ]
 
-        return in_transaction(self._engine, work)
+        return self._shared(work, len(many))
 
-    def _found(self, connection: Connection, claim: Claim, owner: str) -> Held:
+    def _found(self, connection: Connection, claim: Claim | None, owner: str) -> Held:
         now = self._clock.now()
+        if claim is None:
+            # There for the insert, and now no more: given up in between, which is as good as held.
+            return Held(Phase.FOREIGN)
         if claim.state is State.DONE:
             return Held(Phase.DONE, claim, fingerprint=claim.fingerprint)
         if claim.holder == owner and claim.state is State.PROCESSING:
@@ -137,13 +164,11 @@ class ClaimBook:
         self, identity: str, owner: str, *, result: str | None = None, fingerprint: str | None = None
     ) -> bool:
         """Write down that the effect has happened; returns whether the claim was ours."""
+        return self._finishing.ask(End(identity, owner, result, fingerprint))
+
+    def _finish(self, ends: Sequence[End]) -> list[bool]:
         now = self._clock.now()
-        return in_transaction(
-            self._engine,
-            lambda connection: self._claims.finish(
-                connection, identity, owner, now, result=result, fingerprint=fingerprint
-            ),
-        )
+        return self._shared(lambda connection: self._claims.finish(connection, ends, now), len(ends))
 
     def doubt(
         self,
@@ -200,3 +225,7 @@ class ClaimBook:
     def is_live(self, claim: Claim) -> bool:
         """Return whether somebody is at work on it."""
         return claim.live(self._clock.now())
+
+    def _shared(self, work: Callable[[Connection], Result], jobs: int) -> Result:
+        """Do it at once for several threads; what is in the way of one is waited for by that one, alone."""
+        return in_transaction(self._engine, work, tries=TRIES if jobs == 1 else 1)

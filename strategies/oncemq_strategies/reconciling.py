@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from uuid import uuid4
 
-from oncemq.ledger.claims import Claim, State
+from oncemq.ledger.claim import Claim, State
 from oncemq.message.stored import from_text
 from oncemq.strategy import Reconciled
 from oncemq.verification import Answer, Done, NotDone, Unknown

@@ -11,14 +11,25 @@ owner in SQL, so whoever lost a claim can neither finish nor delete it. What is 
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Index, and_, delete, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    and_,
+    bindparam,
+    delete,
+    or_,
+    select,
+    update,
+)
 
 from oncemq.ledger.bulk import Bulk, Row, Shape
+from oncemq.ledger.claim import HELD, Claim, End, NewClaim, State
 from oncemq.ledger.dialects import bulk_for
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import ExactText, LongText, Moment, Token, storable
@@ -49,52 +60,6 @@ TABLE = ledger_table(
 _SHAPE = Shape(TABLE, "identity", "until", inserted=("key", "state", "holder", "envelope"))
 
 
-class State(StrEnum):
-    """How far a claim has come."""
-
-    PROCESSING = "processing"
-    """Its owner's handler is about to run, or running."""
-    VERIFYING = "verifying"
-    """An earlier owner's handler may have run; this owner is finding out."""
-    UNKNOWN = "unknown"
-    """A handler may have run, and nobody is at it."""
-    DONE = "done"
-
-
-HELD = (State.PROCESSING, State.VERIFYING)
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What the ledger knows of one identity.
-
-    Args:
-        identity: of the message.
-        key: of the message.
-        state: how far it has come.
-        holder: the owner token of whoever holds it, or did last.
-        until: when the lease ends, or an unknown one is asked about again; None when done.
-        fingerprint: of the content, where it is compared.
-        result: what the handler returned, as JSON.
-        reason: why it is unknown.
-        envelope: the message, from `oncemq.message.stored`; None when done.
-    """
-
-    identity: str
-    key: str
-    state: State
-    holder: str
-    until: datetime | None
-    fingerprint: str | None
-    result: str | None
-    reason: str | None
-    envelope: str | None
-
-    def live(self, now: datetime) -> bool:
-        """Return whether somebody is at work on it, as far as its lease tells."""
-        return self.state in HELD and self.until is not None and self.until > now
-
-
 _COLUMNS = [TABLE.c[name] for name in Claim.__dataclass_fields__]
 
 
@@ -109,20 +74,17 @@ class Claims:
         self._consumer = consumer
         self._bulk: Bulk | None = None
 
-    def take(
-        self, connection: Connection, new: Iterable[tuple[str, str, str]], owner: str, until: datetime
-    ) -> set[str]:
+    def take(self, connection: Connection, new: Iterable[NewClaim], until: datetime) -> set[str]:
         """Claim what nobody has claimed; returns those identities. Waits for uncommitted rivals.
 
         Args:
             connection: the transaction.
-            new: identity, key and envelope; sorted by identity, each once.
-            owner: the token.
+            new: sorted by identity, each once.
             until: when the lease ends.
         """
         if self._bulk is None:
             self._bulk = bulk_for(connection.dialect, _SHAPE)
-        rows: list[Row] = [(one, key, State.PROCESSING, owner, text) for one, key, text in new]
+        rows: list[Row] = [(one.identity, one.key, State.PROCESSING, one.owner, one.envelope) for one in new]
         return self._bulk.insert_new(connection, self._consumer, rows, until)
 
     def read(self, connection: Connection, identities: Collection[str]) -> dict[str, Claim]:
@@ -145,30 +107,27 @@ class Claims:
         ours = and_(TABLE.c.holder == owner, TABLE.c.state == State.VERIFYING.value)
         return self._set(connection, identity, ours, {"state": State.PROCESSING.value, "until": until})
 
-    def finish(
-        self,
-        connection: Connection,
-        identity: str,
-        owner: str,
-        now: datetime,
-        *,
-        result: str | None = None,
-        fingerprint: str | None = None,
-    ) -> bool:
-        """Note that the effect has happened; returns whether the claim was ours, also if it was noted before."""
-        changes = {
-            "state": State.DONE.value,
-            "until": None,
-            "done_at": now,
-            "result": result,
-            "fingerprint": fingerprint,
-            "reason": None,
-            "envelope": None,
-        }
-        if self._set(connection, identity, _held_by(owner), changes):
-            return True
-        claim = self.read(connection, [identity]).get(identity)
-        return claim is not None and claim.state is State.DONE and claim.holder == owner
+    def finish(self, connection: Connection, ends: Sequence[End], now: datetime) -> list[bool]:
+        """Note that effects have happened; returns of each whether the claim was ours, also if it was noted before."""
+        rows = [
+            {
+                "scope": self._consumer,
+                "one": one,
+                "token": owner,
+                "at": now,
+                "came_of_it": result,
+                "print": mark,
+            }
+            for one, owner, result, mark in sorted(ends, key=lambda end: end.identity)
+        ]
+        if connection.execute(_FINISH, rows).rowcount == len(ends):
+            return [True] * len(ends)
+        found = self.read(connection, [end.identity for end in ends])
+        claims = [found.get(end.identity) for end in ends]
+        return [
+            claim is not None and claim.state is State.DONE and claim.holder == end.owner
+            for claim, end in zip(claims, ends, strict=True)
+        ]
 
     def doubt(
         self,
@@ -263,10 +222,26 @@ def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
     return [dict(row) for row in connection.execute(found).mappings()]
 
 
-def _held_by(owner: str) -> ColumnElement[bool]:
-    return and_(TABLE.c.holder == owner, TABLE.c.state.in_([state.value for state in HELD]))
+def _held_by(owner: str | BindParameter[str]) -> ColumnElement[bool]:
+    return and_(TABLE.c.holder == owner, or_(*(TABLE.c.state == state.value for state in HELD)))
 
 
 def _claim(row: Any) -> Claim:
     fields: dict[str, Any] = dict(row._mapping)
     return Claim(**{**fields, "state": State(row.state)})
+
+
+_FINISH = (
+    update(TABLE)
+    .where(TABLE.c.consumer == bindparam("scope"), TABLE.c.identity == bindparam("one"))
+    .where(_held_by(bindparam("token")))
+    .values(
+        state=State.DONE.value,
+        until=None,
+        done_at=bindparam("at"),
+        result=bindparam("came_of_it"),
+        fingerprint=bindparam("print"),
+        reason=None,
+        envelope=None,
+    )
+)

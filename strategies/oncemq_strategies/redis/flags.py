@@ -5,6 +5,7 @@ import random
 import threading
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 from oncemq.ledger.text import storable
@@ -15,6 +16,7 @@ from oncemq.redis.faults import Failure
 from oncemq_strategies.claim_book import Held, Phase
 from oncemq_strategies.redis.flag_scripts import CLAIM, DROP, FINISH, MOVE, RENEW
 from oncemq_strategies.redis.marks import key_in_redis
+from oncemq_strategies.together import Together
 
 _JITTER = 0.1
 
@@ -40,6 +42,7 @@ class Flags:
         self._failed = failed
         self._mine: dict[str, set[str]] = {}
         self._mutex = threading.Lock()
+        self._calling = Together(self._call)
 
     def name(self, identity: str) -> str:
         """Return the key of a flag."""
@@ -111,14 +114,19 @@ class Flags:
         return self._lease + _jittered(max(self._success, self._failed))
 
     def _one(self, identity: str, script: Script, *arguments: Argument) -> bool:
-        return bool(self._client.run(script, [self.name(identity)], arguments) == 1)
+        return bool(self._each([identity], lambda _: (script, arguments)) == [1])
 
     def _each(self, identities: Iterable[str], what: Any) -> list[Any]:
         calls = []
         for identity in identities:
             script, arguments = what(identity)
             calls.append(Call.of(script, [self.name(identity)], arguments))
-        return _all_well(self._client.together(calls)) if calls else []
+        return _all_well(self._calling.ask(calls)) if calls else []
+
+    def _call(self, many: Sequence[Sequence[Call]]) -> list[list[Any]]:
+        """Make the calls of several units in one round trip; each finds its own failures among its answers."""
+        answers = iter(self._client.together([call for calls in many for call in calls]))
+        return [list(islice(answers, len(calls))) for calls in many]
 
 
 def _all_well(answers: list[Any]) -> list[Any]:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from oncemq.clock import SystemClock
 from oncemq.errors import ConfigError, InvalidPayload
 from oncemq.facts import ConsumerFacts, Effects, Severity
 from oncemq.ledger import claims, schema
-from oncemq.ledger.claims import Claims, State
+from oncemq.ledger.claim import End, State
+from oncemq.ledger.claims import Claims
 from oncemq.ledger.engine import make_engine
 from oncemq.ledger.purge import CLAIMS, purge
 from oncemq.message.stored import from_text, to_text
@@ -28,6 +30,7 @@ from oncemq.verdict import Outcome, Verdict
 from oncemq_strategies.claim_book import ClaimBook, Phase
 from oncemq_strategies.claiming import UNKNOWN_EFFECT
 from oncemq_strategies.two_phase import TwoPhase
+from support.embedded_broker import eventually
 
 DEADLINE = 20.0
 LATER = timedelta(days=400)
@@ -370,6 +373,46 @@ def test_a_finish_may_be_done_again(book: ClaimBook) -> None:
     assert book.finish("a", "me")
     assert book.finish("a", "me")
     assert not book.finish("a", "you")
+
+
+def test_units_that_claim_at_once_share_a_commit(book: ClaimBook, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is claimed while a transaction is under way goes into the next one, and each unit gets its own."""
+    started, may_go, taken = threading.Event(), threading.Event(), list[int]()
+    take = book._claims.take
+
+    def slow(connection: Any, new: Any, until: Any) -> set[str]:
+        taken.append(len(list(new)))
+        if len(taken) == 1:
+            started.set()
+            assert may_go.wait(DEADLINE)
+        return take(connection, new, until)
+
+    monkeypatch.setattr(book._claims, "take", slow)
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(book.take, [envelope("z")], "z")
+        assert started.wait(DEADLINE)
+        later = [pool.submit(book.take, [envelope(owner), envelope("same")], owner) for owner in "cab"]
+        eventually(lambda: len(book._taking._waiting) == 3, "all three wait")
+        may_go.set()
+        found = [one.result(DEADLINE) for one in (first, *later)]
+    assert taken == [1, 4]
+    assert all(held[owner].phase is Phase.OURS for held, owner in zip(found, "zcab", strict=True))
+    phases = [held["same"].phase for held in found[1:]]
+    assert sorted(phases, key=str) == [Phase.FOREIGN, Phase.FOREIGN, Phase.OURS]
+
+
+def test_ends_that_share_a_commit_have_their_own_answers(book: ClaimBook) -> None:
+    """One whose claim is another's now changes nothing about the others, nor about that claim."""
+    book.take([envelope("a"), envelope("c")], "me")
+    book.take([envelope("b")], "you")
+    ends = [End("c", "me", '"done"'), End("b", "me", '"stolen"'), End("a", "me", None, "print")]
+    assert book._finish(ends) == [True, False, True]
+    found = [book.find(identity) for identity in "abc"]
+    assert [one and (one.state, one.result, one.fingerprint) for one in found] == [
+        (State.DONE, None, "print"),
+        (State.PROCESSING, None, None),
+        (State.DONE, '"done"', None),
+    ]
 
 
 def test_only_one_takes_a_claim_over(book: ClaimBook) -> None:
