@@ -88,7 +88,7 @@ def build_engines(database: Database | None, report: Reporter, connections: int)
     Args:
         database: as declared.
         report: told what is wrong.
-        connections: to each database at most, unless declared.
+        connections: that are kept to each database, unless declared.
     """
     if database is None:
         return []

@@ -236,7 +236,9 @@ class Database(Section):
         None, description="Instead of in the URL.", examples=["${DB_PASSWORD}"]
     )
     pool_size: Count | None = Field(
-        None, description="Connections of a process at most. Default: what its workers need, at least 10."
+        None,
+        description="Connections that a process keeps; while all are busy, as many again. Default: what its workers "
+        "need, at least 10.",
     )
 
 

@@ -29,7 +29,7 @@ def make_engine(
         url: `postgresql://…`, `mysql://…`, `mariadb://…` or `sqlite:///file`, with or without a driver's name.
         username: used instead of the URL's.
         password: used instead of the URL's.
-        pool_size: connections at most; one that was opened is kept.
+        pool_size: connections that are kept; as many again may be open while these are busy.
 
     Raises:
         ConfigError: the URL cannot be understood or names a database that is not supported.
@@ -121,7 +121,7 @@ def _arguments(url: URL, pool_size: int, kept_back: dict[str, Any]) -> dict[str,
     backend = url.get_backend_name()
     if backend == "sqlite":
         # One connection is the whole in-memory database: a second one would see another, empty one.
-        size = _sizes(1 if _is_memory(url) else pool_size)
+        size = {"pool_size": 1, "max_overflow": 0} if _is_memory(url) else _sizes(pool_size)
         return {"poolclass": QueuePool, "connect_args": {"check_same_thread": False}, **size}
     arguments = {"isolation_level": "READ COMMITTED", "pool_recycle": 1800, **_sizes(pool_size)}
     connect: dict[str, Any] = {}
@@ -140,5 +140,5 @@ def _arguments(url: URL, pool_size: int, kept_back: dict[str, Any]) -> dict[str,
 
 
 def _sizes(pool_size: int) -> dict[str, int]:
-    # No overflow: what the pool does not keep is opened and closed again for every single transaction.
-    return {"pool_size": pool_size, "max_overflow": 0}
+    # What is open beyond those that are kept is opened and closed again for every single transaction.
+    return {"pool_size": pool_size, "max_overflow": pool_size}

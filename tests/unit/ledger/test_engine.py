@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pymysql import _auth
-from sqlalchemy import create_engine, event, exc, make_url
+from sqlalchemy import create_engine, event, make_url
 
 from oncemq.errors import ConfigError, InfrastructureError, LedgerError, MissingExtra, OnceMQError
 from oncemq.ledger.engine import USUAL_CONNECTIONS, make_engine, prove, startup_warnings
@@ -48,17 +48,6 @@ def test_the_pool_keeps_what_it_opened(sqlite_database: str) -> None:
                 together.enter_context(engine.connect())
     engine.dispose()
     assert len(opened) == USUAL_CONNECTIONS
-
-
-def test_the_pool_has_so_many_connections_at_most(
-    sqlite_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever says how many there may be, says what the server can bear."""
-    engine = make_engine(sqlite_database, pool_size=1)
-    monkeypatch.setattr(engine.pool, "_timeout", 0.01)
-    with engine.connect(), pytest.raises(exc.TimeoutError):
-        engine.connect()
-    engine.dispose()
 
 
 def test_sqlite_settings(sqlite_database: str) -> None:

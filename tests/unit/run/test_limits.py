@@ -205,7 +205,7 @@ def test_a_handler_that_is_slow_without_a_statement_is_rolled_back(engine: Engin
 def test_cancelling_works_while_the_pool_is_empty(engine: Engine, database_url: str) -> None:
     """The connection that carries the cancel is not taken from the pool, which may be stuck itself."""
     engine.dispose()
-    small = make_engine(database_url, pool_size=2)
+    small = make_engine(database_url, pool_size=1)
     ended: list[Any] = []
 
     def run(connection: Any) -> None:
