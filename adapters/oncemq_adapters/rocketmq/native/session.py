@@ -5,7 +5,7 @@ pass; only a callback of a message that is not finished asks, and waits.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from threading import Lock
@@ -20,6 +20,7 @@ from oncemq_adapters.rocketmq.names import retry_topic
 from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
 from oncemq_adapters.rocketmq.native.process import LibraryProcess
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
+from oncemq_adapters.rocketmq.native.ranges import Ranges
 from oncemq_adapters.rocketmq.native.whole import FAR, PULLED, WholeMessages
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS, UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
@@ -66,6 +67,7 @@ class Session:
         self._recent: Remembered[tuple[Queue, Identity], bool] = Remembered(RECENT)
         self._read_to: dict[Queue, int] = {}
         self._reached: dict[Queue, int] = {}
+        self._taken: dict[Queue, Ranges] = {}
         self._pulling: set[Queue] = set()
         self._queues: list[Queue] = []
         self._indexes: dict[Queue, int] = {}
@@ -166,18 +168,28 @@ class Session:
         """Return whether a message is finished for good; if not, have it delivered, and let pass when it is."""
         name, number, offset, _, _ = identity
         topics = (name,) if name else (self._retries, *self._inboxes)
+        came_back: set[Queue] = set()
         for queue in self._whole.queues_of(topics, number):
             with self._lock:
                 held = self._held.get((queue, offset))
                 if self._recent.take((queue, identity)):
                     return True
+                if offset in self._taken.get(queue, ()) and self._progress.is_settled(queue, offset):
+                    came_back.add(queue)
             if held is not None and self._identity(queue, held.stored) == identity:
                 self._read_on(queue, offset)
                 return False
-        return not self._read(topics, identity)
+        return not self._read(topics, identity, came_back)
 
-    def _read(self, topics: Sequence[str], identity: Identity) -> bool:
-        """Take a message and those behind it; return whether there is any such message."""
+    def _read(self, topics: Sequence[str], identity: Identity, came_back: Container[Queue]) -> bool:
+        """Take a message and those behind it; return whether there is any such message.
+
+        Args:
+            topics: where it may lie.
+            identity: of the message.
+            came_back: queues that went away and returned before a broker knew how far they were: there are callbacks
+                again for what has passed.
+        """
         _, number, offset, stored_at, unique_id = identity
         found = self._whole.find(topics, number, offset, unique_id, stored_at)
         if not found:
@@ -197,7 +209,9 @@ class Session:
             for queue, messages in found:
                 self._read_to[queue] = max(messages[-1].offset, self._read_to.get(queue, 0))
         for queue, messages in found:
-            self._take(queue, [messages[0], *self._wanted(queue.topic, messages[1:])])
+            first, last = messages[0].offset, messages[-1].offset
+            once_more = range(first, last + 1) if queue in came_back else (first,)
+            self._take(queue, [messages[0], *self._wanted(queue.topic, messages[1:])], once_more)
         return True
 
     def _read_on(self, queue: Queue, offset: int) -> None:
@@ -230,24 +244,29 @@ class Session:
         tags = self._tags.get(topic)
         return [one for one in messages if one.properties.get(TAGS) in tags] if tags else messages
 
-    def _take(self, queue: Queue, messages: Iterable[StoredMessage]) -> None:
-        """Deliver what is not here yet, and let pass what was settled in an earlier life."""
+    def _take(self, queue: Queue, messages: Sequence[StoredMessage], once_more: Container[int] = ()) -> None:
+        """Deliver what is not here yet, and let pass what was settled in an earlier life, or has to pass once more."""
         fresh: list[Held] = []
         settled: list[StoredMessage] = []
         with self._lock:
             if not self.alive:
                 return
+            taken = self._taken.setdefault(queue, Ranges())
             for stored in messages:
                 place = queue, stored.offset
                 # In this order: what is being finished is noted as settled first, and then held no more.
                 if place in self._held:
                     continue
                 if self._progress.is_settled(queue, stored.offset):
-                    settled.append(stored)
+                    # Two reads that overlap must not let it pass twice: nobody would come for the second pass.
+                    if stored.offset in once_more or stored.offset not in taken:
+                        settled.append(stored)
                     continue
                 held = self._held[place] = Held(self, queue, stored, self._inbox_of(queue.topic, stored))
                 fresh.append(held)
             self._progress.received(queue, [held.stored for held in fresh])
+            if messages:
+                taken.add(messages[0].offset, messages[-1].offset)
         for inbox, many in groupby(fresh, key=lambda held: held.inbox):
             inbox.offer(list(many))
         if settled:

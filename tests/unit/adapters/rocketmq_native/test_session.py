@@ -8,6 +8,7 @@ import pytest
 from oncemq.errors import DeliveryVoid
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.librocketmq.frames import Identity
+from oncemq_adapters.librocketmq.remembered import Remembered
 from oncemq_adapters.rocketmq.names import retry_topic
 from oncemq_adapters.rocketmq.native import session as module
 from oncemq_adapters.rocketmq.native import settlement
@@ -229,6 +230,29 @@ def test_callback_that_asks_while_its_pass_is_on_the_way_is_answered() -> None:
     bench.ask(_asks(1))
     assert bench.process.answers == [_asks(1)]
     assert (len(bench.sink.got), whole.reads) == (2, reads)
+
+
+def test_what_is_read_twice_passes_once() -> None:
+    """Reads overlap; a second pass would be kept for a callback that never comes."""
+    bench = Bench(Whole(a=[_stored(offset) for offset in range(5)]))
+    bench.ask(_asks(0))
+    bench.acknowledge(*bench.sink.got)
+    passed = list(bench.process.passed)
+    assert _asks(1) in passed
+    bench.session._take(Queue("a", "orders", 0), [_stored(1), _stored(9)])
+    assert bench.process.passed == passed
+    assert _offsets(bench.sink.got)[-1] == 9
+
+
+def test_what_comes_back_passes_once_more() -> None:
+    """A queue that went and came back before the broker knew how far it was: callbacks come a second time."""
+    bench = Bench(Whole(a=[_stored(0), _stored(1), _stored(2)]))
+    bench.ask(_asks(0))
+    bench.acknowledge(*bench.sink.got)
+    passed = list(bench.process.passed)
+    bench.session._recent = Remembered(1)
+    bench.ask(_asks(0))
+    assert bench.process.passed == [*passed, _asks(0), _asks(1)]
 
 
 def test_what_an_earlier_process_settled_passes_at_once() -> None:
