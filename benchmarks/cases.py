@@ -46,6 +46,27 @@ def _oncemq(app: str = "database", processes: int = 1) -> list[str]:
     return _python("-m", "oncemq", "-f", file, "run", "--processes", str(processes))
 
 
+def _copies(share: float, *, tiered: bool) -> Case:
+    """Return the usual case with this share of copies among the messages."""
+    orders = Orders(40_000, share / (1 - share))
+    name = f"OnceMQ, `{'tiered' if tiered else 'unique_key'}`, {share:.0%} copies"
+    if not tiered:
+        return _drain(name, Drain(_oncemq(), orders))
+    command = _python("-m", "oncemq", *_files("database", "tiered"), "run")
+    spec = Drain(command, orders, figures=(_KEPT_OFF,) if share else ())
+
+    def measure(servers: Servers, scale: float) -> dict[str, float]:
+        figures = drain.measure(spec, servers, scale)
+        kept_off = figures.pop(_KEPT_OFF, None)
+        return figures if kept_off is None else {**figures, "kept_off_percent": 100 * kept_off}
+
+    return Case(name, measure)
+
+
+def _files(*names: str) -> list[str]:
+    return [word for name in names for word in ("-f", f"benchmarks/peers/oncemq/{name}.yaml")]
+
+
 def _orm(processes: int) -> Case:
     orders = Orders(15_000 + 10_000 * processes)
     spec = Drain(_oncemq(processes=processes), orders, consumers=processes)
@@ -120,8 +141,7 @@ def _fill_ledger(servers: Servers, rows: int, days: int) -> None:
 
 
 def _oncemq_on(driver: str) -> list[str]:
-    files = [f"benchmarks/peers/oncemq/{name}.yaml" for name in ("rocketmq-plain", f"rocketmq-{driver}")]
-    return [python_with(driver), "-m", "oncemq", "-f", files[0], "-f", files[1], "run"]
+    return [python_with(driver), "-m", "oncemq", *_files("rocketmq-plain", f"rocketmq-{driver}"), "run"]
 
 
 def _rocketmq(label: str, command: list[str], messages: int) -> Case:
@@ -135,6 +155,10 @@ def _counted(processes: int) -> str:
 def _latency(label: str, command: list[str], load: latency.Load) -> Case:
     return Case(label, lambda servers, scale: latency.measure(command, load, servers, scale))
 
+
+_KEPT_OFF = "kept_off_database"
+COPIES = {"0": 0.0, "10": 0.1, "50": 0.5, "90": 0.9}
+"""Shares of copies among the messages, by the ends of the cases' names."""
 
 _GROUP = _python("-m", "benchmarks.peers.group_commit")
 
@@ -226,6 +250,8 @@ CASES: dict[str, Case] = {
     "look-up-bloom": Case("OnceMQ, `tiered`, filter in memory alone", look_ups.bloom),
     "look-up-both": Case("OnceMQ, `tiered`, filter in memory and marks in Redis", look_ups.both),
     "look-up-marks": Case("OnceMQ, `tiered`, marks in Redis alone", look_ups.marks),
+    **{f"unique-{name}": _copies(share, tiered=False) for name, share in COPIES.items()},
+    **{f"tiered-{name}": _copies(share, tiered=True) for name, share in COPIES.items()},
     "ledger-kept": _ledger("OnceMQ, 1 M records that are kept", 1_000_000),
     "ledger-purged": _ledger("OnceMQ, 1 M records that are purged meanwhile", 1_000_000, days=30),
     "full-ledger": _ledger("OnceMQ, 10 M rows in the dedup table", 10_000_000, long=True),

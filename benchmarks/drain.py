@@ -15,6 +15,7 @@ from benchmarks.peers import counting
 from benchmarks.processes import Processes, running
 from benchmarks.rocketmq import Topic
 from benchmarks.servers import Servers
+from benchmarks.told import free_address, told
 
 WARM_UP, END = 0.1, 0.98
 """The window that counts, as shares of the whole; it opens only when every process consumes."""
@@ -44,6 +45,7 @@ class Drain:
         publish: how messages are put into the queue.
         prepare: done to the database before.
         rocketmq: the messages come from RocketMQ, not from RabbitMQ.
+        figures: what its strategies measure about themselves, and tell at `BENCH_HTTP`.
     """
 
     command: Sequence[str]
@@ -55,6 +57,7 @@ class Drain:
     publish: load.Publish = load.publish
     prepare: Callable[[Servers], None] | None = None
     rocketmq: bool = False
+    figures: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Sight:
 
 
 def measure(drain: Drain, servers: Servers, scale: float) -> dict[str, float]:
-    """Return `rate` (messages per second), `cpu_us` per message, and `deadlocks`.
+    """Return `rate` (messages per second), `cpu_us` per message, `deadlocks`, and the figures that are asked for.
 
     Raises:
         RuntimeError: the peer ended early, took too long, or its effects are wrong.
@@ -102,10 +105,11 @@ class _Measurement:
                 log = self._folder / "log"
                 with running(drain.command, drain.processes, environment, log) as processes:
                     sights = self._watch(queue, processes)
+                    figures = told(environment["BENCH_HTTP"], drain.figures) if drain.figures else {}
                 self._check(queue)
         finally:
             queue.remove()
-        return {**self._result(sights), "deadlocks": float(self._deadlocks() - deadlocks)}
+        return {**self._result(sights), "deadlocks": float(self._deadlocks() - deadlocks), **figures}
 
     def _filled(self) -> Queue | Topic:
         bodies, servers = self._orders.bodies(self._name), self._servers
@@ -126,6 +130,8 @@ class _Measurement:
             "BENCH_ROCKETMQ_SERVER": (self._servers.rocketmq or "").rpartition("@")[2],
             "BENCH_ROCKETMQ_GRPC": self._servers.rocketmq_grpc or "",
             "BENCH_POSTGRESQL": self._servers.postgresql,
+            "BENCH_REDIS": self._servers.redis or "",
+            "BENCH_HTTP": free_address(),
             "BENCH_FOLDER": str(self._folder),
         }
 

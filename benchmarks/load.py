@@ -21,7 +21,7 @@ class Orders:
 
     Args:
         messages: how many, duplicates included.
-        duplicates: the share of orders that are sent a second time.
+        duplicates: copies for each order: 0.1 = every tenth is sent twice, 9 = each is sent ten times.
         poison: the share of orders whose handler always fails.
         users: how many users they are spread over.
         zipf: some users have many orders and most have few (exponent 1.1).
@@ -51,7 +51,9 @@ class Orders:
         """Return the orders' numbers in the order of publishing; the same each time."""
         draw = random.Random(SEED)
         numbers = list(range(self.unique))
-        numbers += draw.sample(range(self.unique), self.messages - self.unique)
+        times, some = divmod(self.messages - self.unique, self.unique)
+        numbers += [*range(self.unique)] * times
+        numbers += draw.sample(range(self.unique), some)
         draw.shuffle(numbers)
         return numbers
 

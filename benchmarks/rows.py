@@ -41,6 +41,7 @@ _LOCK = "a lock in Redis acquired and released, one thread"
 _PAIRS = "pairs_a_second"
 _LOOK_UP = "identities looked up before the database, half of them copies"
 _LOOK_UPS = "look_ups_a_second"
+_KEPT_OFF = "kept_off_percent"
 
 OURS = ("oncemq-1", "oncemq-2", "oncemq-3")
 FASTSTREAM = ("faststream-1", "faststream-2", "faststream-3")
@@ -121,6 +122,23 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(_LOOK_UP, ("look-up-bloom",), (), 1_000_000, _LOOK_UPS),
         Row(_LOOK_UP, ("look-up-both",), (), 50_000, _LOOK_UPS),
         Row(_LOOK_UP, ("look-up-marks",), (), None, _LOOK_UPS),
+    ),
+    "copies": (
+        *(
+            Row("effectively once where some come again", (f"tiered-{share}",), (f"unique-{share}",), None)
+            for share in (0, 10, 50, 90)
+        ),
+        *(
+            Row(
+                "copies that never reach the database",
+                (f"tiered-{share}",),
+                (),
+                99,
+                _KEPT_OFF,
+                unit="%",
+            )
+            for share in (10, 50, 90)
+        ),
     ),
     "full-ledger": (Row("dedup table with 10 M rows", ("full-ledger",), ("oncemq-1",), 0.8),),
 }

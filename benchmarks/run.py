@@ -22,7 +22,7 @@ def main() -> int:
     with servers() as where:
         missing = {
             *(() if where.rocketmq else ("rocketmq",)),
-            *(() if where.redis else ("locks", "look-ups")),
+            *(() if where.redis else ("locks", "look-ups", "copies")),
         }
         names = [name for name in chosen.only if chosen.named or name not in missing]
         rows = [row for name in names for row in ROWS[name]]

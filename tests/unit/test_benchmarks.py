@@ -1,9 +1,10 @@
 """What the benchmarks build from the engine's own parts still fits together."""
 
+from collections import Counter
 from importlib.metadata import entry_points
 
 import pytest
-from benchmarks import engine_cost, guarantees, look_ups
+from benchmarks import engine_cost, guarantees, load, look_ups
 from benchmarks.servers import Servers
 from sqlalchemy import create_engine
 
@@ -14,6 +15,14 @@ def test_the_engine_is_measured_without_a_broker(kind: str) -> None:
     costs = engine_cost.run(kind, engine_cost.WINDOW)
     assert costs["engine_us"] > 0
     assert set(costs) >= {"decode_us", "envelope_us", "queue_us", "run_us", "settle_us"}
+
+
+@pytest.mark.parametrize(("copies", "times"), [(0.0, {1}), (0.5, {1, 2}), (1.0, {2}), (9.0, {10})])
+def test_orders_come_as_often_as_said(copies: float, times: set[int]) -> None:
+    """Also more than twice."""
+    orders = load.Orders(3000, copies)
+    counts = Counter(orders.numbers())
+    assert (len(counts), sum(counts.values()), set(counts.values())) == (orders.unique, 3000, times)
 
 
 def test_every_strategy_has_its_price() -> None:
