@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 
 from benchmarks import drain, embedded, inside, latency, locks, look_ups
-from benchmarks.drain import COUNT, FILE, QUEUE, SUM, Drain
+from benchmarks.drain import COUNT, FILE, LEFT, QUEUE, SUM, Drain
 from benchmarks.load import Orders, publish_for_dramatiq
 from benchmarks.rocketmq import java, python_with
 from benchmarks.servers import Servers
@@ -51,9 +51,9 @@ def _copies(share: float, *, tiered: bool) -> Case:
     orders = Orders(40_000, share / (1 - share))
     name = f"OnceMQ, `{'tiered' if tiered else 'unique_key'}`, {share:.0%} copies"
     if not tiered:
-        return _drain(name, Drain(_oncemq(), orders))
+        return _drain(name, Drain(_oncemq(), orders, LEFT))
     command = _python("-m", "oncemq", *_files("database", "tiered"), "run")
-    spec = Drain(command, orders, figures=(_KEPT_OFF,) if share else ())
+    spec = Drain(command, orders, LEFT, figures=(_KEPT_OFF,) if share else ())
 
     def measure(servers: Servers, scale: float) -> dict[str, float]:
         figures = drain.measure(spec, servers, scale)

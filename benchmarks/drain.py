@@ -26,9 +26,9 @@ _TAIL = 30.0
 _SETTLING = 0.5
 """Seconds in which a peer acknowledges its last messages before it is told to end."""
 
-POINTS, SUM, FILE, QUEUE, COUNT = "points", "sum", "file", "queue", "count"
-"""What is counted: rows of `bench_points`, the users' points, lines of a file, messages that left the queue, or
-what the peer says that it had."""
+POINTS, SUM, FILE, QUEUE, COUNT, LEFT = "points", "sum", "file", "queue", "count", "left"
+"""What is counted: rows of `bench_points`, the users' points, lines of a file, messages that left the queue, what the
+peer says that it had, or messages that left the queue where rows of `bench_points` must come of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class _Measurement:
             processes.insist()
             time.sleep(_LOOK_EVERY)
             ready, consumers = queue.look()
-            done = self._orders.messages - ready if self._drain.effect == QUEUE else self._effects()
+            done = self._orders.messages - ready if self._drain.effect in {QUEUE, LEFT} else self._effects()
             complete = consumers >= self._drain.consumers
             sights.append(Sight(time.time(), done, processes.cpu(), complete))
         if self._orders.poison:
@@ -166,7 +166,7 @@ class _Measurement:
         return sum(map(self._orders.poisonous, self._orders.numbers()))
 
     def _effects(self) -> int:
-        if self._drain.effect == POINTS:
+        if self._drain.effect in {POINTS, LEFT}:
             return self._servers.number("SELECT count(*) FROM bench_points")
         if self._drain.effect == SUM:
             return self._servers.number("SELECT sum(points) FROM bench_users") // 30
@@ -183,14 +183,15 @@ class _Measurement:
         ready, _ = queue.look()
         if ready:
             raise RuntimeError(f"{ready} messages were not acknowledged")
-        if self._drain.effect == POINTS:
+        if self._drain.effect in {POINTS, LEFT}:
             query = "SELECT count(*) - count(DISTINCT order_id) FROM bench_points"
             self._expect("orders with a second effect", self._servers.number(query), 0)
         if self._drain.effect == FILE:
             lines = (self._folder / "effects").read_text().split()
             self._expect("orders with an effect", len(set(lines)), self._orders.unique)
         if self._drain.effect != QUEUE:
-            self._expect("effects", self._effects(), self._total)
+            expected = self._orders.healthy if self._drain.effect == LEFT else self._total
+            self._expect("effects", self._effects(), expected)
         if self._orders.poison:
             self._expect("dead letters", queue.dead(), self._poisonous())
 
