@@ -157,7 +157,7 @@ def _latency(label: str, command: list[str], load: latency.Load) -> Case:
 
 
 _KEPT_OFF = "kept_off_database"
-COPIES = {"0": 0.0, "10": 0.1, "50": 0.5, "90": 0.9}
+_COPIES = {"0": 0.0, "10": 0.1, "50": 0.5, "90": 0.9}
 """Shares of copies among the messages, by the ends of the cases' names."""
 
 _GROUP = _python("-m", "benchmarks.peers.group_commit")
@@ -250,8 +250,8 @@ CASES: dict[str, Case] = {
     "look-up-bloom": Case("OnceMQ, `tiered`, filter in memory alone", look_ups.bloom),
     "look-up-both": Case("OnceMQ, `tiered`, filter in memory and marks in Redis", look_ups.both),
     "look-up-marks": Case("OnceMQ, `tiered`, marks in Redis alone", look_ups.marks),
-    **{f"unique-{name}": _copies(share, tiered=False) for name, share in COPIES.items()},
-    **{f"tiered-{name}": _copies(share, tiered=True) for name, share in COPIES.items()},
+    **{f"unique-{name}": _copies(share, tiered=False) for name, share in _COPIES.items()},
+    **{f"tiered-{name}": _copies(share, tiered=True) for name, share in _COPIES.items()},
     "ledger-kept": _ledger("OnceMQ, 1 M records that are kept", 1_000_000),
     "ledger-purged": _ledger("OnceMQ, 1 M records that are purged meanwhile", 1_000_000, days=30),
     "full-ledger": _ledger("OnceMQ, 10 M rows in the dedup table", 10_000_000, long=True),

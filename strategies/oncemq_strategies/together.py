@@ -31,7 +31,8 @@ class Together(Generic[Job, Answer]):
     several fail together, each is done by itself: one that is at fault costs the others no more than time.
 
     Args:
-        do: does all jobs or none, and returns an answer for each; one after the other from any thread.
+        do: does all jobs, and returns an answer for each; called by whichever thread it is. What it fails at is asked of
+            it again, job by job and from several threads, so a job must bear being done twice.
     """
 
     def __init__(self, do: Callable[[Sequence[Job]], Sequence[Answer]]) -> None:
