@@ -8,7 +8,8 @@ from sqlalchemy import text
 
 from benchmarks import drain, embedded, inside, latency, locks, look_ups
 from benchmarks.drain import COUNT, FILE, LEFT, QUEUE, SUM, Drain
-from benchmarks.load import Orders, publish_for_dramatiq
+from benchmarks.load import Orders
+from benchmarks.load_dramatiq import publish_for_dramatiq
 from benchmarks.rocketmq import java, python_with
 from benchmarks.servers import Servers
 

@@ -5,9 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import dramatiq
 import pika
-from dramatiq.brokers.rabbitmq import RabbitmqBroker
 
 from benchmarks.tables import USERS
 
@@ -84,23 +82,11 @@ def publish(url: str, queue: str, bodies: list[dict[str, object]]) -> None:
     """Fill a fresh durable queue with JSON bodies."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     connection.channel().queue_declare(queue, durable=True)
-    _send(connection, queue, [json.dumps(body).encode() for body in bodies])
+    send(connection, queue, [json.dumps(body).encode() for body in bodies])
 
 
-def publish_for_dramatiq(url: str, queue: str, bodies: list[dict[str, object]]) -> None:
-    """Fill a fresh queue with Dramatiq's own envelopes, the body as keyword arguments."""
-    broker = RabbitmqBroker(url=url)
-    broker.declare_queue(queue, ensure=True)
-    broker.close()
-    connection = pika.BlockingConnection(pika.URLParameters(url))
-    messages = [
-        dramatiq.Message(queue_name=queue, actor_name="award", args=(), kwargs=body, options={}).encode()
-        for body in bodies
-    ]
-    _send(connection, queue, messages)
-
-
-def _send(connection: pika.BlockingConnection, queue: str, bodies: list[bytes]) -> None:
+def send(connection: pika.BlockingConnection, queue: str, bodies: list[bytes]) -> None:
+    """Publish to `queue` with confirmation, and disconnect."""
     channel = connection.channel()
     channel.tx_select()
     properties = pika.BasicProperties(content_type="application/json", delivery_mode=2)
