@@ -48,6 +48,7 @@ class RedisLock(Strategy):
     """It only guards: what was applied is remembered by another strategy of the list.
 
     All locks of a unit are tried at once and none is waited for: what is taken is tried again when it is released.
+    A release that Redis does not hear (it is away, a replica takes over) is said again every second.
 
     Options:
 

@@ -14,6 +14,7 @@ from oncemq.redis import RedisClient
 from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
 from oncemq_strategies.redis.scripts import EXTEND
+from oncemq_strategies.redis.unheard import Release, Unheard
 
 LEASE = timedelta(seconds=30)
 """Redisson's own: how long a lock outlives its holder's process."""
@@ -90,6 +91,7 @@ class Keeper:
         self._client = client
         self._holdings: dict[tuple[str, str], Holding] = {}
         self._changed = threading.Condition()
+        self._unheard = Unheard(client)
         self._thread: threading.Thread | None = None
         self._threads = itertools.count(1)
         self._local = threading.local()
@@ -121,18 +123,19 @@ class Keeper:
             for holding in holdings:
                 self._holdings[holding.name, holding.owner] = holding
                 soonest = min(soonest, _due_at(holding))
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._watch, name="oncemq-lock-watchdog", daemon=True)
-                self._thread.start()
-            # Waking the thread for every lock would cost more than the lock.
-            if soonest < self._looks_at:
-                self._changed.notify()
+            self._look_at(soonest)
 
     def drop(self, holding: Holding) -> None:
         """Renew it no more: it is released, or about to be."""
         with self._changed:
             if self._holdings.get((holding.name, holding.owner)) is holding:
                 del self._holdings[holding.name, holding.owner]
+
+    def insist(self, releases: Iterable[Release]) -> None:
+        """Say again what Redis did not hear."""
+        with self._changed:
+            self._unheard.add(releases)
+            self._look_at(self._unheard.due_at)
 
     def lose(self, holding: Holding) -> None:
         """Tell its holder that the lock is lost."""
@@ -154,6 +157,15 @@ class Keeper:
         if self._thread is not None:
             self._thread.join(5)
 
+    def _look_at(self, soonest: float) -> None:
+        """Have the thread look at the monotonic second `soonest`; called with `_changed` held."""
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._watch, name="oncemq-lock-watchdog", daemon=True)
+            self._thread.start()
+        # Waking the thread for every lock would cost more than the lock.
+        if soonest < self._looks_at:
+            self._changed.notify()
+
     def _watch(self) -> None:
         while not self._closed:
             with self._changed:
@@ -162,13 +174,16 @@ class Keeper:
                     self._looks_at = math.inf if pause is None else time.monotonic() + pause
                     self._changed.wait(pause)
                     continue
-                due = self._due()
+                due, releases = self._due(), self._unheard.take(time.monotonic())
             self._renew(due)
+            if releases:
+                self.insist(self._unheard.say(releases))
 
     def _pause(self) -> float | None:
         """Return the seconds until something is due, or might soon be; None when nothing is held, nor was lately."""
-        if self._holdings:
-            return min(map(_due_at, self._holdings.values())) - time.monotonic()
+        soonest = min(map(_due_at, self._holdings.values()), default=math.inf)
+        if (soonest := min(soonest, self._unheard.due_at)) < math.inf:
+            return soonest - time.monotonic()
         lately, self._used = self._used, False
         return _LINGERS if lately else None
 

@@ -13,6 +13,7 @@ from oncemq.redis.faults import Failure
 from oncemq_strategies.redis.keeper import LEASE, Holding, Keeper, milliseconds
 from oncemq_strategies.redis.names import channel_of, token_of
 from oncemq_strategies.redis.scripts import RAISE
+from oncemq_strategies.redis.unheard import Release
 from oncemq_strategies.redis.unit_scripts import ACQUIRE_MANY, ACQUIRE_MANY_FENCED, RELEASE_MANY
 
 T = TypeVar("T")
@@ -90,14 +91,18 @@ class UnitLocks:
         """Give back what is still held.
 
         Raises:
-            RedisUnavailable: Redis does not answer; the locks free themselves within their leases.
+            RedisUnavailable: Redis does not answer; it is told again, until the locks have ended with their leases.
         """
         mine = [holding for holding in holdings if not holding.lost]
         for holding in mine:
             self._keeper.drop(holding)
         shares = self._shares(mine)
-        calls = [self._release_call(share) for share in shares]
-        _raise_first(answer for _, _, answer in self._answers(shares, calls))
+        answers = list(self._answers(shares, [self._release_call(share) for share in shares]))
+        unheard = {call for _, call, answer in answers if isinstance(answer, RedisUnavailable)}
+        if unheard:
+            until = time.monotonic() + self._lease / 1000
+            self._keeper.insist(Release(call, until) for call in unheard)
+        _raise_first(answer for _, _, answer in answers)
 
     @property
     def _keeper(self) -> Keeper:
@@ -149,11 +154,17 @@ class UnitLocks:
 
     def _answers(self, shares: Sequence[Sequence[T]], calls: Sequence[Call]) -> Iterator[tuple[T, Call, Any]]:
         """Ask, and return each lock with its call and its answer, or the failure."""
-        answers = self._client.together(calls) if calls else []
-        for share, call, answer in zip(shares, calls, answers, strict=True):
+        for share, call, answer in zip(shares, calls, self._ask(calls), strict=True):
             each = [answer] * len(share) if isinstance(answer, Failure) else map(_understood, answer)
             for lock, one in zip(share, each, strict=True):
                 yield lock, call, one
+
+    def _ask(self, calls: Sequence[Call]) -> Sequence[Any]:
+        """Return an answer or a failure for each: what failed as a whole may have reached Redis in part."""
+        try:
+            return self._client.together(calls) if calls else []
+        except RedisUnavailable as error:
+            return [error] * len(calls)
 
     def _acquire_call(self, names: Sequence[str], owner: str) -> Call:
         script, keys = ACQUIRE_MANY, list(names)

@@ -7,7 +7,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from oncemq import FencingToken
-from oncemq.errors import ConfigError
+from oncemq.errors import ConfigError, RedisUnavailable
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
 from oncemq.redis.connect import make_client
@@ -15,6 +15,7 @@ from oncemq_strategies.redis import FencedLock, Lock
 from oncemq_strategies.redis.keeper import Keeper
 from oncemq_strategies.redis.names import token_of
 from oncemq_strategies.redis.survey import all_held, force_release, held_by
+from oncemq_strategies.redis.unit_scripts import RELEASE_MANY
 from oncemq_strategies.redis_lock import RedisLock
 from oncemq_strategies.unique_key import UniqueKey
 from services.waiting import wait_until
@@ -86,6 +87,26 @@ def test_a_deferred_message_is_woken_by_the_release(engine, client, rival, fresh
     bench.run(*orders("a"))
     lock.release()
     assert wait_until(lambda: bench.resumed == ["k-a"] * 2, seconds=1)
+
+
+def test_a_release_that_redis_did_not_hear_is_said_again(engine, client, rival, fresh, monkeypatch):
+    """Else nobody would get the lock before its lease ends, not even the next unit of the same worker."""
+    monkeypatch.setattr("oncemq_strategies.redis.unheard._AGAIN", 0.1)
+    real, deaf = client.together, iter([True, True])
+
+    def together(calls):
+        if calls[0].script is RELEASE_MANY and next(deaf, False):
+            return [RedisUnavailable("down", sent=False)] * len(calls)
+        return real(calls)
+
+    monkeypatch.setattr(client, "together", together)
+    bench = guarded(engine, client, fresh, count)
+    assert bench.run(*orders("a")) == ["applied"]
+    assert [str(failure) for failure in bench.failures] == ["down"]
+    assert held_by(rival, f"{fresh}-k-a") is not None
+    lock = Lock(rival, f"{fresh}-k-a")
+    assert lock.acquire(timedelta(seconds=10))
+    lock.release()
 
 
 def test_messages_of_one_lock_run_together(engine, client, fresh):

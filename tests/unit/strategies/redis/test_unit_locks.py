@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from oncemq.errors import RedisRefused
+from oncemq.errors import RedisRefused, RedisUnavailable
 from oncemq.redis.listener import Listener
 from oncemq_strategies.redis.alarms import Alarms
 from oncemq_strategies.redis.keeper import Keeper
@@ -62,6 +62,25 @@ def test_what_was_acquired_beside_a_refusal_is_known():
     with pytest.raises(RedisRefused, match="NOPERM"):
         UnitLocks(client, lease=None, fenced=False, replicas=0).acquire(["a", "b", "c"], "unit", tried)
     assert set(tried.held) == {"a", "c"}
+    client.close()
+
+
+def test_what_may_have_been_acquired_before_all_servers_went_away_is_given_back():
+    """The first answers were lost, then nobody was there: each lock may be ours."""
+    client = Client()
+    rounds = iter([[RedisUnavailable("cut off", sent=True)] * 2])
+
+    def together(_calls):
+        try:
+            return next(rounds)
+        except StopIteration:
+            raise RedisUnavailable("nobody there") from None
+
+    client.together = together
+    tried = Tried()
+    with pytest.raises(RedisUnavailable, match="nobody there"):
+        UnitLocks(client, lease=None, fenced=False, replicas=0).acquire(["a", "b"], "unit", tried)
+    assert set(tried.held) == {"a", "b"}
     client.close()
 
 
