@@ -93,7 +93,7 @@ test-mysql: setup ## the tests on MariaDB, on a MySQL instead: ONCEMQ_TEST_MYSQL
 
 .PHONY: test-embedded
 test-embedded: setup ## the tests that need no server
-	@$(PYTEST) --embedded-only
+	@$(call tested,$(VENV),--dist loadscope --embedded-only)
 
 .PHONY: defects
 defects: setup services ## break one guard after the other in a copy, and see which test notices; ONLY=name JOBS=2

@@ -2,8 +2,16 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
+
+with suppress(ModuleNotFoundError):  # not in the environments of single clients
+    from hypothesis import HealthCheck, settings
+
+    # Beside servers and other tests an example may take any time; how long says nothing about the code.
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
 
 pytest_plugins = ["support.servers"]
 
