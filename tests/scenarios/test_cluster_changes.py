@@ -52,6 +52,8 @@ def servers() -> Iterator[RedisCluster]:
 @pytest.fixture
 def cluster(servers: RedisCluster) -> Iterator[RedisCluster]:
     """The same, with all of its nodes, and again afterwards."""
+    # On a busy machine a node may take others for dead, for as long as it hears nothing of them.
+    assert wait_until(servers.answers, seconds=30)
     yield servers
     servers.start()
 

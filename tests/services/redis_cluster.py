@@ -53,7 +53,7 @@ class RedisCluster(Redis):
                 f"dir {folder}",
                 "cluster-enabled yes",
                 "cluster-config-file nodes.conf",
-                "cluster-node-timeout 2000",
+                "cluster-node-timeout 3000",
                 "repl-diskless-sync-delay 0",
             ]
             self.account.write(folder / "redis.conf", "\n".join(settings) + "\n")

@@ -29,15 +29,17 @@ class Call:
         script: whose text is sent when the server does not know its digest.
         wait: replicas that shall have it, and milliseconds to wait for them; None = do not ask.
         acknowledged: how many replicas had it in that time.
+        moved_to: the place that a server named for the key; asked once, the next time.
     """
 
-    __slots__ = ("_rest", "acknowledged", "key", "script", "wait", "words")
+    __slots__ = ("_rest", "acknowledged", "key", "moved_to", "script", "wait", "words")
 
     def __init__(self, key: str, words: Sequence[Argument], script: Script | None = None) -> None:
         self.key = key
         self.script = script
         self.wait: tuple[int, int] | None = None
         self.acknowledged = 0
+        self.moved_to: str | None = None
         self._rest = tuple(words)
         self.words: tuple[Argument, ...] = (
             self._rest if script is None else ("EVALSHA", script.digest, *self._rest)

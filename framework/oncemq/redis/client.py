@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from oncemq.redis.call import Argument, Call, Script
 from oncemq.redis.exchange import converse, exchange
-from oncemq.redis.faults import Failure, as_ours, asks, is_clients, moved, not_yet, script_missing
+from oncemq.redis.faults import Failure, as_ours, asks, is_clients, moved, moved_to, not_yet, script_missing
 from oncemq.redis.routes import Routes, slot_of
 
 T = TypeVar("T")
@@ -159,7 +159,10 @@ class RedisClient:
     def _place(self, routes: Routes, call: Call) -> str:
         if not routes.clustered:
             return routes.masters()[0]
+        told, call.moved_to = call.moved_to, None
         try:
+            if told is not None and routes.knows(told):
+                return told
             return routes.place(slot_of(call.key))
         except Exception as error:
             if is_clients(error):
@@ -179,6 +182,7 @@ class RedisClient:
         if script_missing(answer):
             call.spell_out()
             return True
+        call.moved_to = moved_to(answer)
         return moved(answer) or not_yet(answer)
 
     def _before_next(self, answers: Sequence[Any], turn: int) -> None:

@@ -31,6 +31,10 @@ class ClusterRoutes(Routes):
         """Return the places of all masters."""
         return sorted(str(node.name) for node in self._client.get_primaries())
 
+    def knows(self, place: str) -> bool:
+        """Return whether the map shows the place, be it as a replica."""
+        return self._client.get_node(node_name=place) is not None
+
     def borrow(self, place: str) -> Any:
         """Return a connection that is connected and has no answer waiting."""
         return borrowed(self._pool(place))

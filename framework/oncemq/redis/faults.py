@@ -35,15 +35,22 @@ def is_clients(error: BaseException) -> bool:
 
 def asks(error: object) -> str | None:
     """Return the place of an ASK answer, to which the command goes this once."""
-    if type(error).__name__ != "AskError":
-        return None
-    found: Any = error
-    return f"{found.host}:{found.port}"
+    return _place_in(error) if type(error).__name__ == "AskError" else None
 
 
 def moved(error: object) -> bool:
     """Return whether the slot lives elsewhere, so that the command was not run."""
     return type(error).__name__ == "MovedError"
+
+
+def moved_to(error: object) -> str | None:
+    """Return the place that a MOVED answer names; None for other answers, or where it names only a port."""
+    return _place_in(error) if moved(error) else None
+
+
+def _place_in(error: Any) -> str | None:
+    host = getattr(error, "host", None)
+    return f"{host}:{error.port}" if host else None
 
 
 def not_yet(error: object) -> bool:

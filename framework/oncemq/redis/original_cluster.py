@@ -31,6 +31,10 @@ class OriginalClusterRoutes(Routes):
         """Return the places of all masters."""
         return sorted(str(node["name"]) for node in self._pool.nodes.all_masters())
 
+    def knows(self, place: str) -> bool:
+        """Return whether the map shows the place, be it as a replica."""
+        return place in self._pool.nodes.nodes
+
     def borrow(self, place: str) -> Any:
         """Return a connection without any answer waiting; the pool itself does not look."""
         connection = self._pool.get_connection_by_node(self._node(place))

@@ -29,6 +29,10 @@ class Routes(ABC):
     def masters(self) -> Sequence[str]:
         """Return the places of all masters."""
 
+    def knows(self, place: str) -> bool:
+        """Return whether connections to `place` can be borrowed: a server may name one that no map shows yet."""
+        return place in self.masters()
+
     @abstractmethod
     def borrow(self, place: str) -> Any:
         """Return a connection from the place's pool; it is connected with the first command at the latest."""

@@ -12,6 +12,8 @@ class ResponseError(Exception):
 class MovedError(ResponseError):
     """The slot lives elsewhere."""
 
+    host, port = "new", 1
+
 
 class Connection:
     """Answers every command of one talk."""
@@ -25,7 +27,7 @@ class Connection:
     def read_response(self):
         """Return an answer."""
         if self._moved:
-            raise MovedError("1 elsewhere:1")
+            raise MovedError("1 new:1")
         return b"OK"
 
 
@@ -34,20 +36,22 @@ class Moving(Routes):
 
     clustered = True
 
-    def __init__(self):
+    def __init__(self, known=("old:1", "new:1"), up_to_date=1):
         self.refreshed = 0
+        self._known = known
+        self._up_to_date = up_to_date
 
     def place(self, slot):
         """Return where the map says."""
-        return "new" if self.refreshed else "old"
+        return "new:1" if self.refreshed >= self._up_to_date else "old:1"
 
     def masters(self):
-        """Return both."""
-        return ["old", "new"]
+        """Return those that the map shows."""
+        return self._known
 
     def borrow(self, place):
         """Return a connection."""
-        return Connection(place == "old")
+        return Connection(place == "old:1")
 
     def give_back(self, place, connection):
         """Take it."""
@@ -70,3 +74,25 @@ def test_the_map_is_asked_for_once():
     client = RedisClient(lambda: routes)
     assert client.together([Call(str(n), ("SET", str(n), "1")) for n in range(50)]) == [b"OK"] * 50
     assert routes.refreshed == 1
+
+
+def test_a_place_that_the_server_names_needs_no_map():
+    """The node that was asked for the map may not have heard for a long time that the slot has moved."""
+    client = RedisClient(lambda: Moving(up_to_date=1000))
+    assert client.together([Call("a", ("SET", "a", "1"))]) == [b"OK"]
+    assert client.command("SET", "a", "1", key="a") == b"OK"
+
+
+def test_a_place_that_no_map_shows_is_waited_for():
+    """Without its pool nothing can be sent there."""
+    routes = Moving(known=("old:1",), up_to_date=3)
+    assert RedisClient(lambda: routes).together([Call("a", ("SET", "a", "1"))]) == [b"OK"]
+    assert routes.refreshed == 3
+
+
+def test_a_named_place_is_asked_once():
+    """What it says next counts: the slot may have come back."""
+    call, routes = Call("a", ("SET", "a", "1")), Moving(up_to_date=1000)
+    client = RedisClient(lambda: routes)
+    client.together([call])
+    assert call.moved_to is None
