@@ -56,7 +56,7 @@ def test_a_held_key_keeps_its_order_over_deaths(place: Place, request: pytest.Fi
             wait_for(lambda: stage.times("consumer killed") > deaths + DEATHS, "deaths", SECONDS, pause=0.05)
             assert stage.applied() < len(messages), "all was done before the next death"
         assert set(assassin.drain()) == {0}, nursery.said()
-        stage.drain(idle="7s")
+        stage.drain(idle="7s", timeout=SECONDS)
         verdict = stage.verdict(copies=0, reruns=1000, rising=True, ordered=False)
     report(f"hold_key {request.node.callspec.params['place']}", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"

@@ -139,11 +139,15 @@ def lowest(connection: Connection, consumer: str, keys: Collection[str]) -> dict
     return {key: int(number) for key, number in connection.execute(rows.group_by(_T.key))}
 
 
-def held(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, list[int]]:
-    """Return the rows that are held, by key, in the order in which they came."""
+def held(connection: Connection, consumer: str, keys: Collection[str], most: int) -> dict[str, list[int]]:
+    """Return the first rows that are held, by key, in the order in which they came; of a key `most` at most."""
     found: dict[str, list[int]] = {}
-    rows = select(_T.key, _T.id).where(*_of(connection, consumer, keys), _T.held).order_by(_T.id)
-    for key, id_ in connection.execute(rows):
+    place = func.row_number().over(partition_by=_T.key, order_by=_T.id)
+    waiting = select(_T.key, _T.id, place.label("place")).where(*_of(connection, consumer, keys), _T.held)
+    first = waiting.subquery()
+    for key, id_ in connection.execute(
+        select(first.c.key, first.c.id).where(first.c.place <= most).order_by(first.c.id)
+    ):
         found.setdefault(key, []).append(id_)
     return found
 

@@ -22,6 +22,8 @@ Part = TypeVar("Part", Later, Dead)
 
 LEASE: Final = timedelta(seconds=5)
 """For so long a message that was taken is left to whoever took it; two who run it are no harm, only work."""
+HELD_AT_ONCE: Final = 32
+"""Messages of a key that have their turn together: when one of them fails, those behind it were taken for nothing."""
 _BURIAL: Final = timedelta(minutes=1)
 _SWEEP: Final = 200
 
@@ -195,7 +197,7 @@ class ParkedMessages:
             self.lock(connection, [key])
         parking.remove(connection, [ticket.id])
         if ticket.held:
-            left = parking.held(connection, self.consumer, [key])
+            left = parking.held(connection, self.consumer, [key], HELD_AT_ONCE)
             parking.postpone(connection, left.get(key, ()), self.clock.now())
         return True
 

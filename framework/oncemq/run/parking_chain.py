@@ -1,7 +1,8 @@
 """What a chain gets besides its strategies where messages may be parked: held keys before them, parked rows after them."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import ClassVar, Final
 
 from sqlalchemy import Engine
@@ -11,7 +12,7 @@ from oncemq.clock import Clock
 from oncemq.ledger import parking
 from oncemq.ledger.parking import Parked
 from oncemq.message.envelope import Delivery
-from oncemq.run.parked import ParkedMessages, Ticket
+from oncemq.run.parked import HELD_AT_ONCE, ParkedMessages, Ticket
 from oncemq.run.parked_copies import Waiting
 from oncemq.run.plan import ConsumerPlan
 from oncemq.strategy import Strategy, Traits
@@ -85,17 +86,19 @@ class ParkedRows(Strategy):
 
     def _leave(self, run: Run) -> None:
         """Let what came too early again wait further."""
+        now, as_before = self._messages.clock.now(), dict[datetime | None, list[int]]()
         for item, place in self._parked(run):
             ticket = self._ticket(item)
             if ticket is None or ticket.id not in run.notes[self]:
                 continue
-            now = self._messages.clock.now()
             due_at = now + place.again if place.again is not None else None
             if ticket.held and not place.held:
                 reason = item.verdict.reason if item.verdict is not None else ""
                 parking.place(run.connection, ticket.id, place.number, due_at, now, reason)
             else:
-                parking.postpone(run.connection, [ticket.id], due_at)
+                as_before.setdefault(due_at, []).append(ticket.id)
+        for due_at, ids in as_before.items():
+            parking.postpone(run.connection, ids, due_at)
 
     def _add(self, run: Run) -> None:
         new = [(item, place) for item, place in self._parked(run) if self._ticket(item) is None]
@@ -141,8 +144,8 @@ class ParkedRows(Strategy):
             if (ticket := self._ticket(item)) is not None and ticket.held and _has_left(item)
         }
         if released:
-            held = parking.held(run.connection, run.consumer, released)
-            ids += [id_ for key in sorted(held) for id_ in held[key][:_AT_ONCE]]
+            held = parking.held(run.connection, run.consumer, released, HELD_AT_ONCE)
+            ids += [id_ for key in sorted(held) for id_ in held[key]]
         if ids:
             coming = self._coming(run)
             run.follow += self._messages.take(run.connection, [id_ for id_ in ids if id_ not in coming])
@@ -188,11 +191,13 @@ class HeldKeys(Strategy):
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Find the keys in which something waits; lock those, and look again."""
-        keys = {item.key for item in items}
-        waiting = parking.held(run.connection, run.consumer, keys)
+        counts = Counter(item.key for item in items)
+        # As many as may leave, and one that shows that something waits still.
+        most = max(counts.values(), default=0) + 1
+        waiting = parking.held(run.connection, run.consumer, counts.keys(), most)
         if waiting:
             self._messages.lock(run.connection, sorted(waiting))
-            waiting = parking.held(run.connection, run.consumer, waiting.keys())
+            waiting = parking.held(run.connection, run.consumer, waiting.keys(), most)
         run.notes[self] = {key: deque(ids) for key, ids in waiting.items()}
 
     def decide(self, run: Run, item: Item) -> Verdict:

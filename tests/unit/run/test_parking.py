@@ -225,6 +225,19 @@ def test_a_held_key_keeps_its_order_through_a_retry(
     assert (adapter.retried, parked()) == ([], 0)
 
 
+def test_many_held_messages_keep_their_order(
+    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
+) -> None:
+    """There are more of them than have their turn at once, and every twentieth fails, too."""
+    seen.fails |= {f"a{number}": [ValueError("no")] for number in range(1, 101, 20)}
+    with running(make_app(adapter, engine, holding)):
+        for number in range(1, 101):
+            adapter.deliver(order(number))
+        seen.wait_for(*(f"a{number}" for number in range(1, 101)))
+        adapter.wait_until(lambda broker: len(broker.acknowledged) == 100)
+    assert parked() == 0
+
+
 def test_without_holding_later_messages_overtake_a_retry(
     engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, name: str
 ) -> None:
@@ -249,6 +262,18 @@ def test_a_held_message_that_is_given_up_lets_the_others_go(
         seen.wait_for("a2")
         adapter.wait_until(lambda broker: bool(broker.buried))
     assert (seen.ids, parked()) == (["a1", "a1", "a1", "a2"], 0)
+
+
+def test_many_messages_behind_one_that_is_given_up_go_in_their_order(
+    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
+) -> None:
+    """More of them than have their turn at once."""
+    seen.fails["a1"] = [ValueError("no")] * 3
+    with running(make_app(adapter, engine, holding)):
+        for number in range(1, 101):
+            adapter.deliver(order(number))
+        seen.wait_for(*(f"a{number}" for number in range(2, 101)))
+    assert parked() == 0
 
 
 def test_a_copy_of_a_held_message_is_held_once(
