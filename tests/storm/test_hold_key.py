@@ -18,7 +18,7 @@ KEYS = 200 if LONG else 10
 DEATHS = 60 if LONG else 1
 EVERY = 2.0
 """Seconds between two deaths; what a dead process had taken from the ledger is free after five."""
-SECONDS = 1200 if LONG else 180
+SECONDS = 2400 if LONG else 180
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(SECONDS)]
 
 
