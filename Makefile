@@ -27,7 +27,7 @@ AT_ONCE ?= 3
 
 # What failed beside others must pass alone: real servers on busy cores miss deadlines that no defect made them miss.
 tested = $(1)/bin/python -m pytest --numprocesses $(AT_ONCE) $(2) \
-	|| $(1)/bin/python -m pytest --last-failed --last-failed-no-failures none $(filter tests/%,$(2))
+	|| $(1)/bin/python -m pytest --last-failed --last-failed-no-failures none $(filter tests/% --embedded-only,$(2))
 
 .PHONY: services
 services: ## start RabbitMQ, RocketMQ, PostgreSQL, MariaDB and Redis for the tests; URLs in .services/env

@@ -5,9 +5,7 @@ message at once, and deletes the row in the transaction that applies it; if he d
 anybody takes it. So `due_at` is a lease, and its value the token that whoever settles outside compares.
 """
 
-import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +29,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 
 from oncemq.ledger.among import not_among
+from oncemq.ledger.parked import Parked, packed, parked_of, values_of
 from oncemq.ledger.row_locks import can_skip_locked
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import ExactText, LongText, Moment
@@ -60,37 +59,10 @@ TABLE = ledger_table(
 _T = TABLE.c
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """One message that waits.
-
-    Args:
-        id: the row's; 0 before it is stored.
-        key: the business key.
-        identity: the canonical identity.
-        number: its place in its key's order, where it has one.
-        held: it waits for the key's earlier messages, or is the first of them and is tried again.
-        message: as the broker delivered it.
-        reason: why it waits, in words.
-        parked_at: since when.
-        due_at: when it may be taken by anybody; None = when somebody says so.
-    """
-
-    id: int
-    key: str
-    identity: str
-    number: int | None
-    held: bool
-    message: Message
-    reason: str
-    parked_at: datetime
-    due_at: datetime | None
-
-
 def add(connection: Connection, consumer: str, rows: Sequence[Parked]) -> None:
     """Store messages, in this order."""
     if rows:
-        connection.execute(insert(TABLE), [_values(consumer, row) for row in rows])
+        connection.execute(insert(TABLE), [values_of(consumer, row) for row in rows])
 
 
 def waiting(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, list[str]]:
@@ -106,7 +78,7 @@ def waiting(connection: Connection, consumer: str, keys: Collection[str]) -> dic
 def messages(connection: Connection, consumer: str, key: str, identity: str) -> list[Message]:
     """Return the messages of one identity that wait for a key."""
     same = (_T.consumer == consumer) & (_T.key == key) & (_T.identity == identity)
-    return [_parked(row).message for row in connection.execute(select(TABLE).where(same))]
+    return [parked_of(row).message for row in connection.execute(select(TABLE).where(same))]
 
 
 def turns(connection: Connection, consumer: str, reached: Mapping[str, int | None], most: int) -> list[int]:
@@ -142,12 +114,10 @@ def lowest(connection: Connection, consumer: str, keys: Collection[str]) -> dict
 def held(connection: Connection, consumer: str, keys: Collection[str], most: int) -> dict[str, list[int]]:
     """Return the first rows that are held, by key, in the order in which they came; of a key `most` at most."""
     found: dict[str, list[int]] = {}
-    place = func.row_number().over(partition_by=_T.key, order_by=_T.id)
-    waiting = select(_T.key, _T.id, place.label("place")).where(*_of(connection, consumer, keys), _T.held)
-    first = waiting.subquery()
-    for key, id_ in connection.execute(
-        select(first.c.key, first.c.id).where(first.c.place <= most).order_by(first.c.id)
-    ):
+    place = func.row_number().over(partition_by=_T.key, order_by=_T.id).label("place")
+    waiting = select(_T.key, _T.id, place).where(*_of(connection, consumer, keys), _T.held).subquery()
+    first = select(waiting.c.key, waiting.c.id).where(waiting.c.place <= most)
+    for key, id_ in connection.execute(first.order_by(waiting.c.id)):
         found.setdefault(key, []).append(id_)
     return found
 
@@ -183,7 +153,7 @@ def take(connection: Connection, ids: Sequence[int], until: datetime) -> list[Pa
         return []
     connection.execute(update(TABLE).where(_T.id.in_(sorted(ids))).values(due_at=until))
     rows = select(TABLE).where(_T.id.in_(sorted(ids))).order_by(_T.key, _T.held, _T.number, _T.id)
-    return [_parked(row) for row in connection.execute(rows)]
+    return [parked_of(row) for row in connection.execute(rows)]
 
 
 def postpone(connection: Connection, ids: Collection[int], due_at: datetime | None) -> None:
@@ -220,7 +190,7 @@ def renew(
     if message is not None:
         values |= {
             "attempt": message.attempt,
-            "envelope": _packed(message),
+            "envelope": packed(message),
             "first_failed_at": message.first_failed_at,
         }
     same = _T.due_at.is_(None) if token is None else _T.due_at == token
@@ -259,45 +229,3 @@ def _of(connection: Connection, consumer: str, keys: Collection[str]) -> tuple[C
         some = select(func.unnest(bindparam("keys", sorted(keys), type_=ARRAY(TEXT))))
         return _T.consumer == consumer, _T.key.in_(some)
     return _T.consumer == consumer, _T.key.in_(sorted(keys))
-
-
-def _values(consumer: str, row: Parked) -> dict[str, Any]:
-    message = row.message
-    return {
-        "consumer": consumer,
-        "key": row.key,
-        "identity": row.identity,
-        "number": row.number,
-        "held": row.held,
-        "topic": message.topic,
-        "attempt": message.attempt,
-        "envelope": _packed(message),
-        "body": message.body,
-        "published_at": message.published_at,
-        "first_failed_at": message.first_failed_at,
-        "parked_at": row.parked_at,
-        "due_at": row.due_at,
-        "reason": row.reason,
-    }
-
-
-def _packed(message: Message) -> str:
-    # ASCII only, so lone surrogates and NUL are harmless.
-    return json.dumps([message.message_id, dict(message.headers), message.keys])
-
-
-def _parked(row: Any) -> Parked:
-    message_id, headers, keys = json.loads(row.envelope)
-    message = Message(
-        topic=row.topic,
-        body=bytes(row.body),
-        message_id=message_id,
-        headers=headers,
-        keys=tuple(keys),
-        attempt=row.attempt,
-        published_at=row.published_at,
-        first_failed_at=row.first_failed_at,
-    )
-    return Parked(
-        row.id, row.key, row.identity, row.number, row.held, message, row.reason, row.parked_at, row.due_at
-    )

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from oncemq.errors import RedisUnavailable
 from oncemq.redis.call import Argument, Call, Script
 from oncemq.redis.exchange import converse, exchange
 from oncemq.redis.faults import Failure, as_ours, asks, is_clients, moved, moved_to, not_yet, script_missing
@@ -92,9 +93,6 @@ class RedisClient:
 
         One round trip; in a cluster one to all servers at the same time. A call is sent again only where the
         server said that it did not run it.
-
-        Raises:
-            RedisUnavailable: no server is known.
         """
         answers: list[Any] = [None] * len(calls)
         todo = list(range(len(calls)))
@@ -144,11 +142,14 @@ class RedisClient:
             routes.close()
 
     def _round(self, calls: Sequence[Call]) -> list[Any]:
-        routes = self.routes
+        try:
+            routes = self.routes
+            places = [self._place(routes, call) for call in calls]
+        except RedisUnavailable as error:
+            return [error] * len(calls)  # nothing was sent, and what earlier rounds answered stays
         by_place: dict[str, list[Call]] = {}
         order = []
-        for call in calls:
-            place = self._place(routes, call)
+        for place, call in zip(places, calls, strict=True):
             mine = by_place.setdefault(place, [])
             order.append((place, len(mine)))
             mine.append(call)

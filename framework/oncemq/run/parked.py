@@ -12,7 +12,7 @@ from oncemq.clock import Clock
 from oncemq.errors import BrokerError, BrokerUnavailable, DeliveryVoid
 from oncemq.ledger import parking
 from oncemq.ledger.locked_rows import lock_keys
-from oncemq.ledger.parking import Parked
+from oncemq.ledger.parked import Parked
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.run.judge import describe

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from oncemq.adapter import Adapter
 from oncemq.clock import Clock
 from oncemq.ledger import parking
-from oncemq.ledger.parking import Parked
+from oncemq.ledger.parked import Parked
 from oncemq.message.envelope import Delivery
 from oncemq.run.parked import HELD_AT_ONCE, ParkedMessages, Ticket
 from oncemq.run.parked_copies import Waiting

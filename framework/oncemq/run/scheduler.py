@@ -177,10 +177,10 @@ class Scheduler:
         return lost and delivery.source is None
 
     def close(self) -> list[Delivery]:
-        """Hand out nothing more; returns what was waiting and is not void."""
+        """Hand out nothing more; returns what was waiting and is not void, each key's in its order."""
         with self._lock:
             self._closed = True
-            left = [*self._ready, *(delivery for own in self._waiting.values() for delivery in own)]
+            left = [*(delivery for own in self._waiting.values() for delivery in own), *self._ready]
             self._ready.clear()
             for own in self._waiting.values():
                 own.clear()

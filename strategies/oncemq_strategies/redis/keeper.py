@@ -9,7 +9,6 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import uuid4
 
-from oncemq.errors import RedisUnavailable
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
@@ -200,11 +199,7 @@ class Keeper:
         if not alive:
             return
         calls = [Call.of(EXTEND, [one.name], [one.lease, one.owner]) for one in alive]
-        try:
-            answers = self._client.together(calls)
-        except RedisUnavailable as error:
-            answers = [error] * len(alive)
-        for holding, answer in zip(alive, answers, strict=True):
+        for holding, answer in zip(alive, self._client.together(calls), strict=True):
             if isinstance(answer, Failure):
                 holding.renew_at = time.monotonic() + min(_AGAIN, holding.lease / 1000 / (2 * _RENEWALS))
             elif answer == 1:

@@ -55,10 +55,7 @@ class Unheard:
 
     def say(self, releases: Sequence[Release]) -> list[Release]:
         """Return what Redis has not heard this time either."""
-        try:
-            answers = self._client.together([release.call for release in releases])
-        except RedisUnavailable:
-            return list(releases)
+        answers = self._client.together([release.call for release in releases])
         return [
             release
             for release, answer in zip(releases, answers, strict=True)

@@ -22,7 +22,6 @@ SHARE = 50
 """Locks that one script is given where all live on one server: it keeps everybody else waiting."""
 
 _WRONG_TYPE = "WRONGTYPE"
-_ANSWERED_ONE_BY_ONE = 2
 
 
 @dataclass(slots=True)
@@ -65,18 +64,16 @@ class UnitLocks:
             RedisRefused: Redis may not be asked so.
         """
         owner = f"{self._keeper.id}:{owner}"
-        left, failure = list(names), None
-        for _ in range(_ANSWERED_ONE_BY_ONE):
-            left, failure = self._round(left, owner, tried)
-            if failure is None or not failure.sent:
-                break  # an acquisition may be applied twice; what was refused for now shall be tried later
-        if failure is not None:
-            for name in left:
-                # Its answer was lost: perhaps it is ours, and nobody else could have it until the lease ends.
-                tried.held.setdefault(
-                    name, Holding(name, owner, self._lease, time.monotonic(), watched=False)
-                )
-            raise failure
+        failed = self._round(names, owner, tried)
+        doubtful = {name for name, failure in failed.items() if failure.sent}
+        if failed and len(doubtful) == len(failed):
+            # An acquisition may be applied twice; what was refused for now shall be tried later.
+            failed = self._round(list(failed), owner, tried)
+        for name in doubtful & failed.keys():
+            # Its answer was lost: perhaps it is ours, and nobody else could have it until the lease ends.
+            tried.held.setdefault(name, Holding(name, owner, self._lease, time.monotonic(), watched=False))
+        if failed:
+            raise min(failed.values(), key=lambda failure: failure.sent)
 
     def number_above(self, tokens: Mapping[str, int]) -> None:
         """Have the next acquisition of each lock numbered higher than this: Redis may have forgotten how far it was.
@@ -108,9 +105,7 @@ class UnitLocks:
     def _keeper(self) -> Keeper:
         return self._client.shared(Keeper)
 
-    def _round(
-        self, names: Sequence[str], owner: str, tried: Tried
-    ) -> tuple[list[str], RedisUnavailable | None]:
+    def _round(self, names: Sequence[str], owner: str, tried: Tried) -> dict[str, RedisUnavailable]:
         sent = time.monotonic()
         shares = self._shares(names)
         calls = [self._acquire_call(share, owner) for share in shares]
@@ -137,8 +132,7 @@ class UnitLocks:
         self._keeper.add_all(held)
         if refusals:
             raise refusals[0]
-        lost = [one for one in failed.values() if not one.sent]
-        return list(failed), next(iter(lost or failed.values()), None)
+        return failed
 
     def _taken(self, answer: Any) -> int | None:
         """Return the milliseconds until another's lease ends; None when the lock is ours."""
@@ -154,17 +148,11 @@ class UnitLocks:
 
     def _answers(self, shares: Sequence[Sequence[T]], calls: Sequence[Call]) -> Iterator[tuple[T, Call, Any]]:
         """Ask, and return each lock with its call and its answer, or the failure."""
-        for share, call, answer in zip(shares, calls, self._ask(calls), strict=True):
+        answers = self._client.together(calls) if calls else []
+        for share, call, answer in zip(shares, calls, answers, strict=True):
             each = [answer] * len(share) if isinstance(answer, Failure) else map(_understood, answer)
             for lock, one in zip(share, each, strict=True):
                 yield lock, call, one
-
-    def _ask(self, calls: Sequence[Call]) -> Sequence[Any]:
-        """Return an answer or a failure for each: what failed as a whole may have reached Redis in part."""
-        try:
-            return self._client.together(calls) if calls else []
-        except RedisUnavailable as error:
-            return [error] * len(calls)
 
     def _acquire_call(self, names: Sequence[str], owner: str) -> Call:
         script, keys = ACQUIRE_MANY, list(names)

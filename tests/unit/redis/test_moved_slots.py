@@ -1,8 +1,9 @@
 """Slots that have moved: the map is asked for once, however many calls found that out."""
 
+from oncemq.errors import RedisUnavailable
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Call
-from oncemq.redis.routes import Routes
+from oncemq.redis.routes import Routes, slot_of
 
 
 class ResponseError(Exception):
@@ -96,3 +97,23 @@ def test_a_named_place_is_asked_once():
     client = RedisClient(lambda: routes)
     client.together([call])
     assert call.moved_to is None
+
+
+def test_what_has_its_answer_keeps_it_when_the_map_is_lost_meanwhile():
+    """A lock that one server gave would be held by nobody otherwise."""
+    routes = Moving(known=("old:1",), up_to_date=1000)
+    by_key = {slot_of("a"): "new:1"}
+
+    def place(slot):
+        if slot in by_key:
+            return by_key[slot]
+        if routes.refreshed:
+            raise RedisUnavailable("no server is known")
+        return "old:1"
+
+    routes.place = place
+    first, second = RedisClient(lambda: routes).together(
+        [Call("a", ("SET", "a", "1")), Call("b", ("SET", "b", "1"))]
+    )
+    assert first == b"OK"
+    assert (str(second), second.sent) == ("no server is known", False)

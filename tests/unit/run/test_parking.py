@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, func, select
 from oncemq.adapter import Burial, Confirmed, Dead, Refused, Subscription
 from oncemq.errors import BrokerUnavailable, Reject, Retry
 from oncemq.ledger import parking, schema
+from oncemq.ledger.parked import Parked
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.retry.backoff import RetryPolicy
@@ -205,7 +206,7 @@ def test_a_burial_that_cannot_be_asked_for_is_tried_again(engine: Engine, name: 
     clock = FakeClock()
     place = ParkedMessages(name, engine, clock, Away(), Subscription(name, "t", "g"), _keyed)
     with engine.begin() as connection:
-        row = parking.Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
+        row = Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
         parking.add(connection, name, [row])
         (delivery,) = place.sweep(connection)
     (failed,) = place.dead_letter([Dead(delivery, {})])
@@ -329,7 +330,7 @@ def test_each_parked_message_is_taken_once(
     taken: list[int] = []
     take = parking.take
 
-    def counting(connection: Connection, ids: Sequence[int], until: datetime) -> list[parking.Parked]:
+    def counting(connection: Connection, ids: Sequence[int], until: datetime) -> list[Parked]:
         taken.extend(ids)
         return take(connection, ids, until)
 
@@ -357,7 +358,7 @@ def test_what_a_process_has_in_hand_is_not_swept(engine: Engine, name: str) -> N
             return place.sweep(connection)
 
     with engine.begin() as connection:
-        row = parking.Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
+        row = Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
         parking.add(connection, name, [row])
     (delivery,) = swept()
     queued.append(delivery)
@@ -384,7 +385,7 @@ def test_a_broker_s_backlog_keeps_nothing_parked(
         ticket = Ticket(-number, held=True, token=None) if own else None
         scheduler.put(Delivery(Message("t", b""), ticket, source=place if own else None))
     with engine.begin() as connection:
-        row = parking.Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
+        row = Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
         parking.add(connection, name, [row])
     assert Sweep(place, gate, scheduler)(engine) is taken
 
@@ -396,7 +397,7 @@ def test_the_time_behind_an_earlier_message_is_no_gap(
     chain = [build(SequenceStrategy, engine, name, {"order": "body.n", "on_gap": "dead_letter"})]
     plan = make_app(adapter, engine, make_consumer(seen.handle, chain, name=name, retry=SOON, hold_key=True))
     long_ago = plan.clock.now() - timedelta(hours=2)
-    row = parking.Parked(0, "a", "a3", None, True, Message("orders", order(3)), "", long_ago, long_ago)
+    row = Parked(0, "a", "a3", None, True, Message("orders", order(3)), "", long_ago, long_ago)
     with engine.begin() as connection:
         parking.add(connection, f"shop.{name}", [row])
     with running(plan):

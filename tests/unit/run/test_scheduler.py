@@ -241,6 +241,14 @@ def test_close_returns_what_waits(scheduler: Scheduler) -> None:
     assert sorted(one.token for one in scheduler.close()) == ["a1", "a2", "b1"]
 
 
+def test_close_returns_each_keys_messages_in_their_order(scheduler: Scheduler) -> None:
+    """A broker that puts back what it is given in that order delivers it so: what slept is older than what waited."""
+    fill(scheduler, "a1 a2 b1")
+    taken = scheduler.take(1, 0)
+    scheduler.done(taken, taken, {"a": 60.0})
+    assert [one.token for one in scheduler.close() if one.key == "a"] == ["a1", "a2"]
+
+
 def test_nothing_is_taken_after_close(scheduler: Scheduler) -> None:
     """A closed scheduler hands out nothing, also not what arrives later."""
     scheduler.close()

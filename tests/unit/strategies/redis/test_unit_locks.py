@@ -65,22 +65,28 @@ def test_what_was_acquired_beside_a_refusal_is_known():
     client.close()
 
 
-def test_what_may_have_been_acquired_before_all_servers_went_away_is_given_back():
+def test_what_may_have_been_acquired_is_given_back():
     """The first answers were lost, then nobody was there: each lock may be ours."""
     client = Client()
-    rounds = iter([[RedisUnavailable("cut off", sent=True)] * 2])
-
-    def together(_calls):
-        try:
-            return next(rounds)
-        except StopIteration:
-            raise RedisUnavailable("nobody there") from None
-
-    client.together = together
+    lost, away = RedisUnavailable("cut off", sent=True), RedisUnavailable("nobody there")
+    rounds = iter([[lost] * 2, [away] * 2])
+    client.together = lambda _calls: next(rounds)
     tried = Tried()
     with pytest.raises(RedisUnavailable, match="nobody there"):
         UnitLocks(client, lease=None, fenced=False, replicas=0).acquire(["a", "b"], "unit", tried)
     assert set(tried.held) == {"a", "b"}
+    client.close()
+
+
+def test_what_was_surely_not_acquired_is_not_given_back():
+    """While Redis is away, releases of nothing would be said again for a lease."""
+    client = Client()
+    lost, away = RedisUnavailable("cut off", sent=True), RedisUnavailable("refused")
+    client.together = lambda _calls: [away, lost]
+    tried = Tried()
+    with pytest.raises(RedisUnavailable, match="refused"):
+        UnitLocks(client, lease=None, fenced=False, replicas=0).acquire(["a", "b"], "unit", tried)
+    assert set(tried.held) == {"b"}
     client.close()
 
 

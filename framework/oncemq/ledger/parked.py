@@ -1,0 +1,80 @@
+"""What the table of parked messages says of one message, and back."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from oncemq.message.envelope import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """One message that waits.
+
+    Args:
+        id: the row's; 0 before it is stored.
+        key: the business key.
+        identity: the canonical identity.
+        number: its place in its key's order, where it has one.
+        held: it waits for the key's earlier messages, or is the first of them and is tried again.
+        message: as the broker delivered it.
+        reason: why it waits, in words.
+        parked_at: since when.
+        due_at: when it may be taken by anybody; None = when somebody says so.
+    """
+
+    id: int
+    key: str
+    identity: str
+    number: int | None
+    held: bool
+    message: Message
+    reason: str
+    parked_at: datetime
+    due_at: datetime | None
+
+
+def values_of(consumer: str, row: Parked) -> dict[str, Any]:
+    """Return the columns of a new row."""
+    message = row.message
+    return {
+        "consumer": consumer,
+        "key": row.key,
+        "identity": row.identity,
+        "number": row.number,
+        "held": row.held,
+        "topic": message.topic,
+        "attempt": message.attempt,
+        "envelope": packed(message),
+        "body": message.body,
+        "published_at": message.published_at,
+        "first_failed_at": message.first_failed_at,
+        "parked_at": row.parked_at,
+        "due_at": row.due_at,
+        "reason": row.reason,
+    }
+
+
+def packed(message: Message) -> str:
+    """Return what of a message has no column of its own."""
+    # ASCII only, so lone surrogates and NUL are harmless.
+    return json.dumps([message.message_id, dict(message.headers), message.keys])
+
+
+def parked_of(row: Any) -> Parked:
+    """Return what a row of all columns says."""
+    message_id, headers, keys = json.loads(row.envelope)
+    message = Message(
+        topic=row.topic,
+        body=bytes(row.body),
+        message_id=message_id,
+        headers=headers,
+        keys=tuple(keys),
+        attempt=row.attempt,
+        published_at=row.published_at,
+        first_failed_at=row.first_failed_at,
+    )
+    return Parked(
+        row.id, row.key, row.identity, row.number, row.held, message, row.reason, row.parked_at, row.due_at
+    )
