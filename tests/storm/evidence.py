@@ -118,6 +118,7 @@ class Promise:
         rising: the steps of a key must rise from effect to effect, whoever applied them.
         retries_lose_place: but not those of messages that were retried.
         ordered: in one process, effects of a key come in the order of arrival, until one was retried.
+        held: they do also after a retry, and whichever process applied them.
     """
 
     fates: Mapping[str, frozenset[Fate]] = field(default_factory=dict)
@@ -127,3 +128,4 @@ class Promise:
     rising: bool = False
     retries_lose_place: bool = False
     ordered: bool = True
+    held: bool = False

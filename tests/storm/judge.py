@@ -1,10 +1,10 @@
 """Says what is wrong with the evidence: a pure function, so that it is itself tested with every kind of wrong ledger."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from storm.evidence import Effect, Evidence, Fate, Promise
+from storm.evidence import Effect, Evidence, Fate, Promise, Seen
 
 _APPLIED = frozenset({Fate.APPLIED})
 _NOTED = {"stale": Fate.STALE, "parked": Fate.PARKED}
@@ -60,6 +60,7 @@ def judge(evidence: Evidence, promise: Promise) -> list[Violation]:
         *_attempts(evidence, promise),
         *(_rising(evidence, promise) if promise.rising else ()),
         *(_ordered(evidence) if promise.ordered else ()),
+        *(_overtaken(evidence.effects, evidence.arrivals) if promise.held else ()),
         *(Violation(LEFT_BEHIND, what, "is still there after the drain") for what in evidence.remains),
         *(
             Violation(NOT_FIRED, fault.name, f"asked for {fault.asked} times, happened {fault.fired} times")
@@ -164,28 +165,39 @@ def _rising(evidence: Evidence, promise: Promise) -> Iterator[Violation]:
 
 
 def _ordered(evidence: Evidence) -> Iterator[Violation]:
-    """Compare effects with arrivals, key by key, inside each process; a retried message has lost its place.
+    """Compare effects with arrivals, key by key, inside each process; a retried message has lost its place."""
+    retried = _retried(evidence)
+    arrivals: dict[int, list[Seen]] = defaultdict(list)
+    effects: dict[int, list[Effect]] = defaultdict(list)
+    for seen in evidence.arrivals:
+        arrivals[seen.process].append(seen)
+    for effect in evidence.effects:
+        if effect.identity not in retried:
+            effects[effect.process].append(effect)
+    for process, mine in effects.items():
+        yield from _overtaken(mine, arrivals[process])
 
-    A message may arrive in a process several times, as a copy or after a lost connection. So two of a key are
+
+def _overtaken(effects: Iterable[Effect], arrivals: Iterable[Seen]) -> Iterator[Violation]:
+    """Say what was applied after a message of its key that came later.
+
+    A message may arrive several times, as a copy, after a lost connection or a death. So two of a key are
     out of order only if all arrivals of the one that was applied later lie before all of the other.
     """
-    first: dict[tuple[int, str], int] = {}
-    last: dict[tuple[int, str], int] = {}
-    for position, seen in enumerate(evidence.arrivals):
-        first.setdefault((seen.process, seen.identity), position)
-        last[seen.process, seen.identity] = position
-    retried = _retried(evidence)
-    latest: dict[tuple[int, str], tuple[int, str]] = {}
-    for effect in evidence.effects:
-        at = (effect.process, effect.identity)
-        if at not in first or effect.identity in retried:
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for position, seen in enumerate(arrivals):
+        first.setdefault(seen.identity, position)
+        last[seen.identity] = position
+    latest: dict[str, tuple[int, str]] = {}
+    for effect in effects:
+        identity = effect.identity
+        if identity not in first:
             continue
-        before = latest.get((effect.process, effect.key), (-1, ""))
-        if last[at] < before[0]:
-            yield Violation(
-                ORDER, effect.key, f"{effect.identity} arrived before {before[1]}, was applied after it"
-            )
-        latest[effect.process, effect.key] = max(before, (first[at], effect.identity))
+        place, other = latest.get(effect.key, (-1, ""))
+        if last[identity] < place:
+            yield Violation(ORDER, effect.key, f"{identity} arrived before {other}, was applied after it")
+        latest[effect.key] = max((place, other), (first[identity], identity))
 
 
 def _retried(evidence: Evidence) -> frozenset[str]:

@@ -1,4 +1,7 @@
-"""`on_retry: hold_key` while the process dies again and again: what failed is tried again before what came after it."""
+"""`on_retry: hold_key` while the process dies again and again: what failed is tried again before what came after it.
+
+The order is that of arrival: a broker delivers again what a dead process had not acknowledged, in an order of its own.
+"""
 
 import os
 from collections.abc import Iterator
@@ -57,7 +60,7 @@ def test_a_held_key_keeps_its_order_over_deaths(place: Place, request: pytest.Fi
             assert stage.applied() < len(messages), "all was done before the next death"
         assert set(assassin.drain()) == {0}, nursery.said()
         stage.drain(idle="7s", timeout=SECONDS)
-        verdict = stage.verdict(copies=0, reruns=1000, rising=True, ordered=False)
+        verdict = stage.verdict(copies=0, reruns=1000, held=True, ordered=False)
     report(f"hold_key {request.node.callspec.params['place']}", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == len(messages)

@@ -94,6 +94,15 @@ def test_a_retried_message_has_lost_its_place() -> None:
     )
 
 
+def test_a_held_message_keeps_its_place() -> None:
+    """What waited in the ledger is applied before what came later, also by another process and in a later attempt."""
+    held = Promise(fates=PROMISE.fates, attempts=3, reruns=0, ordered=False, held=True)
+    overtaken = (effect(1, "a2"), effect(2, "a1", attempt=2, process=8))
+    assert [one.kind for one in judge(evidence(effects=overtaken), held)] == [kinds.ORDER]
+    again = (*ARRIVED, Seen(8, "a1", 1))
+    assert judge(evidence(effects=overtaken, arrivals=again), held) == []
+
+
 def test_steps_may_fall_where_a_retry_has_lost_its_place() -> None:
     """Where the broker alone keeps order, a retried message comes late; its neighbours still rise."""
     rising = Promise(fates=PROMISE.fates, attempts=3, reruns=0, rising=True, retries_lose_place=True)
