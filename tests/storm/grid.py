@@ -10,6 +10,9 @@ from storm.stage import Settings, Stage, Verdict, bodies, report, wait_for
 from support.places import Place
 
 KINDS = {"flaky": 0.1, "reject": 0.1}
+_MESSAGES = 40
+"""For each death."""
+_TWICE = 0.3
 
 
 def attack(
@@ -42,7 +45,8 @@ def attack(
         stage = Stage(place, nursery, Settings(attempts=20, pause=pause))
         for number, point in enumerate(deaths):
             die(stage, number, point, draw, patience=patience)
-        stage.drain(idle=idle)
+        # Those who died have left most of their work.
+        stage.drain(idle=idle, timeout=120 + pause * len(deaths) * round(_MESSAGES * (1 + _TWICE)))
         verdict = stage.verdict(copies=len(deaths) * repeated)
     report(name, verdict, kills=len(stage.deaths()))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
@@ -51,14 +55,14 @@ def attack(
 
 
 def die(
-    stage: Stage, number: int, point: str, draw: random.Random, *, twice: float = 0.3, patience: float = 30
+    stage: Stage, number: int, point: str, draw: random.Random, *, twice: float = _TWICE, patience: float = 30
 ) -> Child:
     """Give a process work, and have it die at `point`; what it leaves is the next one's. Returns who publishes."""
     before = fired(stage.deaths(), point)
     rare = point in AT_THE_END or point == PROGRESS or "letter" in point or "retry" in point
     passes = 1 if rare else draw.randint(1, 3)
     publisher = stage.publisher(
-        stage.write(bodies(40, prefix=f"m{number}-", kinds=KINDS, twice=twice, seed=number))
+        stage.write(bodies(_MESSAGES, prefix=f"m{number}-", kinds=KINDS, twice=twice, seed=number))
     )
     child = stage.consumer(point=point, passes=passes)
     if point in AT_THE_END:
