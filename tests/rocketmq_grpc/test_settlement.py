@@ -1,6 +1,6 @@
 """Settling by a proxy whose answers come when the test says so: what is slow holds up nothing but itself."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from queue import Empty, SimpleQueue
@@ -92,17 +92,27 @@ class Stage:
 
     def __init__(self) -> None:
         self.proxy = Proxy()
-        self.settler = Settler(lambda _shelf: self.proxy, lambda _copies: (), "proxy:8081", SOON)
+        self.settler = Settler(lambda _shelf: self.proxy, self._send, "proxy:8081", SOON)
+        self.sent: list[tuple[int, int]] = []
         self.sink = RecordingSink()
         self.shelves = [Shelf(name, "g", name, 10, self.sink, SystemClock()) for name in ("one", "two")]
 
-    def deliver(self, shelf: int, *names: str) -> list[Delivery]:
+    def deliver(self, shelf: int, *names: str, lease: timedelta = LEASE) -> list[Delivery]:
         """Return deliveries of a topic, whose handles are their names."""
         ours = self.shelves[shelf]
         before = len(self.sink.deliveries())
-        leases = [(Message("t", b"x"), Lease(ours, name, name, "proxy", None, 1)) for name in names]
-        assert not ours.offer(leases, LEASE)
+        leases = [(Message("t", b"x"), Lease(ours, name, name, "proxy", name, 1)) for name in names]
+        assert not ours.offer(leases, lease)
         return self.sink.deliveries()[before:]
+
+    def _send(self, copies: Sequence[Any]) -> list[None]:
+        """Confirm, and note how many these were, and how often the proxy had been asked to finish deliveries."""
+        self.sent.append((len(copies), self.proxy.finishing.qsize()))
+        return [None] * len(copies)
+
+    def let_go(self, deliveries: Sequence[Delivery]) -> Future[Any]:
+        """Begin to give back what the first topic's shelf held."""
+        return begun(self.settler.let_go, self.shelves[0], deliveries, lambda _shelf, raw: raw)
 
     def acknowledge(self, *deliveries: Delivery) -> Future[Any]:
         """Begin to settle."""
@@ -193,3 +203,35 @@ def test_a_failed_settlement_can_be_tried_again(stage: Stage) -> None:
     second = stage.acknowledge(one)
     finished(*stage.proxy.asked_to_finish())
     assert second.result(SOON) == []
+
+
+def test_what_comes_again_by_itself_is_not_copied(stage: Stage) -> None:
+    """While the proxy was away the lease has ended: with a copy there would be two of the message."""
+    (soon,) = stage.deliver(0, "soon", lease=timedelta(seconds=1))
+    (late,) = stage.deliver(0, "late")
+    done = stage.let_go([soon, late])
+    handles, answer = stage.proxy.asked_to_finish()
+    finished(handles, answer)
+    done.result(SOON)
+    assert (handles, stage.sent) == (["late"], [(1, 0)])
+
+
+def test_what_is_given_back_is_finished_before_more_is_copied(stage: Stage) -> None:
+    """Whoever dies while a thousand are given back has left few copies beside their originals."""
+    done = stage.let_go(stage.deliver(0, *map(str, range(100))))
+    for _ in range(2):
+        finished(*stage.proxy.asked_to_finish())
+    done.result(SOON)
+    assert stage.sent == [(64, 0), (36, 1)]
+
+
+def test_what_is_moved_is_finished_before_more_is_copied(stage: Stage) -> None:
+    """So are retries."""
+    deliveries = stage.deliver(0, *map(str, range(100)))
+    done = begun(stage.settler.move, [(one, lambda lease: lease.raw) for one in deliveries])
+    first = stage.proxy.asked_to_finish()
+    assert stage.sent == [(64, 0)]
+    finished(*first)
+    finished(*stage.proxy.asked_to_finish())
+    assert done.result(SOON) == []
+    assert all(one.settled for one in deliveries)

@@ -19,7 +19,7 @@ Send = Callable[[Sequence[Sending]], Sequence[BrokerError | None]]
 Move = tuple[Delivery, Callable[[Lease], Sending]]
 
 TOGETHER = 64
-"""Deliveries that are acknowledged in one request."""
+"""Deliveries that are acknowledged in one request, and copied before their originals are."""
 
 
 class Settler:
@@ -47,7 +47,14 @@ class Settler:
         return failed + self._when_known(claimed, self._finish)
 
     def move(self, moves: Sequence[Move]) -> list[SettleFailed]:
-        """Publish a copy of each delivery and finish those whose copy is confirmed; the others stay unsettled."""
+        """Publish a copy of each delivery and finish those whose copy is confirmed; the others stay unsettled.
+
+        A part at a time: whoever dies meanwhile has left few copies beside their originals.
+        """
+        parts = [moves[at : at + TOGETHER] for at in range(0, len(moves), TOGETHER)]
+        return [failed for part in parts for failed in self._move(part)]
+
+    def _move(self, moves: Sequence[Move]) -> list[SettleFailed]:
         copies = {id(delivery): copy for delivery, copy in moves}
         claimed, failed = _claim([delivery for delivery, _ in moves])
         made: list[tuple[Delivery, Sending]] = []
@@ -104,13 +111,21 @@ class Settler:
         return failed + [SettleFailed(one, errors[id(one)]) for one, _ in asked if id(one) in errors]
 
     def let_go(self, shelf: Shelf, held: Sequence[Delivery], copy: Callable[[Shelf, Any], Sending]) -> None:
-        """Give back what a lost or closed shelf held, for others to have it at once; what fails comes when its lease ends."""
+        """Give back what a lost or closed shelf held, for others to have it at once; what fails comes when its lease ends.
+
+        What comes by itself as soon is left alone: a copy of it would be one message more.
+        """
         if shelf.fifo:
             wait_for([self._ask_for_time(one, SHORTEST) for one in held])
             return
-        answers = self._send([copy(shelf, one.token.raw) for one in held]) if held else ()
-        sent = [one for one, error in zip(held, answers, strict=True) if error is None]
-        wait_for(self._ask_to_finish(sent))
+        asked: list[Future[Any]] = []
+        for at in range(0, len(held), TOGETHER):
+            part = shelf.leased(held[at : at + TOGETHER], SHORTEST)
+            answers = self._send([copy(shelf, one.token.raw) for one in part]) if part else ()
+            asked += self._ask_to_finish(
+                [one for one, error in zip(part, answers, strict=True) if error is None]
+            )
+        wait_for(asked)
 
     @property
     def _patience(self) -> float:

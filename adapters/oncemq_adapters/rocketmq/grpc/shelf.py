@@ -144,6 +144,11 @@ class Shelf:
             and (delivery.expires_at or 0.0) > self._clock.monotonic()
         )
 
+    def leased(self, deliveries: Iterable[Delivery], at_least: timedelta) -> Sequence[Delivery]:
+        """Return those whose leases last so long from now, whatever connection they came by."""
+        until = self._clock.monotonic() + at_least.total_seconds()
+        return [one for one in deliveries if (one.expires_at or 0.0) > until]
+
     def lose(self) -> Sequence[Delivery]:
         """Void everything and tell the sink; returns what was held, so that it can be given back when that is possible."""
         with self._changed:
