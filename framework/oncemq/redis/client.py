@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from oncemq.errors import RedisUnavailable
+from oncemq.errors import RedisRefused, RedisUnavailable
 from oncemq.redis.call import Argument, Call, Script
 from oncemq.redis.exchange import converse, exchange
 from oncemq.redis.faults import Failure, as_ours, asks, is_clients, moved, moved_to, not_yet, script_missing
@@ -145,7 +145,7 @@ class RedisClient:
         try:
             routes = self.routes
             places = [self._place(routes, call) for call in calls]
-        except RedisUnavailable as error:
+        except (RedisRefused, RedisUnavailable) as error:
             return [error] * len(calls)  # nothing was sent, and what earlier rounds answered stays
         by_place: dict[str, list[Call]] = {}
         order = []

@@ -66,12 +66,15 @@ class UnitLocks:
         owner = f"{self._keeper.id}:{owner}"
         failed = self._round(names, owner, tried)
         doubtful = {name for name, failure in failed.items() if failure.sent}
-        if failed and len(doubtful) == len(failed):
-            # An acquisition may be applied twice; what was refused for now shall be tried later.
-            failed = self._round(list(failed), owner, tried)
-        for name in doubtful & failed.keys():
-            # Its answer was lost: perhaps it is ours, and nobody else could have it until the lease ends.
-            tried.held.setdefault(name, Holding(name, owner, self._lease, time.monotonic(), watched=False))
+        try:
+            if failed and len(doubtful) == len(failed):
+                # An acquisition may be applied twice; what was refused for now shall be tried later.
+                failed = self._round(list(failed), owner, tried)
+        finally:
+            for name in doubtful & failed.keys():
+                # Its answer was lost: perhaps it is ours, and nobody else could have it until the lease ends.
+                held = Holding(name, owner, self._lease, time.monotonic(), watched=False)
+                tried.held.setdefault(name, held)
         if failed:
             raise min(failed.values(), key=lambda failure: failure.sent)
 

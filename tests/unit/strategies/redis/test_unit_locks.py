@@ -78,6 +78,18 @@ def test_what_may_have_been_acquired_is_given_back():
     client.close()
 
 
+def test_what_may_have_been_acquired_before_a_refusal_is_given_back():
+    """The answer was lost, and the second time Redis refuses: the first may have been carried out."""
+    client = Client()
+    rounds = iter([[RedisUnavailable("cut off", sent=True)], [RedisRefused("NOPERM")]])
+    client.together = lambda _calls: next(rounds)
+    tried = Tried()
+    with pytest.raises(RedisRefused):
+        UnitLocks(client, lease=None, fenced=False, replicas=0).acquire(["a"], "unit", tried)
+    assert set(tried.held) == {"a"}
+    client.close()
+
+
 def test_what_was_surely_not_acquired_is_not_given_back():
     """While Redis is away, releases of nothing would be said again for a lease."""
     client = Client()
