@@ -36,6 +36,8 @@ class Capabilities:
         partitioned: members share a topic by its queues: what waits in a member's queue waits for this member,
             until it leaves or another one joins; what lies behind an unsettled message may come again with it.
         lease: deliveries expire (`Delivery.expires_at`) unless extended.
+        outlives_connection: what is leased stays ours when the connection is lost, and a loss is never told;
+            otherwise every unsettled delivery is void then.
         cumulative_ack: settling many is cheaper than settling each.
         browse_dead_letters: dead letters can be listed, replayed and purged.
         survives_restart: confirmed messages outlive a restart of the broker.
@@ -53,6 +55,7 @@ class Capabilities:
     survives_restart: bool
     transactions: bool = False
     partitioned: bool = False
+    outlives_connection: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from oncemq.clock import SystemClock
-from oncemq.errors import AlreadySettled
+from oncemq.errors import AlreadySettled, BrokerUnavailable
 from oncemq.message.envelope import Delivery, Message
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.grpc.settlement import Settler
@@ -101,7 +101,7 @@ class Stage:
         """Return deliveries of a topic, whose handles are their names."""
         ours = self.shelves[shelf]
         before = len(self.sink.deliveries())
-        leases = [(Message("t", b"x"), Lease(ours, name, name, "proxy", name, 1)) for name in names]
+        leases = [(Message("t", b"x"), Lease(ours, name, name, "proxy", name)) for name in names]
         assert not ours.offer(leases, lease)
         return self.sink.deliveries()[before:]
 
@@ -235,3 +235,28 @@ def test_what_is_moved_is_finished_before_more_is_copied(stage: Stage) -> None:
     finished(*stage.proxy.asked_to_finish())
     assert done.result(SOON) == []
     assert all(one.settled for one in deliveries)
+
+
+def test_what_could_not_be_finished_is_not_copied_again(stage: Stage) -> None:
+    """The copy was confirmed, then the proxy went away: whoever tries again has only the original to finish."""
+    (one,) = stage.deliver(0, "one")
+    moves = [(one, lambda lease: lease.raw)]
+    first = begun(stage.settler.move, moves)
+    stage.proxy.asked_to_finish()[1].set_exception(ConnectionError("away"))
+    assert [type(failure.error) for failure in first.result(SOON)] == [BrokerUnavailable]
+    second = begun(stage.settler.move, moves)
+    finished(*stage.proxy.asked_to_finish())
+    assert second.result(SOON) == []
+    assert stage.sent == [(1, 0)]
+
+
+def test_what_is_given_back_at_the_end_is_not_copied_again(stage: Stage) -> None:
+    """Neither does the close copy what was copied and could not be finished."""
+    (one,) = stage.deliver(0, "one")
+    first = begun(stage.settler.move, [(one, lambda lease: lease.raw)])
+    stage.proxy.asked_to_finish()[1].set_exception(ConnectionError("away"))
+    first.result(SOON)
+    done = stage.let_go([one])
+    finished(*stage.proxy.asked_to_finish())
+    done.result(SOON)
+    assert stage.sent == [(1, 0)]

@@ -60,6 +60,7 @@ class RocketMQGrpcAdapter:
         order=Order.NONE,
         competing=True,
         lease=True,
+        outlives_connection=True,
         cumulative_ack=True,
         browse_dead_letters=True,
         survives_restart=True,

@@ -45,9 +45,7 @@ class Channel(RpcChannel):  # type: ignore[misc]
     def __init__(self, endpoints: RpcEndpoints, settings: Settings) -> None:
         super().__init__(endpoints, settings.tls)
         self._settings = settings
-        self._watching: asyncio.Task[None] | None = None
         self._target = endpoints.facade
-        self.breaks = 0
 
     def create_channel(self, loop: asyncio.AbstractEventLoop) -> None:
         """Connect when first needed; to be called in the thread of the loop."""
@@ -59,19 +57,6 @@ class Channel(RpcChannel):  # type: ignore[misc]
             channel = grpc.aio.insecure_channel(self._target, _CHANNEL)
         self._RpcChannel__async_channel = channel
         self._RpcChannel__async_stub = MessagingServiceStub(channel)
-        self._watching = loop.create_task(self._watch(channel))
-
-    async def _watch(self, channel: grpc.aio.Channel) -> None:
-        """Note when the connection breaks, also when it is made again before anybody asks."""
-        state = channel.get_state()
-        while state is not grpc.ChannelConnectivity.SHUTDOWN:
-            try:
-                await channel.wait_for_state_change(state)
-            except Exception:  # it is being closed
-                return
-            was, state = state, channel.get_state()
-            if was is grpc.ChannelConnectivity.READY:
-                self.breaks += 1
 
 
 class Channels(RpcClient):  # type: ignore[misc]
@@ -122,11 +107,6 @@ class Receiver(SimpleConsumer):  # type: ignore[misc]
         ask_route(self, self._topic)
         self.startup()
         self._init_settings_event.wait(self.client_configuration.request_timeout)
-
-    @property
-    def breaks(self) -> int:
-        """How often a connection of this client has broken."""
-        return sum(channel.breaks for channel in self.rpc_client.channels.values())
 
     def take(self, most: int) -> Sequence[Any]:
         """Return up to `most` messages, each with `endpoints` where it is settled; none if none came in time."""

@@ -1,4 +1,7 @@
-"""One thread for each subscription: asks for messages, notices outages, and makes a client anew that does not recover."""
+"""One thread for each subscription: asks for messages, notices outages, and makes a client anew that does not recover.
+
+What was received stays ours meanwhile: a lease is no matter of the connection, and can be settled by the next one.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +33,7 @@ class Receiving:
         settings: where the proxy is.
         topic: what to receive.
         shelf: where it goes.
-        let_go: gives back what a lost connection left in our hands.
+        let_go: gives back what came too late to be used.
     """
 
     def __init__(self, settings: Settings, topic: ProxiedTopic, shelf: Shelf, let_go: LetGo) -> None:
@@ -42,8 +45,6 @@ class Receiving:
         self._client: Receiver | None = None
         self._trouble = "it has not begun"
         self._failing_since: float | None = None
-        self._left: Sequence[Delivery] = ()
-        self._breaks = 0
         self._stopping = Event()
         self._thread = Thread(target=self._run, name=f"oncemq-grpc-{shelf.consumer}", daemon=True)
 
@@ -100,8 +101,6 @@ class Receiving:
             try:
                 if room > 0:
                     self._receive(room)
-                else:
-                    self._notice_breaks()
             except Exception as error:
                 if self._stopping.is_set():
                     return
@@ -111,36 +110,16 @@ class Receiving:
         if self._client is None:
             self._renew()
         taken = self.client.take(room)
-        self._notice_breaks()
-        self._recovered()
-        generation = self.shelf.generation
+        self._failing_since, self._trouble = None, ""
         messages = []
         for raw, endpoints in taken:
             message = read_taken(self._topic.topic, raw, fifo=self._topic.fifo)
             system = raw.system_properties
-            messages.append(
-                (
-                    message,
-                    Lease(self.shelf, system.message_id, system.receipt_handle, endpoints, raw, generation),
-                )
-            )
+            lease = Lease(self.shelf, system.message_id, system.receipt_handle, endpoints, raw)
+            messages.append((message, lease))
         late = self.shelf.offer(messages, self._settings.lease)
         if late:
             self._let_go(self.shelf, late)
-
-    def _notice_breaks(self) -> None:
-        """Tell of a connection that broke and was made again before anybody asked."""
-        client = self._client
-        if client is None or client.breaks == self._breaks:
-            return
-        self._breaks = client.breaks
-        self._let_go(self.shelf, self.shelf.lose())
-
-    def _recovered(self) -> None:
-        self._failing_since, self._trouble = None, ""
-        left, self._left = self._left, ()
-        if left:
-            self._let_go(self.shelf, left)
 
     def _failed(self, error: BrokerError) -> None:
         now = time.monotonic()
@@ -151,9 +130,6 @@ class Receiving:
             self._failing_since = now
             self._drop()
         if getattr(error, "code", 0) != SETTINGS_MISSING or not first:
-            if not self._trouble:
-                self._left = [*self._left, *self.shelf.lose()]
-            self._breaks = self._client.breaks if self._client is not None else 0
             self._trouble = str(error)
         self._stopping.wait(_PAUSE)
 
@@ -171,6 +147,6 @@ class Receiving:
             raise surfaced(error, self._settings.shown) from error
         with self._lock:
             if not self._stopping.is_set():
-                self._client, self._breaks = client, 0
+                self._client = client
                 return
         client.shutdown()

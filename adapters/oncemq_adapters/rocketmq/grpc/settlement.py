@@ -57,20 +57,25 @@ class Settler:
     def _move(self, moves: Sequence[Move]) -> list[SettleFailed]:
         copies = {id(delivery): copy for delivery, copy in moves}
         claimed, failed = _claim([delivery for delivery, _ in moves])
+        failed += self._copy([(one, copies[id(one)]) for one in claimed if not one.token.copied])
+        return failed + self._when_known([one for one in claimed if one.token.copied], self._finish)
+
+    def _copy(self, moves: Sequence[Move]) -> list[SettleFailed]:
+        """Publish copies, and note which are confirmed; the others' deliveries are unsettled again."""
         made: list[tuple[Delivery, Sending]] = []
-        for delivery in claimed:
+        failed: list[SettleFailed] = []
+        for delivery, copy in moves:
             try:
-                made.append((delivery, copies[id(delivery)](delivery.token)))
+                made.append((delivery, copy(delivery.token)))
             except BrokerError as error:
                 failed.append(_unsettled(delivery, error))
-        confirmed = []
         answers = self._send([copy for _, copy in made]) if made else ()
         for (delivery, _), wrong in zip(made, answers, strict=True):
             if wrong is None:
-                confirmed.append(delivery)
+                delivery.token.copied = True
             else:
                 failed.append(_unsettled(delivery, wrong))
-        return failed + self._when_known(confirmed, self._finish)
+        return failed
 
     def postpone(self, deliveries: Iterable[tuple[Delivery, timedelta]]) -> list[SettleFailed]:
         """Have deliveries come again after a while, in their place: the broker itself holds their queue meanwhile."""
@@ -111,7 +116,7 @@ class Settler:
         return failed + [SettleFailed(one, errors[id(one)]) for one, _ in asked if id(one) in errors]
 
     def let_go(self, shelf: Shelf, held: Sequence[Delivery], copy: Callable[[Shelf, Any], Sending]) -> None:
-        """Give back what a lost or closed shelf held, for others to have it at once; what fails comes when its lease ends.
+        """Give back what a closed shelf held, for others to have it at once; what fails comes when its lease ends.
 
         What comes by itself as soon is left alone: a copy of it would be one message more.
         """
@@ -121,10 +126,8 @@ class Settler:
         asked: list[Future[Any]] = []
         for at in range(0, len(held), TOGETHER):
             part = shelf.leased(held[at : at + TOGETHER], SHORTEST)
-            answers = self._send([copy(shelf, one.token.raw) for one in part]) if part else ()
-            asked += self._ask_to_finish(
-                [one for one, error in zip(part, answers, strict=True) if error is None]
-            )
+            self._copy([(one, lambda token: copy(shelf, token.raw)) for one in part if not one.token.copied])
+            asked += self._ask_to_finish([one for one in part if one.token.copied])
         wait_for(asked)
 
     @property

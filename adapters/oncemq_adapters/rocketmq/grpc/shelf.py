@@ -13,6 +13,9 @@ from oncemq.message.envelope import Delivery, Message
 PRUNE_EVERY = 0.2
 """Seconds between looks at leases that have ended, while there is no room."""
 
+_GENERATION = 1
+"""Of all deliveries: a lease is the broker's word to whoever has its handle, by whatever connection."""
+
 
 @dataclass(eq=False, slots=True)
 class Lease:
@@ -24,7 +27,7 @@ class Lease:
         handle: with which it is settled; each extension brings a new one.
         endpoints: of the proxy that gave it.
         raw: the message as it came.
-        generation: of the connection that it came by.
+        copied: its copy is confirmed; whoever settles it again has only the original to finish.
     """
 
     shelf: "Shelf"
@@ -32,7 +35,7 @@ class Lease:
     handle: str
     endpoints: Any
     raw: Any
-    generation: int
+    copied: bool = field(default=False, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
     _claimed: bool = field(default=False, init=False)
     _extension: Event | None = field(default=None, init=False)
@@ -98,7 +101,6 @@ class Shelf:
         self.group = group
         self.topic = topic
         self.fifo = fifo
-        self.generation = 1
         self._limit = limit
         self._sink = sink
         self._clock = clock
@@ -120,7 +122,7 @@ class Shelf:
         """Deliver these; returns what came too late for a paused or closed shelf, and should go to others."""
         until = self._clock.monotonic() + lease.total_seconds()
         with self._changed:
-            fresh = [Delivery(message, token, token.generation, until) for message, token in messages]
+            fresh = [Delivery(message, token, _GENERATION, until) for message, token in messages]
             if self._closed or self._paused:
                 return fresh
             for delivery in fresh:
@@ -136,26 +138,13 @@ class Shelf:
             self._changed.notify_all()
 
     def ours(self, delivery: Delivery) -> bool:
-        """Return whether a delivery is still of the living connection and its lease has not ended."""
-        token: Lease = delivery.token
-        return (
-            not self._closed
-            and token.generation == self.generation
-            and (delivery.expires_at or 0.0) > self._clock.monotonic()
-        )
+        """Return whether a delivery's lease has not ended; the connection that it came by does not matter."""
+        return not self._closed and (delivery.expires_at or 0.0) > self._clock.monotonic()
 
     def leased(self, deliveries: Iterable[Delivery], at_least: timedelta) -> Sequence[Delivery]:
-        """Return those whose leases last so long from now, whatever connection they came by."""
+        """Return those whose leases last so long from now."""
         until = self._clock.monotonic() + at_least.total_seconds()
         return [one for one in deliveries if (one.expires_at or 0.0) > until]
-
-    def lose(self) -> Sequence[Delivery]:
-        """Void everything and tell the sink; returns what was held, so that it can be given back when that is possible."""
-        with self._changed:
-            held = self._take_all()
-            lost, self.generation = self.generation, self.generation + 1
-        self._sink.lost(self.consumer, lost)
-        return held
 
     def close(self) -> Sequence[Delivery]:
         """Deliver nothing more; returns what is held."""

@@ -86,6 +86,11 @@ class Bench:
         if not getattr(self.harness.capabilities, capability):
             pytest.skip(f"the adapter claims no {capability}")
 
+    def only_where_not(self, capability: str) -> None:
+        """Skip the test where the adapter claims this capability, and another test says what holds then."""
+        if getattr(self.harness.capabilities, capability):
+            pytest.skip(f"the adapter claims {capability}")
+
     def receive(self, member: Member, count: int, consumer: str | None = None) -> list[Delivery]:
         """Return exactly `count` deliveries; more than that is an error at once."""
         deliveries = member.sink.wait_for(count, self.harness.patience, consumer)

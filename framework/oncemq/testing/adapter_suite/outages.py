@@ -1,13 +1,14 @@
 """Suite part: the broker goes away or a connection breaks, and nothing is lost, doubled in settling, or hushed up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from threading import Event, Thread
 
 import pytest
 
 from oncemq.adapter import Refused
-from oncemq.errors import DeliveryVoid
-from oncemq.message.envelope import OutgoingMessage
+from oncemq.errors import DeliveryVoid, SettleError
+from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.testing.adapter_suite.base import SuitePart
 from oncemq.testing.adapter_suite.bench import Bench, Member, bodies, later, numbered
 from oncemq.testing.adapter_suite.harness import AdapterHarness
@@ -21,9 +22,16 @@ def restart(bench: Bench, member: Member) -> None:
 
 
 def cut(bench: Bench, member: Member) -> None:
-    """Break the connection; returns when the member has noticed."""
+    """Break the connection; returns when the member has noticed, where there is anything to be told of."""
     bench.harness.cut()
-    member.sink.wait_for_loss(bench.harness.patience)
+    if not bench.harness.capabilities.outlives_connection:
+        member.sink.wait_for_loss(bench.harness.patience)
+
+
+def keep(bench: Bench, member: Member, held: Sequence[Delivery]) -> None:
+    """Extend what is leased beyond any outage, as the engine does all the time."""
+    if bench.harness.capabilities.lease:
+        bench.settled(member.adapter.extend(held, timedelta(seconds=60)))
 
 
 FAULTS = pytest.mark.parametrize("fault", [restart, cut])
@@ -49,6 +57,7 @@ class Outages(SuitePart):
     @FAULTS
     def test_unsettled_come_back_and_the_old_ones_are_void(self, bench: Bench, fault: Fault) -> None:
         """The loss is told; old deliveries are void and settle nothing, new ones of a higher generation settle."""
+        bench.only_where_not("outlives_connection")
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)
@@ -69,6 +78,25 @@ class Outages(SuitePart):
         assert sorted(bodies(bench.receive(again, 5))) == sorted(bodies(new[5:]))
 
     @FAULTS
+    def test_leased_stay_ours(self, bench: Bench, fault: Fault) -> None:
+        """Where leases outlive the connection, nothing comes twice, and what was held can be settled after the fault."""
+        bench.only_where("outlives_connection")
+        topic = bench.topic()
+        subscription = bench.subscription(topic)
+        member = bench.open(subscription)
+        bench.publish(topic, *numbered(10))
+        keep(bench, member, bench.receive(member, 10))
+        fault(bench, member)
+        bench.eventually(lambda: bench.subscribed(member), "the consumer to be subscribed again")
+        bench.publish(topic, b"after")
+        held = bench.receive(member, 11)
+        assert sorted(bodies(held)) == sorted([*numbered(10), b"after"])
+        assert member.sink.losses() == []
+        bench.settled(member.adapter.acknowledge(held[:5]))
+        again = bench.reopen(member, subscription)
+        assert sorted(bodies(bench.receive(again, 6))) == sorted(bodies(held[5:]))
+
+    @FAULTS
     def test_acknowledged_before_the_fault_is_final(self, bench: Bench, fault: Fault) -> None:
         """What was acknowledged and answered before the fault does not come back after it."""
         topic = bench.topic()
@@ -79,22 +107,30 @@ class Outages(SuitePart):
         bench.settled(member.adapter.acknowledge(deliveries[:9]))
         bench.eventually(lambda: bench.subscribed(member), "the consumer to be subscribed")
         again = bench.reopen(member, subscription)
-        bench.receive(again, 1)
+        keep(bench, again, bench.receive(again, 1))
         fault(bench, again)
-        assert bodies(bench.receive(again, 2)) == bodies(deliveries[9:]) * 2
+        if bench.harness.capabilities.outlives_connection:
+            bench.eventually(lambda: bench.subscribed(again), "the consumer to be subscribed again")
+            bench.nothing_more(again, 1)
+        else:
+            assert bodies(bench.receive(again, 2)) == bodies(deliveries[9:]) * 2
 
     @FAULTS
     def test_every_consumer_resumes(self, bench: Bench, fault: Fault) -> None:
-        """Two consumers of one adapter are both told of the loss and both receive again."""
+        """Two consumers of one adapter both receive again, and are both told of the loss, where it is one."""
         one, two = bench.topic("one"), bench.topic("two")
         member = bench.open(bench.subscription(one, "one"), bench.subscription(two, "two"))
         bench.publish(one, b"1")
         bench.publish(two, b"2")
-        bench.receive(member, 2)
+        keep(bench, member, bench.receive(member, 2))
         fault(bench, member)
+        if bench.harness.capabilities.outlives_connection:
+            bench.publish(one, b"3")
+            bench.publish(two, b"4")
         bench.receive(member, 2, "one")
         bench.receive(member, 2, "two")
-        assert {loss.consumer for loss in member.sink.losses()} == {"one", "two"}
+        if not bench.harness.capabilities.outlives_connection:
+            assert {loss.consumer for loss in member.sink.losses()} == {"one", "two"}
 
     def test_paused_consumer_stays_paused(self, bench: Bench) -> None:
         """A cut connection does not wake a paused consumer; resume does."""
@@ -158,12 +194,14 @@ class Outages(SuitePart):
         over = Event()
 
         def work() -> None:
-            taken = 0
+            taken, held = 0, list[Delivery]()
             while not over.is_set():
                 fresh = member.sink.deliveries()[taken:]
                 taken += len(fresh)
-                failed = {id(one.delivery) for one in member.adapter.acknowledge(fresh)}
-                done.update(one.message.body for one in fresh if id(one) not in failed)
+                held += fresh
+                failed = {id(one.delivery): one for one in member.adapter.acknowledge(held)}
+                done.update(one.message.body for one in held if id(one) not in failed)
+                held = [one.delivery for one in failed.values() if not isinstance(one.error, SettleError)]
                 over.wait(0.002)
 
         worker = Thread(target=work)
