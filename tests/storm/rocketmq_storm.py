@@ -32,6 +32,7 @@ def storm(
     members: int = 3,
     every: float = 3.0,
     rate: float = 100.0,
+    idle: str = "6s",
     **promise: Any,
 ) -> Verdict:
     """Have orders told in parts, one fault in each; return what the oracle says when all has drained.
@@ -43,6 +44,7 @@ def storm(
         members: how many run at once.
         every: seconds between two harms to members.
         rate: messages a second of each of two publishers.
+        idle: how long nothing may have come before all has drained.
         promise: what else the driver promises.
     """
     told = _told(messages)
@@ -58,7 +60,7 @@ def storm(
             wait_for(lambda: all(map(stage.times, HARMS)), "every kind of harm", 120, 0.5)
         wait_for(lambda: stage.applied() >= messages - dead, "every effect", 120 + messages / 100, 0.5)
         assert set(assassin.drain()) == {0}, nursery.said()
-        stage.drain(idle="6s")
+        stage.drain(idle=idle)
         verdict = stage.verdict(copies=REPEATED, reruns=1000, **promise)
     report(f"storm {field.place.broker.partition(':')[0]}", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
