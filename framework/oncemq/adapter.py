@@ -7,55 +7,12 @@ and is told, from any thread and in any order, what became of it. It never decid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any, ClassVar, Protocol, Self
 
+from oncemq.capabilities import Capabilities
 from oncemq.clock import Clock
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
-
-
-class Order(StrEnum):
-    """What a broker promises about the order of messages of one group."""
-
-    NONE = "none"
-    TOPIC = "topic"
-    KEY = "key"
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What a broker can do through this adapter; the shipped suite tests what is claimed and what is denied.
-
-    Args:
-        delay: it can deliver a published message later.
-        precise_delay: delays are kept to about a second; otherwise they are rounded to the broker's steps.
-        redelivered_flag: `Message.redelivered` is meaningful.
-        order: what holds for one consumer without failures.
-        competing: several members of a group may share one topic.
-        partitioned: members share a topic by its queues: what waits in a member's queue waits for this member,
-            until it leaves or another one joins; what lies behind an unsettled message may come again with it.
-        lease: deliveries expire (`Delivery.expires_at`) unless extended.
-        outlives_connection: what is leased stays ours when the connection is lost, and a loss is never told;
-            otherwise every unsettled delivery is void then.
-        cumulative_ack: settling many is cheaper than settling each.
-        browse_dead_letters: dead letters can be listed, replayed and purged.
-        survives_restart: confirmed messages outlive a restart of the broker.
-        transactions: it can hold a message until a database transaction has ended: an `oncemq.held.TransactionalAdapter`.
-    """
-
-    delay: bool
-    precise_delay: bool
-    redelivered_flag: bool
-    order: Order
-    competing: bool
-    lease: bool
-    cumulative_ack: bool
-    browse_dead_letters: bool
-    survives_restart: bool
-    transactions: bool = False
-    partitioned: bool = False
-    outlives_connection: bool = False
 
 
 @dataclass(frozen=True, slots=True)

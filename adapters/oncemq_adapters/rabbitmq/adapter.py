@@ -10,18 +10,17 @@ from oncemq.adapter import (
     CONFIRMED,
     AdapterScope,
     Burial,
-    Capabilities,
     Confirmed,
     ConsumerHealth,
     Dead,
     DeadLetter,
     Later,
-    Order,
     Refused,
     SettleFailed,
     Sink,
     Subscription,
 )
+from oncemq.capabilities import Capabilities, Order
 from oncemq.errors import BrokerError
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, OutgoingMessage

@@ -7,17 +7,8 @@ from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
-from oncemq.adapter import (
-    AdapterScope,
-    Capabilities,
-    ConsumerHealth,
-    Dead,
-    Later,
-    Order,
-    SettleFailed,
-    Sink,
-    Subscription,
-)
+from oncemq.adapter import AdapterScope, ConsumerHealth, Dead, Later, SettleFailed, Sink, Subscription
+from oncemq.capabilities import Capabilities, Order
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery

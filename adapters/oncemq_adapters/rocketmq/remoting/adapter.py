@@ -11,18 +11,17 @@ from typing import Any, ClassVar, Self
 from oncemq.adapter import (
     AdapterScope,
     Burial,
-    Capabilities,
     Confirmed,
     ConsumerHealth,
     Dead,
     DeadLetter,
     Later,
-    Order,
     Refused,
     SettleFailed,
     Sink,
     Subscription,
 )
+from oncemq.capabilities import Capabilities, Order
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.held import Decision, HeldMessages

@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from oncemq.adapter import Adapter, AdapterScope, Capabilities
+from oncemq.adapter import Adapter, AdapterScope
+from oncemq.capabilities import Capabilities
 from oncemq.clock import SystemClock
 
 
