@@ -24,6 +24,9 @@ class Unit:
         verdicts: what `reserve` decided before any transaction; those deliveries do not run.
         notes: what a strategy wants to remember for the whole unit, by strategy.
         savepoint_every: so many items are undone together when one fails after writing; None = all.
+        guarded: a handler that sends statements itself has a savepoint of its own, and is undone alone.
+        spoke: how many calls of handlers have sent statements themselves.
+        late: how many of those failed.
         resume: called with a key, from any thread and at any time: its deferred messages need not sleep any longer.
     """
 
@@ -32,10 +35,13 @@ class Unit:
         "consumer",
         "deadline",
         "deliveries",
+        "guarded",
+        "late",
         "notes",
         "owner",
         "resume",
         "savepoint_every",
+        "spoke",
         "verdicts",
         "waited",
     )
@@ -59,6 +65,9 @@ class Unit:
         self.notes: dict[Any, Any] = {}
         self.waited = 0.0
         self.savepoint_every: int | None = None
+        self.guarded = False
+        self.spoke = 0
+        self.late = 0
 
     def body(self, delivery: Delivery) -> Any:
         """Return a delivery's decoded body before any run has begun; it is not to be changed."""

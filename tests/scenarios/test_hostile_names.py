@@ -17,7 +17,7 @@ from oncemq.ledger.engine import make_engine
 from oncemq.ledger.locked_rows import TABLE as LOCKED_ROWS
 from oncemq.ledger.processed import TABLE as PROCESSED
 from oncemq.ledger.states import TABLE as STATES
-from oncemq.run.session import install
+from oncemq.run.watch import install
 from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
 from support.declared import declare

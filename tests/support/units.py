@@ -57,9 +57,13 @@ class UnitBench:
         resumed: deferred keys that a strategy woke.
         pauses: the pauses before further tries; nobody really sleeps.
         savepoint_every: how many items of a unit are undone together; None = all.
+        guarded: handlers that send statements have savepoints of their own.
+        unit: the last one.
     """
 
     savepoint_every: int | None = None
+    guarded: bool = False
+    unit: Unit
 
     def __init__(
         self,
@@ -119,7 +123,8 @@ class UnitBench:
             decode=self.plan.reader.decode,
             resume=self.resumed.append,
         )
-        unit.savepoint_every = self.savepoint_every
+        unit.savepoint_every, unit.guarded = self.savepoint_every, self.guarded
+        self.unit = unit
         self.result = self._runner.execute(unit)
         return [self.result.verdicts[delivery].outcome.value for delivery in deliveries]
 

@@ -18,7 +18,7 @@ from oncemq.requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, Recovery, Ver
 from oncemq.requests.answer import Answer, from_record, stored_headers
 from oncemq.requests.housekeeping import Housekeeping, best_effort
 from oncemq.requests.safety import check_ledger, plain_engine
-from oncemq.run.session import install
+from oncemq.run.watch import install
 from oncemq.upkeep.purging import Purger, purge_task
 
 _LOOKS = 5

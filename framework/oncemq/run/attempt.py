@@ -23,8 +23,8 @@ from oncemq.run.outcomes import history_rows
 from oncemq.run.parts import Done, Parts, Scene
 from oncemq.run.recorder import FLUSHING, IDLE, AnyRecorder
 from oncemq.run.relay import Relay
-from oncemq.run.session import Watch, install, watch_connection
 from oncemq.run.transaction import obstacle
+from oncemq.run.watch import Watch, install, watch_connection
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import Culprits
 
@@ -101,7 +101,7 @@ class Attempt:
                 # Nothing was done in this time; else the next run would have none left.
                 unit.deadline += self._clock.monotonic() - started - (unit.waited - waited)
                 # What parts could not save is the rescue ladder's: whole units, in the order that strategies lock.
-                unit.savepoint_every = None
+                unit.savepoint_every, unit.guarded = None, False
         self._after_commit(done.runs)
         return done
 

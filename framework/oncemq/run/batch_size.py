@@ -42,6 +42,13 @@ SAVEPOINT_COST = 8.0
 """The same for a savepoint: its two statements, a load and a save."""
 
 
+GUARD_COST = 4.0
+"""The same for a savepoint of one handler's own: its two statements, and a flush of its own for what came before."""
+
+_RARE = 0.0005
+"""A share of failures below which nothing is done about them."""
+
+
 class FailureRate:
     """How often items fail, and how many should be undone together so that failing costs least.
 
@@ -50,21 +57,64 @@ class FailureRate:
 
     Args:
         share: what beginning anew costs, in items.
+        rate: failures for each item so far.
     """
 
-    __slots__ = ("_rate", "_share")
+    __slots__ = ("_share", "rate")
 
-    def __init__(self, share: float = UNIT_COST) -> None:
-        self._rate = 0.0
+    def __init__(self, share: float = UNIT_COST, rate: float = 0.0) -> None:
+        self.rate = rate
         self._share = share
 
     def learn(self, *, items: int, failures: int) -> None:
         """Take into account a unit of `items`, of which `failures` forced a roll-back."""
         weight = min(1.0, 0.002 * items)
-        self._rate += weight * (failures / items - self._rate)
+        self.rate += weight * (failures / items - self.rate)
 
     def cap(self, limit: int) -> int:
         """Return `limit`, or less where failures are frequent: units of about 75 at 1 % and 25 at 10 %."""
-        if self._rate < 0.0005:
+        if self.rate < _RARE:
             return limit
-        return max(1, min(limit, int(sqrt(2 * self._share / self._rate))))
+        return max(1, min(limit, int(sqrt(2 * self._share / self.rate))))
+
+
+class Undoing:
+    """How a worker keeps failures after writing cheap: handlers with savepoints of their own, or units in parts.
+
+    A handler's own savepoint costs whenever a handler sends statements itself, parts cost always: √(2 · cost · rate) of an
+    item for each item. So where most that speak fail, and most others leave all to the flush, each has its own.
+    """
+
+    __slots__ = ("_late", "_others", "_spoke")
+
+    def __init__(self) -> None:
+        self._spoke = FailureRate(SAVEPOINT_COST)
+        self._late = FailureRate(SAVEPOINT_COST)
+        self._others = FailureRate(SAVEPOINT_COST)
+
+    def learn(self, *, items: int, spoke: int, late: int, others: int) -> None:
+        """Take into account a unit of `items`.
+
+        Args:
+            items: how many.
+            spoke: calls of handlers that sent statements themselves.
+            late: how many of these failed.
+            others: failures that made something be rolled back and were none of these.
+        """
+        self._spoke.learn(items=items, failures=spoke)
+        self._late.learn(items=items, failures=late)
+        self._others.learn(items=items, failures=others)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether handlers get savepoints of their own."""
+        late = self._late.rate
+        return late >= _RARE and GUARD_COST * self._spoke.rate < sqrt(2 * SAVEPOINT_COST * late)
+
+    def savepoint_every(self, size: int) -> int | None:
+        """Return how many items of a unit of `size` are undone together; None = all."""
+        every = self._others.cap(size) if self.guarded else self._all().cap(size)
+        return every if every < size else None
+
+    def _all(self) -> FailureRate:
+        return FailureRate(SAVEPOINT_COST, self._late.rate + self._others.rate)

@@ -7,11 +7,14 @@ from typing import NoReturn
 from oncemq.errors import InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler import BoundHandler
 from oncemq.observe.logs import now_handling
+from oncemq.retry.classify import is_unique_violation
 from oncemq.run.chain import Chain
+from oncemq.run.guard import Guard
 from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure, judge
 from oncemq.run.limits import Slot
 from oncemq.run.recorder import AnyRecorder
-from oncemq.run.session import UnitSession, Watch
+from oncemq.run.session import UnitSession
+from oncemq.run.watch import Watch
 from oncemq.unit import Item, Run
 from oncemq.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
 
@@ -24,12 +27,14 @@ class Frame:
         session: the session that handlers share.
         watch: what is seen on its connection.
         careful: flush after every item, so that a failing flush has one culprit.
+        sound: whether the transaction can go on.
         unflushed: items whose handler ran since the last flush; one of them is to blame when it fails.
     """
 
     session: UnitSession
     watch: Watch
     careful: bool
+    sound: Callable[[], bool]
     unflushed: list[Item] = field(default_factory=list)
 
 
@@ -100,20 +105,20 @@ class ItemLoop:
         if (frame.careful or self.eager) and session.pending():
             flush(frame)
         watch.enter(crowded=session.pending())
-        new, deleted = session.counts()
-        statements, reads = watch.statements, watch.reads
+        call = _Call(run, item, frame, now)
+        reads = watch.reads
         slot.started = now
         now_handling(self._consumer, item.envelope)
         try:
             item.result = self._call(run, item)
+            if call.guard is not None:
+                call.guard.release(frame.unflushed)
         except BaseException as error:
             watch.handling = False
-            if self._can_drop(error, frame, statements) and session.untouched(new, deleted):
-                self.dropped += 1
-                return judge(error)
-            self._blame(item, watch, error, now)
+            return self._failed(call, error)
         finally:
-            watch.handling = False
+            watch.handling, watch.first = False, None
+            run.unit.spoke += call.spoke
             slot.started = 0.0
             now_handling("", None)
             if slot.overdue == now:
@@ -122,16 +127,35 @@ class ItemLoop:
                 self.eager = True
         fault = watch.doomed or session.misuse()
         if fault is not None:
-            self._blame(item, watch, fault, now)
+            return self._undo_or_blame(call, fault)
         if slot.overdue == now:
             raise Culprits({item: overdue()})
-        frame.unflushed.append(item)
+        if session.pending():
+            frame.unflushed.append(item)
         return PROCEED
 
-    def _can_drop(self, error: BaseException, frame: Frame, statements: int) -> bool:
-        watch = frame.watch
-        clean = watch.doomed is None and watch.statements == statements and not watch.flush_failed
+    def _failed(self, call: "_Call", error: BaseException) -> Verdict:
+        if self._can_drop(call, error) and call.frame.session.take_back(call.new, call.deleted):
+            self.dropped += 1
+            return judge(error)
+        return self._undo_or_blame(call, error)
+
+    def _can_drop(self, call: "_Call", error: BaseException) -> bool:
+        watch = call.frame.watch
+        clean = watch.doomed is None and not call.spoke and not watch.flush_failed
         return clean and not is_infrastructure(error)
+
+    def _undo_or_blame(self, call: "_Call", error: BaseException) -> Verdict:
+        """Return the verdict on an item whose doing was taken back alone; else raise that the run must be."""
+        call.run.unit.late += call.spoke
+        if not self._can_undo(call, error) or not call.undo(error):
+            self._blame(call.item, call.frame.watch, error, call.started)
+        self.dropped += 1
+        return judge(error)
+
+    def _can_undo(self, call: "_Call", error: BaseException) -> bool:
+        looked_at_again = self._chain.second_look and is_unique_violation(error)
+        return self._slot.overdue != call.started and not looked_at_again
 
     def _blame(self, item: Item, watch: Watch, error: BaseException, started: float) -> NoReturn:
         cause = watch.doomed or error
@@ -144,6 +168,28 @@ class ItemLoop:
             # A flush inside this handler may have failed on a neighbour's objects.
             raise UnknownCulprit(describe(cause)) from cause
         raise Culprits({item: judge(cause if own_doing else error)}) from error
+
+
+class _Call:
+    """One call of a handler, and how things stood when it began."""
+
+    __slots__ = ("deleted", "frame", "guard", "item", "new", "run", "started", "statements")
+
+    def __init__(self, run: Run, item: Item, frame: Frame, started: float) -> None:
+        self.run, self.item, self.frame, self.started = run, item, frame, started
+        self.new, self.deleted = frame.session.counts()
+        self.statements = frame.watch.statements
+        self.guard = Guard(frame.session, frame.watch) if run.unit.guarded else None
+
+    @property
+    def spoke(self) -> bool:
+        """Whether the handler has sent statements itself."""
+        return self.frame.watch.statements > self.statements
+
+    def undo(self, error: BaseException) -> bool:
+        """Take back all that the handler did, and nothing else; returns whether the run can go on."""
+        guard, frame = self.guard, self.frame
+        return guard is not None and guard.undo(error, frame.unflushed) and frame.sound()
 
 
 def flush(frame: Frame) -> None:

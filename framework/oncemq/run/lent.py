@@ -5,15 +5,16 @@ from contextlib import suppress
 
 from sqlalchemy import Connection, Engine, RootTransaction, select
 
-from oncemq.run.session import UnitSession, Watch, watch_connection
+from oncemq.run.session import UnitSession
 from oncemq.run.transaction import obstacle
+from oncemq.run.watch import Watch, watch_connection
 
 
 class Lent:
     """One transaction, ended by `finish` or `roll_back`, from any thread.
 
     Args:
-        engine: the database; `oncemq.run.session.install` has been called with it.
+        engine: the database; `oncemq.run.watch.install` has been called with it.
         first: what we write ourselves, before everything else.
 
     Attributes:

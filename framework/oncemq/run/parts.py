@@ -17,8 +17,9 @@ from oncemq.run.items import Frame
 from oncemq.run.judge import UnknownCulprit, is_infrastructure
 from oncemq.run.making import make_items
 from oncemq.run.recorder import AnyRecorder
-from oncemq.run.session import UnitSession, Watch
+from oncemq.run.session import UnitSession
 from oncemq.run.transaction import obstacle
+from oncemq.run.watch import Watch
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import RETURNED, Culprits, Verdict
 
@@ -185,8 +186,12 @@ class Parts:
         session = UnitSession.over(scene.connection, scene.watch)
         try:
             run = Run(scene.unit, items, scene.connection, session)
-            self._work(run, Frame(session, scene.watch, careful))
-            reason = obstacle(scene.connection, scene.transaction, scene.watch, session)
+
+            def reason_to_end() -> BaseException | None:
+                return obstacle(scene.connection, scene.transaction, scene.watch, session)
+
+            self._work(run, Frame(session, scene.watch, careful, lambda: reason_to_end() is None))
+            reason = reason_to_end()
             if reason is not None:
                 raise UnknownCulprit(str(reason)) from reason
             return run

@@ -1,62 +1,17 @@
-"""What a handler may do with the session and transaction it is lent (rule 13), and how we see that it did more.
+"""What a handler may do with the session and transaction it is lent (rule 13).
 
-The session is a subclass whose transaction belongs to the framework. Engine events watch the connection:
-every statement is counted, every database error outside a handler's own savepoint dooms the run, and
-ending the transaction behind the session's back is refused.
+The session is a subclass whose transaction belongs to the framework; what goes past it is seen by `oncemq.run.watch`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
-from sqlalchemy import Connection, Engine, ExceptionContext, NestedTransaction, event
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, NestedTransaction
+from sqlalchemy.orm import Session, SessionTransaction
 
 from oncemq.errors import HandlerFault, SessionOwned
-from oncemq.retry.classify import Fault, classify
-from oncemq.run.statements import READS, ends_transaction, first_words
-
-_WATCH = "oncemq_watch"
-
-
-class Watch:
-    """What has been seen on a run's connection.
-
-    Attributes:
-        doomed: why the run must not commit; None while it may.
-        handling: a handler is running, so what happens is the handler's doing.
-        crowded: objects of neighbours were pending when it began, so that a failing flush may be theirs.
-        flush_failed: a flush failed while it ran.
-        statements: how many statements handlers have sent.
-        reads: how many of them were queries, which may have flushed a neighbour's objects.
-        savepoint: the framework's own one, which is no handler's; None = none.
-    """
-
-    __slots__ = ("crowded", "doomed", "flush_failed", "handling", "reads", "savepoint", "statements")
-
-    def __init__(self) -> None:
-        self.doomed: BaseException | None = None
-        self.handling = False
-        self.crowded = False
-        self.flush_failed = False
-        self.statements = 0
-        self.reads = 0
-        self.savepoint: NestedTransaction | None = None
-
-    def enter(self, *, crowded: bool) -> None:
-        """A handler begins."""
-        self.crowded = crowded
-        self.flush_failed = False
-        self.handling = True
-
-    def doom(self, error: BaseException) -> None:
-        """Keep the first reason."""
-        if self.doomed is None:
-            self.doomed = error
-
-    def forgive(self) -> None:
-        """What doomed the run has been undone."""
-        self.doomed = None
-        self.flush_failed = False
+from oncemq.run.watch import Watch, in_savepoint
 
 
 class UnitSession(Session):
@@ -64,6 +19,7 @@ class UnitSession(Session):
 
     bind: Connection
     watch: Watch
+    _guard: SessionTransaction | None = None
 
     @classmethod
     def over(cls, connection: Connection, watch: Watch) -> "UnitSession":
@@ -78,7 +34,9 @@ class UnitSession(Session):
 
     def flush(self, objects: Sequence[Any] | None = None) -> None:
         """Flush; a failure is noted, since what could not be flushed may be another message's."""
-        in_savepoint = self.in_nested_transaction()
+        if self.watch.first is not None and self.pending():
+            self.watch.speaks()
+        in_savepoint = self._in_savepoint()
         try:
             super().flush(objects)
         except Exception:
@@ -109,6 +67,7 @@ class UnitSession(Session):
         """Refused in a handler, unless for a savepoint."""
         if not nested:
             self._refuse("begin", "; for a savepoint use session.begin_nested()")
+        self.watch.speaks()
         return super().begin(nested)
 
     def reset(self) -> None:
@@ -170,7 +129,7 @@ class UnitSession(Session):
     def misuse(self) -> HandlerFault | None:
         """Return what a handler left behind that the next one would suffer from."""
         connection = self.bind
-        if self.in_nested_transaction() or _in_savepoint(connection, self.watch):
+        if self._in_savepoint() or in_savepoint(connection, self.watch):
             return SessionOwned("the handler left a savepoint open: write with session.begin_nested(): …")
         if connection.closed or connection.invalidated:
             return SessionOwned(
@@ -178,98 +137,54 @@ class UnitSession(Session):
             )
         return None
 
-    def untouched(self, new: int, deleted: int) -> bool:
-        """Return whether nothing has been added or deleted beyond these counts, and nothing at all is modified.
+    def take_back(self, new: int, deleted: int) -> bool:
+        """Forget what was added beyond so many new objects; returns whether nothing else is left of a handler.
 
-        A second change to an object that was modified before cannot be seen, so modified must be empty.
+        A second change to an object that was modified before cannot be seen, so nothing at all may be modified.
         """
-        same = len(self._new) == new and len(self._deleted) == deleted
-        return same and not self.identity_map._modified and self.misuse() is None
+        if len(self._deleted) != deleted or self.changed() or self.misuse() is not None:
+            return False
+        added = list(self._new)[new:]
+        if added:
+            self._expunge_states(added, to_transient=True)
+        return True
+
+    def changed(self) -> bool:
+        """Return whether an object of a row that exists is modified."""
+        return bool(self.identity_map._modified)
 
     def pending(self) -> bool:
         """Return whether a flush would send anything."""
         return bool(self._new or self._deleted or self.identity_map._modified)
 
+    @contextmanager
+    def without_new(self, first: int) -> Iterator[None]:
+        """Leave out of flushes meanwhile what was added after the first so many new objects."""
+        later = {state: self._new.pop(state) for state in list(self._new)[first:]}
+        try:
+            yield
+        finally:
+            self._new.update(later)
+
+    def savepoint(self) -> SessionTransaction:
+        """Set a savepoint that is no handler's; until `guarded_by` says that it is over."""
+        savepoint = super().begin_nested()
+        self.connection()  # only now it is sent
+        self.guarded_by(savepoint, self.bind.get_nested_transaction())
+        return savepoint
+
+    def guarded_by(
+        self, savepoint: SessionTransaction | None, on_connection: NestedTransaction | None
+    ) -> None:
+        """Note which savepoint is the framework's own; None = none of this session."""
+        self._guard = savepoint
+        self.watch.savepoint = on_connection
+
+    def _in_savepoint(self) -> bool:
+        """Whether the session is in a savepoint that a handler opened."""
+        nested = self.get_nested_transaction()
+        return nested is not None and nested is not self._guard
+
     def counts(self) -> tuple[int, int]:
-        """Return how many objects are new and deleted, for `untouched`."""
+        """Return how many objects are new and deleted, for `take_back`."""
         return len(self._new), len(self._deleted)
-
-
-def watch_connection(connection: Connection, watch: Watch) -> Callable[[], None]:
-    """Let `watch` see what happens on `connection`; returns what ends it, which never raises."""
-    # Kept, because a connection that is closed or lost no longer gives it away.
-    info = connection.info
-    info[_WATCH] = watch
-
-    def end() -> None:
-        if info.get(_WATCH) is watch:
-            del info[_WATCH]
-
-    return end
-
-
-def install(engine: Engine) -> None:
-    """Make every connection of `engine` report to its watch, if it has one; harmless when called again."""
-    for name, listener in (
-        ("before_cursor_execute", _statement),
-        ("handle_error", _error),
-        ("commit", _commit),
-        ("rollback", _rollback),
-    ):
-        if not event.contains(engine, name, listener):
-            event.listen(engine, name, listener)
-
-
-def _watch_of(connection: Connection | None) -> Watch | None:
-    if connection is None or connection.closed or connection.invalidated:
-        return None
-    found: Watch | None = connection.info.get(_WATCH)
-    return found
-
-
-def _statement(connection: Connection, _cursor: Any, statement: str, *_: Any) -> None:
-    watch: Watch | None = connection.info.get(_WATCH)
-    if watch is None or not watch.handling:
-        return
-    watch.statements += 1
-    word, following = first_words(statement)
-    if word in READS:
-        watch.reads += 1
-    elif ends_transaction(word, following, connection.dialect.name):
-        error = SessionOwned(f"the framework owns this transaction: a handler may not send {word}")
-        watch.doom(error)
-        raise error
-
-
-def _error(context: ExceptionContext) -> None:
-    watch = _watch_of(context.connection)
-    if watch is None or not watch.handling:
-        return
-    # SQLAlchemy sets it only when a listener before this one has replaced the error.
-    chained = getattr(context, "chained_exception", None)
-    original = chained or context.sqlalchemy_exception or context.original_exception
-    in_savepoint = _in_savepoint(context.connection, watch)
-    if not in_savepoint or classify(original) is not Fault.DATA:
-        watch.doom(original)
-
-
-def _in_savepoint(connection: Connection | None, watch: Watch) -> bool:
-    """Whether the connection is in a savepoint that a handler opened."""
-    nested: NestedTransaction | None = connection.get_nested_transaction() if connection is not None else None
-    return nested is not None and nested is not watch.savepoint
-
-
-def _commit(connection: Connection) -> None:
-    watch = _watch_of(connection)
-    if watch is not None and watch.handling:
-        error = SessionOwned("the framework owns this transaction: a handler may not commit its connection")
-        watch.doom(error)
-        raise error
-
-
-def _rollback(connection: Connection) -> None:
-    # No raise, and no SessionOwned, which would settle whose fault it is: SQLAlchemy itself comes here after
-    # a failed flush, which may have been one of another message's objects.
-    watch = _watch_of(connection)
-    if watch is not None and watch.handling:
-        watch.doom(HandlerFault("the transaction was rolled back, which other messages share"))

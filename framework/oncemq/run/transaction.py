@@ -5,7 +5,8 @@ from typing import Any
 from sqlalchemy import Connection, RootTransaction
 
 from oncemq.errors import SessionOwned
-from oncemq.run.session import UnitSession, Watch
+from oncemq.run.session import UnitSession
+from oncemq.run.watch import Watch
 
 _PSYCOPG_IN_TRANSACTION = 2
 

@@ -24,7 +24,7 @@ from oncemq.publisher import unknown_topic
 from oncemq.run.lent import Lent
 from oncemq.run.plan import AppPlan
 from oncemq.run.points import nothing
-from oncemq.run.session import install
+from oncemq.run.watch import install
 from oncemq.strategy import UpkeepTask
 from oncemq.upkeep.runner import Upkeep
 

@@ -9,7 +9,7 @@ from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
 from oncemq.run.aftermath import Settles
-from oncemq.run.batch_size import SAVEPOINT_COST, BatchSize, FailureRate
+from oncemq.run.batch_size import BatchSize, FailureRate, Undoing
 from oncemq.run.consumer import Consumer
 from oncemq.run.rescue import UnitResult
 from oncemq.run.settle import ACKNOWLEDGED
@@ -94,7 +94,7 @@ class Worker:
         self._unit_time = unit_time
         self._batch = BatchSize(unit_time, batch_limit)
         self._failures = FailureRate()
-        self._undone = FailureRate(SAVEPOINT_COST)
+        self._undoing = Undoing()
         self._layout = layout
 
     def loop(self) -> None:
@@ -157,7 +157,7 @@ class Worker:
         clock = self._consumer.clock.monotonic
         started = clock()
         unit = self._consumer.unit(ready, started + self._unit_time)
-        unit.savepoint_every = self._savepoint_every(len(ready))
+        unit.guarded, unit.savepoint_every = self._undoing.guarded, self._undoing.savepoint_every(len(ready))
         result = self._execute(unit)
         seconds = clock() - started - unit.waited
         pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
@@ -169,21 +169,21 @@ class Worker:
         if ready[0].suspect and pairs[0][1].outcome in ACKNOWLEDGED:
             self._consumer.ended(ready[0])
         hands.follow += result.follow
-        self._learn(pairs, result, seconds)
+        self._learn(unit, pairs, result, seconds)
         return result.trouble
 
-    def _savepoint_every(self, size: int) -> int | None:
-        every = self._undone.cap(size)
-        return every if every < size else None
-
-    def _learn(self, pairs: list[tuple[Delivery, Verdict]], result: UnitResult, seconds: float) -> None:
+    def _learn(
+        self, unit: Unit, pairs: list[tuple[Delivery, Verdict]], result: UnitResult, seconds: float
+    ) -> None:
         counts = Counter(verdict.outcome for _, verdict in pairs)
         size = len(pairs)
         if not pairs[0][0].suspect and result.trouble is None:
             self._batch.learn(taken=size, done=size - cut_short(pairs), seconds=seconds)
             failures = sum(result.steps[step] for step in _ROLLED_BACK)
             self._failures.learn(items=size, failures=failures)
-            self._undone.learn(items=size, failures=failures + result.steps[RescueStep.SAVEPOINT])
+            undone = failures + result.steps[RescueStep.SAVEPOINT]
+            others = max(0, undone - (0 if unit.guarded else unit.late))
+            self._undoing.learn(items=size, spoke=unit.spoke, late=unit.late, others=others)
         self._consumer.observers.unit_done(
             self._consumer.plan.name, counts, size=size, seconds=seconds, rescue=result.steps or None
         )

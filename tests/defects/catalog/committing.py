@@ -4,6 +4,7 @@ from defects.defect import Defect, Edit
 
 ATTEMPT = "framework/oncemq/run/attempt.py"
 SESSION = "framework/oncemq/run/session.py"
+WATCH = "framework/oncemq/run/watch.py"
 UNITS = "tests/unit/run/transaction"
 
 DEFECTS = (
@@ -39,9 +40,9 @@ DEFECTS = (
         "A database error outside a savepoint dooms the run, also when the handler swallowed it.",
         [
             Edit(
-                SESSION,
-                "    if not in_savepoint or classify(original)",
-                "    if in_savepoint and classify(original)",
+                WATCH,
+                "    if not in_savepoint(context.connection, watch) or classify(original)",
+                "    if in_savepoint(context.connection, watch) and classify(original)",
             )
         ],
         [f"{UNITS}/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"],
@@ -82,7 +83,7 @@ DEFECTS = (
     Defect(
         "own-savepoint-dooms",
         "An integrity error inside the handler's own savepoint is the handler's own business.",
-        [Edit(SESSION, "in_savepoint = _in_savepoint(context.connection, watch)", "in_savepoint = False")],
+        [Edit(WATCH, "not in_savepoint(context.connection, watch) or", "True or")],
         [f"{UNITS}/test_owned_session.py::test_own_savepoints_are_allowed"],
     ),
     Defect(
@@ -90,9 +91,9 @@ DEFECTS = (
         "A lock failure dooms the run also inside a savepoint: the server may have undone everything.",
         [
             Edit(
-                SESSION,
-                "if not in_savepoint or classify(original) is not Fault.DATA:",
-                "if not in_savepoint:",
+                WATCH,
+                "watch) or classify(original) is not Fault.DATA:",
+                "watch):",
             )
         ],
         [f"{UNITS}/test_commit_order.py::test_a_lock_failure_inside_an_own_savepoint_dooms_the_run"],
@@ -118,14 +119,38 @@ DEFECTS = (
     Defect(
         "dropped-after-writing",
         "An item is dropped without roll-back only if it sent no statement.",
-        [Edit("framework/oncemq/run/items.py", "watch.statements == statements", "True")],
+        [Edit("framework/oncemq/run/items.py", " and not call.spoke and ", " and ")],
         [f"{UNITS}/test_commit_order.py::test_a_reject_after_sql_is_rolled_back[sqlite-whole]"],
     ),
     Defect(
         "dropped-with-pending-object",
-        "An item is dropped without roll-back only if it left nothing in the session.",
-        [Edit("framework/oncemq/run/items.py", " and session.untouched(new, deleted):", ":")],
-        [f"{UNITS}/test_dropped_items.py::test_a_reject_with_a_pending_object_is_rolled_back[sqlite-whole]"],
+        "An item is dropped without roll-back only if it leaves nothing in the session.",
+        [
+            Edit(
+                "framework/oncemq/run/items.py",
+                " and call.frame.session.take_back(call.new, call.deleted):",
+                ":",
+            )
+        ],
+        [f"{UNITS}/test_dropped_items.py::test_what_was_only_added_is_taken_back[sqlite-whole]"],
+    ),
+    Defect(
+        "guard-keeps-what-failed",
+        "What a handler did behind its own savepoint is undone when it fails.",
+        [
+            Edit(
+                "framework/oncemq/run/guard.py",
+                "            savepoint.rollback()",
+                "            savepoint.commit()",
+            )
+        ],
+        [f"{UNITS}/test_guard.py::test_only_the_culprit_is_undone[sqlite-raise]"],
+    ),
+    Defect(
+        "guard-too-late",
+        "What a handler added before its first statement lies behind its savepoint, too.",
+        [Edit("framework/oncemq/run/guard.py", "with session.without_new(self._new):", "if True:")],
+        [f"{UNITS}/test_guard.py::test_only_the_culprit_is_undone[sqlite-raise]"],
     ),
     Defect(
         "payload-not-decoded-anew",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncemq.run.batch_size import SAVEPOINT_COST, BatchSize, FailureRate
+from oncemq.run.batch_size import SAVEPOINT_COST, BatchSize, FailureRate, Undoing
 
 WANTED = 0.05
 
@@ -110,3 +110,39 @@ def test_without_failures_the_limit_stays() -> None:
     for _ in range(100):
         failures.learn(items=100, failures=0)
     assert failures.cap(500) == 500
+
+
+def learned(units: int = 400, **of_hundred: int) -> Undoing:
+    """Return what a worker knows after so many units of a hundred items."""
+    undoing = Undoing()
+    for _ in range(units):
+        undoing.learn(items=100, **{"spoke": 0, "late": 0, "others": 0, **of_hundred})
+    return undoing
+
+
+def test_where_only_failing_handlers_speak_each_has_its_own_savepoint() -> None:
+    """The others leave all to the flush and pay nothing; units stay whole."""
+    undoing = learned(spoke=10, late=10)
+    assert undoing.guarded
+    assert undoing.savepoint_every(500) is None
+
+
+def test_where_all_handlers_speak_parts_cost_less() -> None:
+    """A savepoint for every handler would cost more than running a part again now and then."""
+    undoing = learned(spoke=100, late=1)
+    assert not undoing.guarded
+    assert undoing.savepoint_every(500) == pytest.approx(40, rel=0.1)
+
+
+def test_what_no_savepoint_of_a_handler_undoes_still_makes_parts() -> None:
+    """Failures of the flush are nobody's call: beside guarded handlers they need parts."""
+    undoing = learned(spoke=2, late=1, others=1)
+    assert undoing.guarded
+    assert undoing.savepoint_every(500) == pytest.approx(40, rel=0.1)
+
+
+def test_without_failures_nothing_is_guarded() -> None:
+    """Handlers that speak and succeed need no savepoint."""
+    undoing = learned(spoke=1)
+    assert not undoing.guarded
+    assert undoing.savepoint_every(500) is None

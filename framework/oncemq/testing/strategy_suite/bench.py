@@ -29,8 +29,8 @@ from oncemq.run.parked import ParkedMessages
 from oncemq.run.parking_chain import with_parking
 from oncemq.run.recorder import NoRecorder
 from oncemq.run.rescue import Rescue
-from oncemq.run.session import install
 from oncemq.run.transactional import UnitRunner
+from oncemq.run.watch import install
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.testing.strategy_suite import effects
 from oncemq.testing.strategy_suite.building import build_chain

@@ -43,6 +43,7 @@ def plain(order: dict[str, Any], session: Session) -> None:
     """Give what is ordered; fail where the order says so."""
     give(session, order)
     if order.get("fail"):
+        session.flush()
         raise ValueError(order["id"])
 
 

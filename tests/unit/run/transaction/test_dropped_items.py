@@ -43,10 +43,12 @@ def test_a_retry_before_anything_costs_no_second_run(engine: Engine) -> None:
     assert calls == {"a": 1, "bad": 1, "b": 1}
 
 
-def test_a_reject_with_a_pending_object_is_rolled_back(engine: Engine) -> None:
-    """What was added before `raise Reject` does not take effect."""
+def test_what_was_only_added_is_taken_back(engine: Engine) -> None:
+    """What was added before `raise Reject` does not take effect, and nobody runs a second time because of it."""
+    calls: Counter[str] = Counter()
 
     def handler(order: dict[str, Any], session: Session) -> None:
+        calls[order["id"]] += 1
         give(session, order)
         if order["id"] == "bad":
             raise Reject("no")
@@ -54,6 +56,23 @@ def test_a_reject_with_a_pending_object_is_rolled_back(engine: Engine) -> None:
     bench = UnitBench(engine, handler, UniqueKey)
     assert bench.run(*orders("a", "bad", "b")) == ["applied", "rejected", "applied"]
     assert effects(engine) == ["a", "b"]
+    assert calls == {"a": 1, "bad": 1, "b": 1}
+    assert not bench.result.steps
+
+
+def test_what_a_handler_could_share_is_not_taken_back_alone(engine: Engine) -> None:
+    """An object that was added after a change of a row that exists may be that row's: all is rolled back."""
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        row = session.get_one(Shared, 1)
+        row.points += 1
+        give(session, order)
+        if order["id"] == "bad":
+            raise Reject("no")
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    assert bench.run(*orders("a", "bad", "b")) == ["applied", "rejected", "applied"]
+    assert (effects(engine), points(engine)) == (["a", "b"], 2)
 
 
 def test_a_reject_after_a_change_is_rolled_back(engine: Engine) -> None:
@@ -139,6 +158,7 @@ def test_payload_changes_of_a_failed_run_are_gone(engine: Engine) -> None:
             order["lines"].append("one more")
         give(session, order)
         if order["id"] == "bad":
+            session.flush()
             raise ValueError("roll back")
 
     bench = UnitBench(engine, handler, UniqueKey)

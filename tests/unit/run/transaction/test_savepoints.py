@@ -39,6 +39,7 @@ class Calls:
         self.of[order["id"]] += 1
         give(session, order)
         if order.get("fail") == "reject":
+            session.flush()
             raise Reject(order["id"])
         if order.get("fail") == "raise":
             session.flush()
