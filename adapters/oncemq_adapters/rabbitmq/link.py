@@ -7,14 +7,13 @@ from datetime import timedelta
 from threading import Event, Lock, Thread
 from typing import Any, Protocol
 
-from pika import SelectConnection
 from pika.adapters.select_connection import IOLoop
 from pika.exceptions import StreamLostError
-from pika.spec import Basic
 
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq import faults
 from oncemq_adapters.rabbitmq.address import Address, Host
+from oncemq_adapters.rabbitmq.connection import Connection
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 4.0
@@ -35,13 +34,6 @@ class Listener(Protocol):
     def disconnected(self, error: BrokerError) -> None:
         """Note that there is no connection; called after each failed try, too."""
         ...
-
-
-class _Connection(SelectConnection):  # type: ignore[misc]
-    """Asks nobody about each delivery whether somebody waits for it: nobody can, and asking costs 2 µs."""
-
-    def _has_pending_callbacks(self, value: Any) -> Any:
-        return type(value.method) is not Basic.Deliver and super()._has_pending_callbacks(value)
 
 
 class Link:
@@ -154,7 +146,7 @@ class Link:
             self._loop = loop
         try:
             parameters = self._address.parameters(host, self._name)
-            self._connection = _Connection(parameters, opened, failed, closed, custom_ioloop=loop)
+            self._connection = Connection(parameters, opened, failed, closed, custom_ioloop=loop)
             if self._stopping.is_set():
                 self._close()
             loop.start()
