@@ -1,7 +1,8 @@
 """A handler's own savepoint, set when it first speaks to the database: its failure undoes nobody else's work.
 
 What was pending before is flushed first, so behind the savepoint there is nothing but this handler's doing. Most handlers
-only add objects, which are flushed for all of them together; they never speak, and cost nothing here.
+only add objects, which are flushed for all of them together; they never speak, and cost nothing here. What a handler
+changes in an object that another one has only added cannot be told apart from that one's doing; it has no way to find it.
 """
 
 from sqlalchemy.exc import DBAPIError

@@ -130,8 +130,7 @@ class ItemLoop:
             return self._undo_or_blame(call, fault)
         if slot.overdue == now:
             raise Culprits({item: overdue()})
-        if session.pending():
-            frame.unflushed.append(item)
+        frame.unflushed.append(item)
         return PROCEED
 
     def _failed(self, call: "_Call", error: BaseException) -> Verdict:
