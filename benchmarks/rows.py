@@ -83,8 +83,18 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("empty handler, no database", ("empty",), ("pika",), 0.4),
     ),
     "rocketmq": (
-        Row("RocketMQ, empty handler, no database", ("rocketmq-empty",), ("librocketmq",), 2),
-        Row("RocketMQ, empty handler, no database", ("rocketmq-empty",), ("rocketmq-java",), 1),
+        Row(
+            "RocketMQ, empty handler, no database",
+            ("rocketmq-empty", "rocketmq-empty-2"),
+            ("librocketmq",),
+            2,
+        ),
+        Row(
+            "RocketMQ, empty handler, no database",
+            ("rocketmq-empty", "rocketmq-empty-2"),
+            ("rocketmq-java",),
+            1,
+        ),
         Row("librocketmq, empty handler, no database", ("rocketmq-native",), ("librocketmq",), 0.4),
         Row("RocketMQ's proxy, empty handler, no database", ("rocketmq-grpc",), ("simple-consumer",), 0.9),
         Row("effectively once from RocketMQ, against RabbitMQ", ("rocketmq-1",), ("oncemq-1",), 1),
