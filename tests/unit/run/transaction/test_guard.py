@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from oncemq.errors import Reject
 from oncemq_strategies.unique_key import UniqueKey
 from support.effects import TAKE_THE_TAKEN, Effect, Name, Shared, effects, give, points
+from support.failing import failing, losing_the_connection_at
 from support.units import UnitBench, orders
 
 
@@ -54,11 +55,6 @@ class Calls:
             session.execute(TAKE_THE_TAKEN)
         except Exception:
             return
-
-
-def failing(one: dict[str, Any], how: str) -> dict[str, Any]:
-    """Return the order, which will fail."""
-    return {**one, "fail": how}
 
 
 @contextmanager
@@ -214,17 +210,7 @@ def test_a_savepoint_that_a_failed_handler_left_open_is_rolled_back(engine: Engi
 
 def test_a_lost_connection_charges_nobody(engine: Engine) -> None:
     """The database's trouble is nobody's fault, and is not undone alone."""
-    failed = []
-
-    def handler(order: dict[str, Any], session: Session) -> None:
-        give(session, order)
-        if order["id"] == "b" and not failed:
-            failed.append(order["id"])
-            session.flush()
-            session.connection().connection.driver_connection.close()  # type: ignore[union-attr]
-            session.execute(text("SELECT 1"))
-
-    bench = UnitBench(engine, handler, UniqueKey)
+    bench = UnitBench(engine, losing_the_connection_at("b"), UniqueKey)
     assert bench.run(*orders("a", "b", "c")) == ["applied", "applied", "applied"]
     assert effects(engine) == ["a", "b", "c"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
 
 from oncemq.errors import Reject
@@ -19,6 +19,7 @@ from oncemq.testing.fake_clock import FakeClock
 from oncemq.unit import Run
 from oncemq_strategies.unique_key import UniqueKey
 from support.effects import TAKE_THE_TAKEN, Effect, Name, effects, give
+from support.failing import failing, losing_the_connection_at
 from support.units import UnitBench, orders
 
 
@@ -49,11 +50,6 @@ class Calls:
         if order.get("fail") == "database":
             session.add(Name(name="taken"))
             session.commit()
-
-
-def failing(one: dict[str, Any], how: str = "raise") -> dict[str, Any]:
-    """Return the order, which will fail."""
-    return {**one, "fail": how}
 
 
 @contextmanager
@@ -301,16 +297,6 @@ def test_where_messages_are_parked_a_unit_is_one_run(engine: Engine) -> None:
 
 def test_a_failing_connection_charges_nobody(engine: Engine) -> None:
     """The database's trouble in a later part is nobody's fault, and nothing of the earlier part is left."""
-    failed = []
-
-    def handler(order: dict[str, Any], session: Session) -> None:
-        give(session, order)
-        if order["id"] == "c" and not failed:
-            failed.append(order["id"])
-            session.flush()
-            session.connection().connection.driver_connection.close()  # type: ignore[union-attr]
-            session.execute(text("SELECT 1"))
-
-    bench = UnitBench(engine, handler, UniqueKey)
+    bench = UnitBench(engine, losing_the_connection_at("c"), UniqueKey)
     assert bench.run(*orders("a", "b", "c")) == ["applied", "applied", "applied"]
     assert effects(engine) == ["a", "b", "c"]
