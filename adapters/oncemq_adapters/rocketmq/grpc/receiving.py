@@ -11,7 +11,7 @@ from typing import Any
 from oncemq.adapter import ConsumerHealth
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.message.envelope import Delivery
-from oncemq_adapters.rocketmq.grpc.client import Receiver
+from oncemq_adapters.rocketmq.grpc.client import Receiver, ask_route
 from oncemq_adapters.rocketmq.grpc.copies import read_taken
 from oncemq_adapters.rocketmq.grpc.sending import ANEW_AFTER
 from oncemq_adapters.rocketmq.grpc.settings import Settings
@@ -21,6 +21,9 @@ from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 
 AT_ONCE = 32
 """What a broker gives at most for one question."""
+
+_LOOK_EVERY = 2.0
+"""Seconds between questions that only show whether the proxy is there, while there is no room for messages."""
 
 _PAUSE = 0.2
 LetGo = Callable[[Shelf, Sequence[Delivery]], None]
@@ -45,6 +48,7 @@ class Receiving:
         self._client: Receiver | None = None
         self._trouble = "it has not begun"
         self._failing_since: float | None = None
+        self._looked = 0.0
         self._stopping = Event()
         self._thread = Thread(target=self._run, name=f"oncemq-grpc-{shelf.consumer}", daemon=True)
 
@@ -101,6 +105,8 @@ class Receiving:
             try:
                 if room > 0:
                     self._receive(room)
+                else:
+                    self._look()
             except Exception as error:
                 if self._stopping.is_set():
                     return
@@ -120,6 +126,15 @@ class Receiving:
         late = self.shelf.offer(messages, self._settings.lease)
         if late:
             self._let_go(self.shelf, late)
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked < _LOOK_EVERY:
+            return
+        self._looked = time.monotonic()
+        if self._client is None:
+            self._renew()
+        ask_route(self.client, self._topic.name)
+        self._failing_since, self._trouble = None, ""
 
     def _failed(self, error: BrokerError) -> None:
         now = time.monotonic()

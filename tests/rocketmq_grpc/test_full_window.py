@@ -1,0 +1,37 @@
+"""A consumer whose window is full asks for no messages, and still knows whether the proxy is there."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from oncemq.testing.adapter_suite.bench import Bench, bodies
+from services.rocketmq import RocketMQ
+from support.rocketmq_grpc import ProxiedGrpc
+from support.servers import url_from
+
+
+@pytest.fixture
+def bench(rocketmq_url: str) -> Iterator[Bench]:
+    """Return a bench on the shared proxy."""
+    harness = ProxiedGrpc(url_from(f"{RocketMQ.variable}_GRPC"), rocketmq_url)
+    bench = Bench(harness)
+    yield bench
+    bench.close_all()
+    harness.close()
+
+
+def test_an_outage_is_noticed_with_a_full_window(bench: Bench) -> None:
+    """Health says so and says when it is over; what is held stays ours, and the next message comes when it is settled."""
+    topic = bench.topic()
+    member = bench.open(bench.subscription(topic, in_flight=1))
+    bench.publish(topic, b"first")
+    held = bench.receive(member, 1)
+    bench.settled(member.adapter.extend(held, timedelta(seconds=60)))
+    bench.harness.stop()
+    bench.eventually(lambda: not bench.subscribed(member), "health to notice the outage")
+    bench.harness.start()
+    bench.eventually(lambda: bench.subscribed(member), "the consumer to be subscribed again")
+    bench.publish(topic, b"second")
+    bench.settled(member.adapter.acknowledge(held))
+    assert bodies(bench.receive(member, 2)) == [b"first", b"second"]
