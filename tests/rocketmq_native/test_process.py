@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from oncemq.testing.adapter_suite.bench import Bench, bodies, numbered
+from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
 from oncemq.testing.adapter_suite.holder import Holder
+from storm.rocketmq_reader import Reader
 
 MODULE = b"oncemq_adapters.librocketmq"
+MANY_LIVES = 20
 
 
 def _processes(parent: int) -> list[int]:
@@ -75,6 +77,20 @@ def test_frozen_process_holds_up_no_close(bench: Bench) -> None:
     bench.close(member)
     assert time.monotonic() - begun < 10
     assert not _processes(os.getpid())
+
+
+def test_member_that_leaves_is_listed_no_more(bench: Bench) -> None:
+    """No broker takes a process that has ended for a member again, however short its life was."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    group = f"{bench.harness.options['namespace']}%{subscription.group}"
+    known = Reader(bench.harness.url)
+    for count in range(1, MANY_LIVES + 1):
+        member = bench.open(subscription)
+        bench.publish(topic, b"x")
+        bench.settled(member.adapter.retry([later(bench.receive(member, 1)[0], 60.0)]))
+        bench.close(member)
+        bench.eventually(lambda: not known.members(group), f"the member of life {count} to be forgotten")
 
 
 def _runs(process: int) -> bool:

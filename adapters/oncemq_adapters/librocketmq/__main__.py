@@ -12,6 +12,7 @@ from typing import Any
 from oncemq_adapters.librocketmq import frames
 from oncemq_adapters.librocketmq.consumer import CRASHED, Consumer
 from oncemq_adapters.librocketmq.library import load
+from oncemq_adapters.librocketmq.sockets import send_at_once
 
 _DEATH_OF_PARENT = 1
 """PR_SET_PDEATHSIG in Linux' <sys/prctl.h>."""
@@ -48,10 +49,14 @@ def _serve(source: Any, writer: frames.Writer) -> None:
     except (RuntimeError, ImportError, ValueError) as error:
         writer.write({"kind": frames.FAILED, "why": f"{type(error).__name__}: {error}"})
         return
+    send_at_once()
     writer.write({"kind": frames.STARTED})
     while (frame := frames.read(source)) is not None:
         if frame["kind"] == frames.FINISHED:
             consumer.passes.finish((_identity(message), message[-1]) for message in frame["messages"])
+        elif frame["kind"] == frames.FLUSH:
+            send_at_once()
+            writer.write({"kind": frames.FLUSHED})
         else:
             consumer.passes.answer(_identity(frame["message"]))
 

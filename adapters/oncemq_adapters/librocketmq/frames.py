@@ -12,10 +12,11 @@ Identity = tuple[str, int, int, int, str]
 """What makes a message this one and no other: its topic ("" for the group's retries), queue number, offset, the time when
 the broker stored it (milliseconds since 1970) and its unique id. Queues of several brokers have the same numbers."""
 
-STARTED, FAILED, MESSAGE, REACHED = "started", "failed", "message", "reached"
-"""What the process says: a callback waits for `message`; callbacks have come as far as `reached` in some queues."""
+STARTED, FAILED, MESSAGE, REACHED, FLUSHED = "started", "failed", "message", "reached", "flushed"
+"""What the process says: a callback waits for `message`; callbacks have come as far as `reached` in some queues; what the
+library had written by `flush` is on its way."""
 
-FINISHED, ANSWERED = "finished", "answered"
+FINISHED, ANSWERED, FLUSH = "finished", "answered", "flush"
 """What its parent says after what to consume: `messages` are finished, waited for or not; `message` is, if somebody waits."""
 
 _SIZE = struct.Struct(">I")

@@ -16,6 +16,8 @@ from oncemq_adapters.librocketmq import frames
 START_WITHIN = 60.0
 """Seconds, on a machine that has much else to do."""
 
+FLUSHED_WITHIN = 1.0
+
 
 class LibraryProcess:
     """One process; it ends by itself when this one does, on Linux also when the thread does that makes this object.
@@ -36,6 +38,7 @@ class LibraryProcess:
         self._on_reached = on_reached
         self._on_end = on_end
         self._started = Event()
+        self._flushed = Event()
         self._why = ""
         self._unheard = False
         self._process = subprocess.Popen(
@@ -85,7 +88,13 @@ class LibraryProcess:
             self._writer.write(frame)
 
     def freeze(self) -> None:
-        """Have it say nothing more, to anybody; `kill` follows – or Linux kills it, should we die before."""
+        """Have it say nothing more, to anybody; `kill` follows – or Linux kills it, should we die before.
+
+        What the library has said before is on its way then, and not kept back by the kernel.
+        """
+        if self._started.is_set():
+            self._say({"kind": frames.FLUSH})
+            self._flushed.wait(FLUSHED_WITHIN)
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGSTOP)
 
@@ -109,12 +118,16 @@ class LibraryProcess:
                 if frame["kind"] == frames.REACHED:
                     self._on_reached(frame["queues"])
                     continue
+                if frame["kind"] == frames.FLUSHED:
+                    self._flushed.set()
+                    continue
                 self._why = str(frame.get("why", ""))
                 self._started.set()
         except Exception:
             structlog.get_logger("oncemq").exception("what librocketmq received could not be taken")
         finally:
             self._unheard = True
+            self._flushed.set()
             if not self._started.is_set():
                 self._why = "it ended at once"
                 self._started.set()

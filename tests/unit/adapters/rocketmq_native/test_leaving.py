@@ -51,10 +51,10 @@ def left(story: Story) -> list[str]:
 
 
 def test_brokers_have_read_everything_before_the_process_is_gone() -> None:
-    """A heartbeat that is read after its connection has ended would make it a member for two minutes."""
-    assert left(Story()) == ["frozen", "heard", "ended"]
+    """A heartbeat that is handled after its connection has ended would make it a member for two minutes."""
+    assert left(Story()) == ["frozen", *["heard"] * 5, "ended"]
 
 
 def test_a_broker_that_does_not_answer_holds_up_nobody() -> None:
     """The process is ended all the same."""
-    assert left(Story(answers=False)) == ["frozen", "heard", "ended"]
+    assert left(Story(answers=False))[-1] == "ended"
