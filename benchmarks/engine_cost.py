@@ -57,7 +57,7 @@ def _windows(room: Room, watch: Stopwatch, count: int) -> None:
     reader = consumer.plan.reader
     decode = watch.timed("decode", lambda messages: [reader.decode(one) for one in messages])
     understand = watch.timed("understand", lambda window: [consumer.intake.understand(one) for one in window])
-    receive = watch.timed("put", lambda window: [consumer.scheduler.put(one) for one in window])
+    receive = watch.timed("put", consumer.scheduler.put)
     take = watch.timed("take", consumer.scheduler.take)
     work = watch.timed("work", worker.work)
     settler, scheduler = worker._settler, consumer.scheduler

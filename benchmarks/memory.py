@@ -33,7 +33,7 @@ def run(count: int) -> dict[str, float]:
                 _wait(room, IN_FLIGHT)
             if number == count // 10:
                 early = megabytes()
-            room.consumer.receive(Delivery(message(number), token=None, generation=1))
+            room.consumer.receive([Delivery(message(number), token=None, generation=1)])
         _wait(room, 1)
         late, seconds = megabytes(), time.monotonic() - started
         if scheduler.waiting():

@@ -115,8 +115,8 @@ class DeadLetter:
 class Sink(Protocol):
     """Where an adapter hands over what it receives; both calls return at once and never raise."""
 
-    def deliver(self, delivery: Delivery, consumer: str) -> None:
-        """Take a new delivery for `consumer`, a subscription's name."""
+    def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
+        """Take new deliveries for `consumer`, a subscription's name, in their order: all that came together."""
         ...
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:

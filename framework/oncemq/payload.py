@@ -51,7 +51,9 @@ def _of_type(kind: type) -> Validate:
 
 def _of_model(annotation: Any) -> Validate:
     adapter = _adapter(annotation)
-    from_python, from_json, name = adapter.validate_python, adapter.validate_json, type_name(annotation)
+    # The adapter's own methods are Python code around these, with options that nobody sets here.
+    validator, name = adapter.validator, type_name(annotation)
+    from_python, from_json = validator.validate_python, validator.validate_json
     if "'strict': True" in repr(adapter.core_schema):
         # In strict mode only JSON itself may carry a date as text.
         return _explaining(lambda body: from_json(json.dumps(body)), name)

@@ -10,6 +10,9 @@ from typing import Any
 class Outcome(StrEnum):
     """The name of a verdict, as it stands in metrics, logs and the history."""
 
+    # An Enum's own is Python code and hashes the member's name, which its equal text does not have.
+    __hash__ = str.__hash__
+
     PROCEED = "applied"
     DUPLICATE = "duplicate"
     STALE = "stale"
@@ -23,6 +26,7 @@ class Outcome(StrEnum):
 
 
 _FINAL = frozenset({Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE})
+_ACKNOWLEDGED = frozenset({Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
 _HOLDS_KEY = frozenset({Outcome.DEFER, Outcome.RETRY, Outcome.RETURNED})
 
 
@@ -48,6 +52,7 @@ class Verdict:
 
     Attributes:
         outcome: which verdict this is.
+        acknowledged: the broker need not deliver the message again.
         final: nothing more will happen to this message: it may leave traces (rule 8).
         holds_key: the key's later messages of this unit must wait for it.
         reason: a few words for people; becomes the dead letter's reason text.
@@ -57,7 +62,7 @@ class Verdict:
         place: where a parked message waits; None for all others.
     """
 
-    __slots__ = ("code", "delay", "error", "final", "holds_key", "outcome", "place", "reason")
+    __slots__ = ("acknowledged", "code", "delay", "error", "final", "holds_key", "outcome", "place", "reason")
 
     def __init__(
         self,
@@ -70,6 +75,7 @@ class Verdict:
         place: Place | None = None,
     ) -> None:
         self.outcome = outcome
+        self.acknowledged = outcome in _ACKNOWLEDGED
         self.final = outcome in _FINAL
         self.holds_key = outcome in _HOLDS_KEY
         self.reason = reason

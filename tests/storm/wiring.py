@@ -64,11 +64,12 @@ class NotingSink:
         self._sink = sink
         self._arrivals = arrivals
 
-    def deliver(self, delivery: Delivery, consumer: str) -> None:
-        """Write a line and hand it on; bodies of the tests begin with the identity."""
-        identity = bytes(delivery.message.body).split(b'"', 4)[3].decode()
-        self._arrivals.write(os.getpid(), identity, delivery.message.attempt)
-        self._sink.deliver(delivery, consumer)
+    def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
+        """Write a line for each and hand them on; bodies of the tests begin with the identity."""
+        for delivery in deliveries:
+            identity = bytes(delivery.message.body).split(b'"', 4)[3].decode()
+            self._arrivals.write(os.getpid(), identity, delivery.message.attempt)
+        self._sink.deliver(deliveries, consumer)
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
         """Hand it on."""

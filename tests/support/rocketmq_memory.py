@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -44,8 +44,8 @@ class _Tray:
     def __init__(self) -> None:
         self.deliveries: deque[Delivery] = deque()
 
-    def deliver(self, delivery: Delivery, _consumer: str) -> None:
-        self.deliveries.append(delivery)
+    def deliver(self, deliveries: Sequence[Delivery], _consumer: str) -> None:
+        self.deliveries += deliveries
 
     def lost(self, _consumer: str, _generation: int, *, alone: bool = False) -> None:
         """Do nothing: what was lost comes again."""

@@ -149,15 +149,15 @@ class Receiver:
         self, subscription: Subscription, rows: list[takes.Taken], session: Session, expires_at: float
     ) -> None:
         group = session.groups[subscription.consumer]
+        deliveries = []
         for row in rows:
             message = unpack(
                 subscription.topic, row.properties, row.body, row.published_at, redelivered=row.redelivered
             )
             token = Token(Hold(row.message_id, group, row.lease), subscription.consumer, expires_at)
             self._custody.add(token)
-            self._sink.deliver(
-                Delivery(message, token, session.generation, expires_at), subscription.consumer
-            )
+            deliveries.append(Delivery(message, token, session.generation, expires_at))
+        self._sink.deliver(deliveries, subscription.consumer)
 
     def _idle(self, session: Session) -> None:
         while not self._wake.wait(_GLANCE):

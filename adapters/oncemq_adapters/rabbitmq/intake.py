@@ -1,7 +1,6 @@
 """One channel's deliveries from arrival to their acknowledgement; when the channel is gone, all of them are void."""
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from oncemq.adapter import Sink
@@ -36,7 +35,7 @@ class Intake:
         self.alive = True
         self._link = link
         self._tracker = AckTracker(window)
-        self._deliver: Callable[[Delivery, str], None] = sink.deliver
+        self._deliver = sink.deliver
         self._topic = place.topic.topic
         self._asked = False
         self._timed = False
@@ -46,7 +45,7 @@ class Intake:
         tag = method.delivery_tag
         self._tracker.delivered(tag)
         message = read_message(self._topic, body, properties, redelivered=method.redelivered)
-        self._deliver(Delivery(message, Token(self, tag, properties), self.generation), self.consumer)
+        self._deliver((Delivery(message, Token(self, tag, properties), self.generation),), self.consumer)
 
     def claim(self, delivery: Delivery) -> SettleError | None:
         """Reserve a delivery for one settlement; return why that is not possible."""

@@ -8,7 +8,7 @@ from typing import Any
 from pika import BasicProperties
 
 from oncemq.message import headers as names
-from oncemq.message.envelope import Message, OutgoingMessage
+from oncemq.message.envelope import Message, OutgoingMessage, make_message
 
 PERSISTENT = 2
 _HISTORY = frozenset(
@@ -28,9 +28,9 @@ def read_message(topic: str, body: bytes, properties: Any, *, redelivered: bool)
     """Return the message as handlers and the framework see it."""
     headers = readable_headers(properties)
     key = headers.get(names.KEY)
-    return Message(
-        topic=topic,
-        body=body,
+    return make_message(
+        topic,
+        body,
         message_id=properties.message_id or None,
         headers=headers,
         keys=(key,) if key else (),

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
-from oncemq.message.envelope import Message, OutgoingMessage
+from oncemq.message.envelope import Message, OutgoingMessage, make_message
 
 NAME_END, VALUE_END = "\x01", "\x02"
 LONGEST = 32767
@@ -89,15 +89,18 @@ def read_message(topic: str, body: bytes, properties: Mapping[str, str], born: i
         attempt: 1 for the first try, as far as RocketMQ itself counts.
     """
     headers = readable_headers(properties)
-    return Message(
-        topic=topic,
-        body=body,
+    return make_message(
+        topic,
+        body,
         message_id=headers.get(names.MESSAGE_ID) or properties.get(ORIGIN_ID) or properties.get(UNIQUE_ID),
         headers=headers,
         keys=read_keys(properties),
         attempt=names.attempt_of(headers) if names.ATTEMPT in headers else attempt,
+        redelivered=False,
         published_at=names.time_of(headers, names.PUBLISHED_AT) or moment_of(born),
-        first_failed_at=names.time_of(headers, names.FIRST_FAILED_AT),
+        first_failed_at=names.time_of(headers, names.FIRST_FAILED_AT)
+        if names.FIRST_FAILED_AT in headers
+        else None,
     )
 
 

@@ -8,8 +8,24 @@ from typing import Any
 from oncemq.errors import MessageRefused
 
 
+class _MessageFields:
+    """A message that is still being written; see `make_message`."""
+
+    __slots__ = (
+        "attempt",
+        "body",
+        "first_failed_at",
+        "headers",
+        "keys",
+        "message_id",
+        "published_at",
+        "redelivered",
+        "topic",
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(_MessageFields):
     """One message as an adapter read it from its broker; nothing in it has been interpreted.
 
     Args:
@@ -34,6 +50,52 @@ class Message:
     redelivered: bool = False
     published_at: datetime | None = None
     first_failed_at: datetime | None = None
+
+
+class _OpenMessage(_MessageFields):
+    __slots__ = ()
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        message_id: str | None,
+        headers: Mapping[str, str],
+        keys: tuple[str, ...],
+        attempt: int,
+        redelivered: bool,
+        published_at: datetime | None,
+        first_failed_at: datetime | None,
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.message_id = message_id
+        self.headers = headers
+        self.keys = keys
+        self.attempt = attempt
+        self.redelivered = redelivered
+        self.published_at = published_at
+        self.first_failed_at = first_failed_at
+
+
+def make_message(
+    topic: str,
+    body: bytes,
+    *,
+    message_id: str | None,
+    headers: Mapping[str, str],
+    keys: tuple[str, ...],
+    attempt: int,
+    redelivered: bool,
+    published_at: datetime | None,
+    first_failed_at: datetime | None,
+) -> Message:
+    """Return the message; several times as fast as the constructor, which guards every field."""
+    message: Any = _OpenMessage(
+        topic, body, message_id, headers, keys, attempt, redelivered, published_at, first_failed_at
+    )
+    message.__class__ = Message
+    return message  # type: ignore[no-any-return]
 
 
 class _EnvelopeFields:

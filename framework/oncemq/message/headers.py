@@ -39,6 +39,8 @@ def time_of(headers: Mapping[str, str], name: str) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
+        if moment.tzinfo is UTC:
+            return moment
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Protocol
 
 from oncemq.message.envelope import Delivery
-from oncemq.run.settle import ACKNOWLEDGED
 from oncemq.verdict import Outcome, Verdict
 
 _UNSETTLED = frozenset({Outcome.RETURNED, Outcome.DEFER, Outcome.VOID})
@@ -65,7 +64,7 @@ class Aftermath:
 
     def settle(self, verdicts: Pairs) -> None:
         """Acknowledge what is done, and return; what failed is settled soon."""
-        done = [pair for pair in verdicts if pair[1].outcome in ACKNOWLEDGED]
+        done = [pair for pair in verdicts if pair[1].acknowledged]
         if len(done) < len(verdicts):
             self._leave([pair for pair in verdicts if _has_failed(pair[1])])
         self._settler.settle(done)
@@ -108,4 +107,4 @@ class Aftermath:
 
 
 def _has_failed(verdict: Verdict) -> bool:
-    return verdict.outcome not in ACKNOWLEDGED and verdict.outcome not in _UNSETTLED
+    return not verdict.acknowledged and verdict.outcome not in _UNSETTLED

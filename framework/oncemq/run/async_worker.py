@@ -17,7 +17,7 @@ from oncemq.run.direct import before, handle_async
 from oncemq.run.limits import Slot
 from oncemq.run.making import make_items
 from oncemq.run.recorder import IDLE, AnyRecorder
-from oncemq.run.settle import ACKNOWLEDGED, Settler
+from oncemq.run.settle import Settler
 from oncemq.run.tracks import Track, by_key
 from oncemq.run.transactional import Failed, release, reserve
 from oncemq.run.worker import Hands, Trouble
@@ -214,7 +214,7 @@ class AsyncWorker:
             now_handling(plan.name, None)
         await self._blocked(lambda: track.finisher.finish(run, item, ran=ran))
         for follower in run.follow:
-            self._consumer.scheduler.put(follower)
+            self._consumer.scheduler.put([follower])
         return item.verdict or RETURNED
 
     def _overdue(self, delivery: Delivery) -> None:
@@ -246,7 +246,7 @@ class AsyncWorker:
         pairs = finished.verdicts
         self._settler.settle(pairs)
         for delivery, verdict in pairs:
-            if delivery.suspect and verdict.outcome in ACKNOWLEDGED:
+            if delivery.suspect and verdict.acknowledged:
                 self._consumer.ended(delivery)
         for keyrun in finished.over:
             self._settler.put_off(keyrun.hands.put_off)

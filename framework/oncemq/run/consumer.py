@@ -72,11 +72,13 @@ class Consumer:
         self._last_progress = clock.monotonic()
         self._last_rest = self._last_progress
 
-    def receive(self, delivery: Delivery) -> None:
-        """Take a delivery from the adapter's thread."""
-        self.intake.understand(delivery)
-        self.point("received")
-        self.scheduler.put(delivery)
+    def receive(self, deliveries: Sequence[Delivery]) -> None:
+        """Take deliveries from the adapter's thread."""
+        understand, point = self.intake.understand, self.point
+        for delivery in deliveries:
+            understand(delivery)
+            point("received")
+        self.scheduler.put(deliveries)
 
     def lost(self, generation: int, *, alone: bool) -> None:
         """Forget what waits of a lost generation; of those before it too, unless `alone`."""

@@ -1,6 +1,6 @@
 """Every consumer of a process, as the adapters see them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from oncemq.message.envelope import Delivery
 from oncemq.run.assembly import Crew
@@ -12,9 +12,9 @@ class Crews:
     def __init__(self, crews: Mapping[str, Crew]) -> None:
         self._crews = crews
 
-    def deliver(self, delivery: Delivery, consumer: str) -> None:
-        """Hand a delivery to its consumer."""
-        self._crews[consumer].consumer.receive(delivery)
+    def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
+        """Hand deliveries to their consumer."""
+        self._crews[consumer].consumer.receive(deliveries)
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
         """Tell a consumer that what it has of this generation is void."""

@@ -15,7 +15,7 @@ from oncemq.run.chain import Chain
 from oncemq.run.finishing import Finisher, with_bugs
 from oncemq.run.judge import judge
 from oncemq.run.limits import Slot
-from oncemq.run.making import make_items
+from oncemq.run.making import make_item
 from oncemq.run.recorder import IDLE, AnyRecorder
 from oncemq.run.rescue import UnitResult
 from oncemq.run.transactional import Failed, open_deliveries, release, reserve
@@ -56,10 +56,13 @@ class DirectRunner:
         self._clock = clock
         self._failed = failed
         self._finisher = finisher
+        self._consumer = ""
+        self._asks = bool(chain.loads or chain.decides)
 
     def execute(self, unit: Unit) -> UnitResult:
         """Return a verdict for every delivery of `unit`; never raises an Exception."""
         result = UnitResult()
+        self._consumer = unit.consumer.partition(".")[2]
         try:
             result.trouble = reserve(self._chain, unit)
             if result.trouble is not None:
@@ -87,11 +90,12 @@ class DirectRunner:
                 held.add(delivery.key)
 
     def _run_one(self, unit: Unit, delivery: Delivery, result: UnitResult) -> Verdict:
-        item = make_items([delivery], self._reader)[0]
+        item = make_item(delivery, self._reader)
         run = Run(unit, [item])
         try:
-            before(self._chain, run, item)
-            ran = item.verdict is PROCEED
+            if self._asks:
+                before(self._chain, run, item)
+            ran = not self._asks or item.verdict is PROCEED
             if ran:
                 item.verdict = self._handle(run, item)
             self._finisher.finish(run, item, ran=ran)
@@ -103,7 +107,7 @@ class DirectRunner:
 
     def _handle(self, run: Run, item: Item) -> Verdict:
         slot = self._slot
-        now_handling(run.consumer.partition(".")[2], item.envelope)
+        now_handling(self._consumer, item.envelope)
         slot.started = self._clock.monotonic()
         try:
             item.result = self._handler.call(run, item)

@@ -43,6 +43,7 @@ class Finisher:
         send: Callable[[Run], None] = lambda _run: None,
     ) -> None:
         self._chain = chain
+        self._idle = not (chain.records or chain.saves or chain.confirms or chain.committeds)
         self._failed = failed
         self._troubled = troubled
         self._give_up = give_up
@@ -61,6 +62,9 @@ class Finisher:
             StrategyBug: a hook failed, and the process leaves or the handler did not run.
             InfrastructureError: the same, and the database is to blame.
         """
+        if self._idle and not run.outgoing:
+            run.outgoing = None
+            return
         try:
             for doing, step in self._steps(run, item):
                 if ran:

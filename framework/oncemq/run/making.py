@@ -10,13 +10,15 @@ from oncemq.unit import Item
 
 def make_items(deliveries: Sequence[Delivery], reader: Reader) -> list[Item]:
     """Return fresh items; the payload decoded at intake serves the first run, later ones decode anew."""
-    items = []
-    for delivery in deliveries:
-        envelope, payload = delivery.envelope, delivery.payload
-        if envelope is None:
-            raise StrategyBug(f"{delivery!r} was never understood")
-        if payload is None:
-            payload = reader.decode(delivery.message)
-        delivery.payload = None
-        items.append(Item(delivery, envelope, payload))
-    return items
+    return [make_item(delivery, reader) for delivery in deliveries]
+
+
+def make_item(delivery: Delivery, reader: Reader) -> Item:
+    """Return a fresh item of one delivery."""
+    envelope, payload = delivery.envelope, delivery.payload
+    if envelope is None:
+        raise StrategyBug(f"{delivery!r} was never understood")
+    if payload is None:
+        payload = reader.decode(delivery.message)
+    delivery.payload = None
+    return Item(delivery, envelope, payload)

@@ -56,7 +56,7 @@ class Recorder:
 
     def begin(self, envelopes: Sequence[Envelope]) -> None:
         """Write down what the coming run consists of; nothing is running yet."""
-        text = b"".join(_entry(envelope) for envelope in envelopes)
+        text = _written(envelopes)
         if _HEAD.size + len(text) > self._size:
             self._resize(2 * (_HEAD.size + len(text)))
         self.index[0] = IDLE
@@ -134,9 +134,13 @@ def read_crash(path: Path, consumer: str) -> Crash | None:
     return Crash(consumer, (entries[index - 1],), known=True)
 
 
-def _entry(envelope: Envelope) -> bytes:
-    key, identity = envelope.key.encode(), envelope.identity.encode()
-    return b"".join((_LENGTH.pack(len(key)), key, _LENGTH.pack(len(identity)), identity))
+def _written(envelopes: Sequence[Envelope]) -> bytes:
+    parts: list[bytes] = []
+    pack = _LENGTH.pack
+    for envelope in envelopes:
+        key, identity = envelope.key.encode(), envelope.identity.encode()
+        parts += (pack(len(key)), key, pack(len(identity)), identity)
+    return b"".join(parts)
 
 
 def _entries(text: bytes) -> list[tuple[str, str]]:

@@ -42,14 +42,15 @@ class Scheduler:
         self._closed = False
         self._last_put = clock.monotonic()
 
-    def put(self, delivery: Delivery) -> None:
-        """Queue a delivery behind everything of its key."""
+    def put(self, deliveries: Sequence[Delivery]) -> None:
+        """Queue each delivery behind everything of its key."""
         with self._lock:
             self._last_put = self._clock.monotonic()
             # Never straight to its key's own queue: earlier ones may still stand in the common one.
-            self._ready.append(delivery)
-            if self._idle_takers and delivery.key not in self._waiting:
-                self._changed.notify()
+            self._ready.extend(deliveries)
+            if self._idle_takers:
+                waiting = self._waiting
+                self._changed.notify(sum(delivery.key not in waiting for delivery in deliveries))
 
     def take(self, limit: int, timeout: float, share: int = 1) -> list[Delivery]:
         """Return up to `limit` deliveries, whose keys the caller owns until `done`; empty after `timeout`.
@@ -86,7 +87,8 @@ class Scheduler:
         while ready and len(taken) < limit:
             delivery = ready.popleft()
             lost = delivery.generation <= void or (alone and delivery.generation in alone)
-            if (lost and delivery.source is None) or _expired(delivery, self._clock):
+            expired = delivery.expires_at is not None and delivery.expires_at <= self._clock.monotonic()
+            if expired or (lost and delivery.source is None):
                 continue
             key = delivery.key
             if key in mine:
@@ -203,7 +205,3 @@ class Scheduler:
             if self._ready or self._waiting:
                 return 0.0
             return self._clock.monotonic() - self._last_put
-
-
-def _expired(delivery: Delivery, clock: Clock) -> bool:
-    return delivery.expires_at is not None and delivery.expires_at <= clock.monotonic()

@@ -21,9 +21,6 @@ from oncemq.verdict import Outcome, Verdict
 EXHAUSTED = "attempts-exhausted"
 CRASHED = "crashed"
 
-ACKNOWLEDGED = frozenset({Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
-"""The broker need not deliver these again."""
-
 Part = TypeVar("Part")
 
 _LONGEST_WAIT = 5.0
@@ -76,7 +73,7 @@ class Settler:
 
         RETURNED and Defer need no settlement: the caller keeps those deliveries.
         """
-        done = [delivery for delivery, verdict in verdicts if verdict.outcome in ACKNOWLEDGED]
+        done = [delivery for delivery, verdict in verdicts if verdict.acknowledged]
         if done:
             self._point("before-ack")
             self._acknowledge(done)
@@ -84,9 +81,8 @@ class Settler:
             for delivery, verdict in verdicts:
                 if verdict.outcome is Outcome.STALE:
                     self._observers.stale(self._consumer, delivery, reason=verdict.reason)
-        failed = [(d, v) for d, v in verdicts if v.outcome not in ACKNOWLEDGED]
-        if failed:
-            self._settle_failed(failed)
+        if len(done) < len(verdicts):
+            self._settle_failed([(d, v) for d, v in verdicts if not v.acknowledged])
 
     def _acknowledge(self, done: list[Delivery]) -> None:
         failures = _told(self._adapter.acknowledge, done)

@@ -29,8 +29,7 @@ class Sweep:
             return False
         with engine.begin() as connection:
             found = self._messages.sweep(connection)
-        for delivery in found:
-            self._scheduler.put(delivery)
+        self._scheduler.put(found)
         return bool(found)
 
 

@@ -12,7 +12,6 @@ from oncemq.run.aftermath import Settles
 from oncemq.run.batch_size import BatchSize, FailureRate, Undoing
 from oncemq.run.consumer import Consumer
 from oncemq.run.rescue import UnitResult
-from oncemq.run.settle import ACKNOWLEDGED
 from oncemq.sharding import Layout
 from oncemq.unit import Unit
 from oncemq.verdict import RETURNED, Outcome, Verdict
@@ -162,11 +161,12 @@ class Worker:
         seconds = clock() - started - unit.waited
         pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
         for delivery, verdict in pairs:
-            hands.keep(delivery, verdict, self._settler.held_too_long)
+            if not verdict.acknowledged:
+                hands.keep(delivery, verdict, self._settler.held_too_long)
         self._settler.settle(pairs)
         self._settler.put_off(hands.put_off)
         hands.put_off.clear()
-        if ready[0].suspect and pairs[0][1].outcome in ACKNOWLEDGED:
+        if ready[0].suspect and pairs[0][1].acknowledged:
             self._consumer.ended(ready[0])
         hands.follow += result.follow
         self._learn(unit, pairs, result, seconds)
@@ -175,7 +175,10 @@ class Worker:
     def _learn(
         self, unit: Unit, pairs: list[tuple[Delivery, Verdict]], result: UnitResult, seconds: float
     ) -> None:
-        counts = Counter(verdict.outcome for _, verdict in pairs)
+        counts: Counter[Outcome] = Counter()
+        # Nearly all verdicts are one and the same object.
+        for verdict, count in Counter(verdict for _, verdict in pairs).items():
+            counts[verdict.outcome] += count
         size = len(pairs)
         if not pairs[0][0].suspect and result.trouble is None:
             self._batch.learn(taken=size, done=size - cut_short(pairs), seconds=seconds)

@@ -32,10 +32,10 @@ class RecordingSink:
         self._received: list[Received] = []
         self._lost: list[Lost] = []
 
-    def deliver(self, delivery: Delivery, consumer: str) -> None:
-        """Write down a delivery."""
+    def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
+        """Write down deliveries."""
         with self._changed:
-            self._received.append(Received(delivery, consumer))
+            self._received += [Received(delivery, consumer) for delivery in deliveries]
             self._changed.notify_all()
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:

@@ -95,7 +95,7 @@ class ScriptedAdapter:
         subscription = next(one for one in self.subscriptions if consumer in (None, one.consumer))
         message = Message(**{"topic": subscription.topic, "body": body, **fields})
         delivery = Delivery(message, token=subscription.consumer, generation=self._generation)
-        self._sink.deliver(delivery, subscription.consumer)
+        self._sink.deliver([delivery], subscription.consumer)
         return delivery
 
     def fail_next(self, call: str, error: Exception | None = None, times: int = 1) -> None:

@@ -158,8 +158,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/run/making.py",
-                "        delivery.payload = None\n",
-                "        delivery.payload = payload\n",
+                "    delivery.payload = None\n",
+                "    delivery.payload = payload\n",
             )
         ],
         [f"{UNITS}/test_dropped_items.py::test_payload_changes_of_a_failed_run_are_gone[sqlite-whole]"],

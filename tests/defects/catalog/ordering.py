@@ -19,8 +19,8 @@ DEFECTS = (
         [
             Edit(
                 SCHEDULER,
-                "            self._ready.append(delivery)\n",
-                "            self._waiting.get(delivery.key, self._ready).append(delivery)\n",
+                "            self._ready.extend(deliveries)\n",
+                "            for one in deliveries:\n                self._waiting.get(one.key, self._ready).append(one)\n",
             )
         ],
         [f"{SCHEDULING}::test_a_late_arrival_does_not_overtake_what_waited_before"],
@@ -42,13 +42,13 @@ DEFECTS = (
     Defect(
         "lost-generation-handed-out",
         "Deliveries of a lost connection are void and not run.",
-        [Edit(SCHEDULER, "if (lost and delivery.source is None) or _expired(", "if _expired(")],
+        [Edit(SCHEDULER, "if expired or (lost and delivery.source is None):", "if expired:")],
         [f"{SCHEDULING}::test_a_lost_generation_is_not_handed_out"],
     ),
     Defect(
         "expired-lease-handed-out",
         "A delivery whose lease has ended is not run: somebody else may have it.",
-        [Edit(SCHEDULER, " or _expired(delivery, self._clock):", ":")],
+        [Edit(SCHEDULER, "if expired or (", "if (")],
         [f"{SCHEDULING}::test_an_expired_lease_is_not_handed_out"],
     ),
     Defect(

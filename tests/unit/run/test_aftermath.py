@@ -8,7 +8,6 @@ import pytest
 
 from oncemq.message.envelope import Delivery, Message
 from oncemq.run.aftermath import Aftermath
-from oncemq.run.settle import ACKNOWLEDGED
 from oncemq.verdict import PROCEED, RETURNED, Verdict, defer, reject, retry
 
 SECONDS = 20
@@ -24,7 +23,7 @@ class Settler:
 
     def settle(self, verdicts: Sequence[tuple[Delivery, Verdict]]) -> None:
         """Take a call; one with failures takes until `may`."""
-        if any(verdict.outcome not in ACKNOWLEDGED for _, verdict in verdicts):
+        if any(not verdict.acknowledged for _, verdict in verdicts):
             self.asked.set()
             assert self.may.wait(SECONDS)
         self.calls.append(list(verdicts))

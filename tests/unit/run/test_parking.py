@@ -383,7 +383,7 @@ def test_a_broker_s_backlog_keeps_nothing_parked(
     for number in range(2000):
         own = source == "ledger"
         ticket = Ticket(-number, held=True, token=None) if own else None
-        scheduler.put(Delivery(Message("t", b""), ticket, source=place if own else None))
+        scheduler.put([Delivery(Message("t", b""), ticket, source=place if own else None)])
     with engine.begin() as connection:
         row = Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
         parking.add(connection, name, [row])

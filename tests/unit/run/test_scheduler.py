@@ -34,7 +34,7 @@ def delivery(name: str, *, generation: int = 1, expires_at: float | None = None)
 def fill(scheduler: Scheduler, names: str) -> None:
     """Put a delivery for each word of `names`."""
     for name in names.split():
-        scheduler.put(delivery(name))
+        scheduler.put([delivery(name)])
 
 
 def names(deliveries: list[Delivery]) -> str:
@@ -75,7 +75,7 @@ def test_a_late_arrival_does_not_overtake_what_waited_before(scheduler: Schedule
     """A message that arrives while its key is owned runs after those that came before it."""
     fill(scheduler, "a1 a2 a3")
     first = scheduler.take(1, 0)
-    scheduler.put(delivery("a4"))
+    scheduler.put([delivery("a4")])
     scheduler.done(first)
     assert names(scheduler.take(10, 0)) == "a2 a3 a4"
 
@@ -84,9 +84,9 @@ def test_a_late_arrival_does_not_overtake_across_workers(scheduler: Scheduler) -
     """Order holds when another worker has looked at the queue while the key was owned."""
     fill(scheduler, "a1 a2 b1 a3")
     first = scheduler.take(1, 0)
-    scheduler.put(delivery("a4"))
+    scheduler.put([delivery("a4")])
     other = scheduler.take(1, 0)
-    scheduler.put(delivery("a5"))
+    scheduler.put([delivery("a5")])
     scheduler.done(first)
     assert names(other) == "b1"
     assert names(scheduler.take(10, 0)) == "a2 a3 a4 a5"
@@ -169,8 +169,8 @@ def test_one_per_key_takes_one_of_each(clock: FakeClock) -> None:
 
 def test_a_lost_generation_is_not_handed_out(scheduler: Scheduler) -> None:
     """Deliveries of a lost connection are forgotten; those of the next one are not."""
-    scheduler.put(delivery("a1", generation=1))
-    scheduler.put(delivery("a2", generation=2))
+    scheduler.put([delivery("a1", generation=1)])
+    scheduler.put([delivery("a2", generation=2)])
     scheduler.void(1)
     assert names(scheduler.take(10, 0)) == "a2"
 
@@ -178,7 +178,7 @@ def test_a_lost_generation_is_not_handed_out(scheduler: Scheduler) -> None:
 def test_a_generation_lost_alone_takes_no_other_with_it(scheduler: Scheduler) -> None:
     """What came by an earlier or later assignment of the broker's is still handed out."""
     for generation in (1, 2, 3):
-        scheduler.put(delivery(f"a{generation}", generation=generation))
+        scheduler.put([delivery(f"a{generation}", generation=generation)])
     scheduler.void(2, alone=True)
     assert names(scheduler.take(10, 0)) == "a1 a3"
 
@@ -198,7 +198,7 @@ def test_the_latest_thousand_generations_lost_alone_are_remembered(scheduler: Sc
 def test_a_generation_stays_lost(scheduler: Scheduler) -> None:
     """A delivery of a lost connection that arrives late is not handed out either."""
     scheduler.void(2)
-    scheduler.put(delivery("a1", generation=1))
+    scheduler.put([delivery("a1", generation=1)])
     assert scheduler.take(10, 0) == []
 
 
@@ -213,8 +213,8 @@ def test_void_deliveries_that_go_back_are_forgotten(scheduler: Scheduler) -> Non
 
 def test_an_expired_lease_is_not_handed_out(scheduler: Scheduler, clock: FakeClock) -> None:
     """A delivery that the broker has given to somebody else by now is forgotten."""
-    scheduler.put(delivery("a1", expires_at=10.0))
-    scheduler.put(delivery("b1", expires_at=30.0))
+    scheduler.put([delivery("a1", expires_at=10.0)])
+    scheduler.put([delivery("b1", expires_at=30.0)])
     clock.advance(timedelta(seconds=20))
     assert names(scheduler.take(10, 0)) == "b1"
 
@@ -233,7 +233,7 @@ def test_a_share_is_at_least_one(scheduler: Scheduler) -> None:
 
 def test_close_returns_what_waits(scheduler: Scheduler) -> None:
     """Closing hands out everything that was never started, sleeping keys included, void ones not."""
-    scheduler.put(delivery("x1", generation=0))
+    scheduler.put([delivery("x1", generation=0)])
     fill(scheduler, "a1 a2 b1")
     scheduler.void(0)
     taken = scheduler.take(1, 0)

@@ -56,7 +56,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.number += 1
         made = delivery(key, self.number, self.generation)
         self.queues[key].append(made)
-        self.scheduler.put(made)
+        self.scheduler.put([made])
 
     @rule(limit=st.integers(1, 4))
     def take(self, limit: int) -> None:
@@ -150,7 +150,7 @@ def test_order_and_single_ownership_with_threads() -> None:
         if number == total // 2:
             for thread in threads:
                 thread.start()
-        scheduler.put(delivery(draw.choice("abcdefghij"), number))
+        scheduler.put([delivery(draw.choice("abcdefghij"), number)])
     ended = finished.wait(20)
     finished.set()
     for thread in threads:

@@ -125,9 +125,8 @@ class Shelf:
             fresh = [Delivery(message, token, _GENERATION, until) for message, token in messages]
             if self._closed or self._paused:
                 return fresh
-            for delivery in fresh:
-                self._out[id(delivery)] = delivery
-                self._sink.deliver(delivery, self.consumer)
+            self._out.update((id(delivery), delivery) for delivery in fresh)
+            self._sink.deliver(fresh, self.consumer)
         return ()
 
     def settled(self, deliveries: Iterable[Delivery]) -> None:

@@ -121,6 +121,7 @@ class Inbox:
             self._sink.lost(self.consumer, generation)
 
     def _flush(self) -> None:
+        ready: list[Delivery] = []
         while self._waiting and self.out < self.limit and not self.paused:
             held = self._waiting.popleft()
             if not held.session.alive:
@@ -128,4 +129,6 @@ class Inbox:
             self.out += 1
             held.claimed = False
             held.delivery = Delivery(message_of(self.topic, held.stored), held, held.session.generation)
-            self._sink.deliver(held.delivery, self.consumer)
+            ready.append(held.delivery)
+        if ready:
+            self._sink.deliver(ready, self.consumer)

@@ -1,8 +1,8 @@
 """One connection: requests go out from any thread, answers come back by their ids on the connection's own thread."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from threading import Event, Thread
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Event, Thread, get_ident
 from typing import Any
 
 import structlog
@@ -56,6 +56,8 @@ class Connection:
         self._on_close = on_close
         self._waiting: dict[int, Done] = {}
         self._ids = itertools.count(1)
+        self._holds_back = False
+        self._held_back: list[bytes] = []
         try:
             self._stream = connect(peer, address.tls, address.connect_timeout.total_seconds())
         except (OSError, ValueError) as error:
@@ -113,6 +115,12 @@ class Connection:
         self._fail_waiting()
 
     def _send(self, data: bytes) -> None:
+        if get_ident() == self._reader.ident:
+            self._held_back.append(data)
+            if self._holds_back:
+                return
+            data = b"".join(self._held_back)
+            self._held_back.clear()
         if self.error is None:
             try:
                 self._stream.send(data)
@@ -135,8 +143,12 @@ class Connection:
         why: BaseException | str = "closed by the broker"
         try:
             while data := self._stream.receive():
-                for frame in reader.feed(data):
+                for frame, more in _with_next(reader.feed(data)):
+                    # Sending lets go of the interpreter: what came together is handled before others get it.
+                    self._holds_back = more
                     self._handle(frame)
+                if self._held_back:
+                    self._send(b"")
         except (OSError, ValueError, BrokerError) as error:
             why = error
         except BaseException as error:
@@ -165,3 +177,19 @@ class Connection:
             return
         code = codes.SUCCESS if body is not None else codes.NOT_SUPPORTED
         self._send(encode(code, frame.opaque, {}, body or b"", codes.ANSWER))
+
+
+def _with_next(frames: Iterator[Frame]) -> Iterator[tuple[Frame, bool]]:
+    """Yield each frame and whether another one is here; what comes before a malformed one, too."""
+    before: Frame | None = None
+    try:
+        for frame in frames:
+            if before is not None:
+                yield before, True
+            before = frame
+    except BrokerError:
+        if before is not None:
+            yield before, False
+        raise
+    if before is not None:
+        yield before, False

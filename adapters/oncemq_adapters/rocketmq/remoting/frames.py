@@ -18,6 +18,7 @@ LARGEST = 64 * 1024 * 1024
 
 _HEAD = struct.Struct(">iI")
 _BINARY = struct.Struct(">hbhiii")
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
 _LONG, _SHORT = struct.Struct(">i"), struct.Struct(">h")
 _JSON_KIND, _BINARY_KIND = 0, 1
 _BARE_KEY = re.compile(r"([{,])\s*(-?\d+)\s*:")
@@ -60,7 +61,7 @@ def encode(code: int, opaque: int, fields: Mapping[str, str], body: bytes = b"",
         "serializeTypeCurrentRPC": "JSON",
         "extFields": fields,
     }
-    head = json.dumps(header, separators=(",", ":")).encode()
+    head = _as_json(header).encode()
     return _HEAD.pack(4 + len(head) + len(body), len(head)) + head + body
 
 

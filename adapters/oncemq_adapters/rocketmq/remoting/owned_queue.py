@@ -1,7 +1,7 @@
 """One queue while it is ours: what is in flight, what of it is settled, and how far the finished prefix reaches."""
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from threading import Lock
@@ -129,9 +129,8 @@ class OwnedQueue:
             if self.lost or self.draining:
                 return ()
             fresh = [one for one in messages if one.offset not in self._skip] if self._skip else messages
-            for one in fresh:
-                self._flight[one.offset] = one
-                self._order.append(one.offset)
+            self._flight.update([(one.offset, one) for one in fresh])
+            self._order.extend([one.offset for one in fresh])
             for owner, first in left.items():
                 self._left.setdefault(owner, first)
             self.next = offset
@@ -188,20 +187,32 @@ class OwnedQueue:
             self._claimed.add(offset)
             return True
 
+    def claim_all(self, offsets: Sequence[int]) -> Collection[int]:
+        """Reserve offsets for settling; returns the positions of those that somebody else has."""
+        taken: set[int] = set()
+        flight, claimed = self._flight, self._claimed
+        with self._lock:
+            for at, offset in enumerate(offsets):
+                if offset in flight and offset not in claimed:
+                    claimed.add(offset)
+                else:
+                    taken.add(at)
+        return taken
+
     def unclaim(self, offset: int) -> None:
         """Make a claimed offset unsettled again."""
         with self._lock:
             self._claimed.discard(offset)
 
-    def finish(self, offsets: Iterable[int]) -> bool:
+    def finish(self, offsets: Sequence[int]) -> bool:
         """Settle claimed offsets; False, and nothing settled, if the queue was lost meanwhile."""
         with self._lock:
             if self.lost:
                 return False
+            self._claimed.difference_update(offsets)
             for offset in offsets:
-                self._claimed.discard(offset)
                 self._flight.pop(offset, None)
-                self.settled_since_commit += 1
+            self.settled_since_commit += len(offsets)
             self._trim()
             return True
 

@@ -16,15 +16,27 @@ Move = tuple[Delivery, Callable[[Token], Outgoing]]
 def acknowledge(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
     """Have deliveries finished."""
     failed: list[SettleFailed] = []
-    done: dict[tuple[Window, OwnedQueue], list[Delivery]] = {}
+    mine: dict[tuple[Window, OwnedQueue], list[Delivery]] = {}
     for delivery in deliveries:
-        error = claim(delivery)
+        error = _refusal(delivery)
         if error is None:
-            token = delivery.token
-            done.setdefault((token.window, token.queue), []).append(delivery)
+            mine.setdefault((delivery.token.window, delivery.token.queue), []).append(delivery)
         else:
             failed.append(SettleFailed(delivery, error))
-    return failed + _finish(done)
+    for place, together in mine.items():
+        mine[place] = _claimed(place[1], together, failed)
+    return failed + _finish(mine)
+
+
+def _claimed(queue: OwnedQueue, deliveries: list[Delivery], failed: list[SettleFailed]) -> list[Delivery]:
+    """Reserve deliveries of one queue for one settlement; return those that nobody else has."""
+    taken = queue.claim_all([delivery.token.stored.offset for delivery in deliveries])
+    if not taken:
+        return deliveries
+    failed += [
+        SettleFailed(one, _settled(one.message, one.token)) for one in map(deliveries.__getitem__, taken)
+    ]
+    return [delivery for at, delivery in enumerate(deliveries) if at not in taken]
 
 
 def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
@@ -54,16 +66,19 @@ def give_back(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
 
 def claim(delivery: Delivery) -> SettleError | None:
     """Reserve a delivery for one settlement; return why that is not possible."""
+    error = _refusal(delivery)
+    if error is None and not delivery.token.queue.claim(delivery.token.stored.offset):
+        return _settled(delivery.message, delivery.token)
+    return error
+
+
+def _refusal(delivery: Delivery) -> SettleError | None:
     token = delivery.token
-    if not isinstance(token, Token):
+    if type(token) is not Token:
         return DeliveryVoid(f"a delivery of topic {delivery.message.topic!r} did not come from RocketMQ")
     if delivery.settled:
         return _settled(delivery.message, token)
-    if token.queue.lost:
-        return _void(delivery.message, token)
-    if not token.queue.claim(token.stored.offset):
-        return _settled(delivery.message, token)
-    return None
+    return _void(delivery.message, token) if token.queue.lost else None
 
 
 def unclaim(delivery: Delivery) -> None:

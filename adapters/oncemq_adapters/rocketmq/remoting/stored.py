@@ -121,27 +121,25 @@ def _decode(data: bytes, start: int, end: int) -> StoredMessage:
         at += 8 + (20 if system & _BROKER_6 else 8)
         attempts, _, length = _TAIL.unpack_from(data, at)
         at += _TAIL.size
-    body, at = _part(data, at, length, end)
+    if length < 0:
+        raise ValueError("a body's length is negative")
+    body, at = data[at : at + length], at + length
     if magic == _MAGIC_LONG_TOPIC:
         (length,) = _SHORT.unpack_from(data, at)
         at += 2
     else:
         length = data[at]
         at += 1
-    topic, at = _part(data, at, length, end)
+    topic, at = data[at : at + length], at + length
     (length,) = _SHORT.unpack_from(data, at)
-    text, at = _part(data, at + 2, length, end)
+    text, at = data[at + 2 : at + 2 + length], at + 2 + length
+    if at > end:
+        raise ValueError("a part is longer than the message")
     trouble = ""
     if system & _COMPRESSED:
         body, trouble = unpack(body, system >> 8 & 7)
     properties = from_text(text.decode(errors="replace"))
     return StoredMessage(topic.decode(), body, properties, offset, born, stored, attempts, flag, trouble)
-
-
-def _part(data: bytes, at: int, length: int, end: int) -> tuple[bytes, int]:
-    if length < 0 or at + length > end:
-        raise ValueError("a part is longer than the message")
-    return data[at : at + length], at + length
 
 
 def _unreadable(data: bytes, topic: str, expected: int, error: Exception) -> StoredMessage:

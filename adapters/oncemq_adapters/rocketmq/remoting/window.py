@@ -59,7 +59,7 @@ class Window:
     def offer(self, queue: OwnedQueue, messages: Iterable[StoredMessage]) -> None:
         """Deliver these now or when there is room."""
         with self._lock:
-            self._waiting.extend((queue, message) for message in messages)
+            self._waiting.extend([(queue, message) for message in messages])
             self._flush()
 
     def settled(self, queue: OwnedQueue, count: int) -> None:
@@ -106,7 +106,7 @@ class Window:
         self._out -= count
 
     def _flush(self) -> None:
-        waiting, deliver, consumer = self._waiting, self._sink.deliver, self.consumer
+        waiting, ready = self._waiting, []
         while waiting and self._out < self._limit and not self.paused:
             queue, stored = waiting.popleft()
             if queue.lost or queue.draining:
@@ -114,7 +114,9 @@ class Window:
             self._out += 1
             queue.out[self] += 1
             token = Token(self, queue, stored)
-            deliver(Delivery(message_of(self._topic, stored), token, queue.generation), consumer)
+            ready.append(Delivery(message_of(self._topic, stored), token, queue.generation))
+        if ready:
+            self._sink.deliver(ready, self.consumer)
 
 
 def message_of(topic: str, stored: StoredMessage) -> Message:

@@ -34,9 +34,9 @@ class Sink:
     def __init__(self) -> None:
         self.delivered: list[Delivery] = []
 
-    def deliver(self, delivery: Delivery, _consumer: str) -> None:
-        """Keep it."""
-        self.delivered.append(delivery)
+    def deliver(self, deliveries: Sequence[Delivery], _consumer: str) -> None:
+        """Keep them."""
+        self.delivered += deliveries
 
     def lost(self, _consumer: str, _generation: int, *, alone: bool = False) -> None:
         """Do nothing."""

@@ -118,10 +118,10 @@ class Stage:
         """Keep what the puller would do later."""
         self.jobs.append(lambda: job(*arguments))
 
-    def deliver(self, delivery: Delivery, consumer: str) -> None:
-        """Take a delivery."""
-        self.seen[consumer].append(int(delivery.message.body))
-        self.open[consumer].append(delivery)
+    def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
+        """Take deliveries."""
+        self.seen[consumer] += [int(delivery.message.body) for delivery in deliveries]
+        self.open[consumer] += deliveries
 
     def go(self) -> None:
         """Have the broker answer until it has nothing more to say."""

@@ -118,9 +118,9 @@ class Sink:
     def __init__(self) -> None:
         self.got: list[Delivery] = []
 
-    def deliver(self, delivery: Delivery, _consumer: str) -> None:
-        """Take one."""
-        self.got.append(delivery)
+    def deliver(self, deliveries: Sequence[Delivery], _consumer: str) -> None:
+        """Take some."""
+        self.got += deliveries
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
         """Take no notice."""
