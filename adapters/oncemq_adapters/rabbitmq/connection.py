@@ -4,7 +4,7 @@ A delivery is three frames. pika cuts each off its buffer, which copies the rest
 without that a process handles about a tenth more messages. All else is pika's: other methods, large bodies, what has not come whole, what is wrong.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -103,6 +103,11 @@ class Connection(SelectConnection):  # type: ignore[misc]
     """Whatever begins with an underscore is pika's own, of 1.3.2 and later; nothing else of it is touched elsewhere."""
 
     _frame_buffer: bytes
+    _waiting_for_end: Sequence[Callable[[], None]] = ()
+
+    def after_reading(self, call: Callable[[], None]) -> None:
+        """Call this once when all that has been received together is read; from callbacks of deliveries."""
+        self._waiting_for_end = [*self._waiting_for_end, call]
 
     def _has_pending_callbacks(self, value: Any) -> Any:
         """Ask nobody about each delivery whether somebody waits for it: nobody can, and asking costs 2 µs."""
@@ -113,6 +118,14 @@ class Connection(SelectConnection):  # type: ignore[misc]
         super()._proto_connection_made(transport)
 
     def _on_data_available(self, data_in: bytes) -> None:
+        try:
+            self._take_in(data_in)
+        finally:
+            calls, self._waiting_for_end = self._waiting_for_end, ()
+            for call in calls:
+                call()
+
+    def _take_in(self, data_in: bytes) -> None:
         data = self._frame_buffer + data_in if self._frame_buffer else data_in
         while data:
             self._frame_buffer = data[self._deliver_whole(data) :]

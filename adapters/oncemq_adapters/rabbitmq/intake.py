@@ -37,15 +37,23 @@ class Intake:
         self._tracker = AckTracker(window)
         self._deliver = sink.deliver
         self._topic = place.topic.topic
+        self._arrived: list[Delivery] = []
         self._asked = False
         self._timed = False
 
     def on_message(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
-        """Hand over one message; called by pika."""
+        """Take one message, which is handed over with what has come together with it; called by pika."""
         tag = method.delivery_tag
         self._tracker.delivered(tag)
         message = read_message(self._topic, body, properties, redelivered=method.redelivered)
-        self._deliver((Delivery(message, Token(self, tag, properties), self.generation),), self.consumer)
+        if not self._arrived:
+            self.channel.connection.after_reading(self._hand_over)
+        self._arrived.append(Delivery(message, Token(self, tag, properties), self.generation))
+
+    def _hand_over(self) -> None:
+        arrived, self._arrived = self._arrived, []
+        if self.alive:
+            self._deliver(arrived, self.consumer)
 
     def claim(self, delivery: Delivery) -> SettleError | None:
         """Reserve a delivery for one settlement; return why that is not possible."""

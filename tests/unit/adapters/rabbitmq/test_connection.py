@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pika import BasicProperties, SelectConnection
 from pika.callback import CallbackManager
 from pika.channel import Channel
+from pika.exceptions import InvalidFrameError
 from pika.frame import Body, Header, Heartbeat, Method
 from pika.spec import Basic
 
@@ -114,6 +115,31 @@ def test_deliveries_that_have_come_whole_need_no_frames_of_pika(monkeypatch: pyt
     monkeypatch.setattr(Connection, "_read_frame", lambda _: pytest.fail("pika was asked"))
     seen, *_ = reading.read([b"".join(delivery(b"x", tag=tag) for tag in (1, 2, 3)) + delivery(b"", tag=4)])
     assert [one[2] for one in seen] == [1, 2, 3, 4]
+
+
+def test_the_end_of_what_came_together_is_told_once() -> None:
+    """Consumers that ask while deliveries are read are called after the last of them, and not for the next bytes."""
+    reading, told = Reading(Connection), []
+
+    def note(_channel: Channel, method: Any, _properties: Any, _body: bytes) -> None:
+        told.append(method.delivery_tag)
+        if method.delivery_tag == 1:
+            reading.connection.after_reading(lambda: told.append("end"))
+
+    reading.connection._channels[1]._consumers["points"] = note
+    reading.read([delivery(b"x", tag=1) + delivery(b"x", tag=2, pieces=1), delivery(b"x", tag=3)])
+    assert told == [1, 2, "end", 3]
+
+
+def test_the_end_is_told_also_where_reading_fails() -> None:
+    """What came before nonsense is not lost with it."""
+    reading, told = Reading(Connection), []
+    reading.connection._channels[1]._consumers["points"] = lambda *_: reading.connection.after_reading(
+        lambda: told.append("end")
+    )
+    with pytest.raises(InvalidFrameError):
+        reading.read([delivery(b"x") + b"\x01\x00\x01\x00\x00\x00\x01ab"])
+    assert told == ["end"]
 
 
 def test_a_cancelled_consumer_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
