@@ -44,6 +44,9 @@ class Scheduler:
 
     def put(self, deliveries: Sequence[Delivery]) -> None:
         """Queue each delivery behind everything of its key."""
+        # An adapter that asks and gets nothing has not received anything: who waits for rest would wait for ever.
+        if not deliveries:
+            return
         with self._lock:
             self._last_put = self._clock.monotonic()
             # Never straight to its key's own queue: earlier ones may still stand in the common one.

@@ -283,3 +283,10 @@ def test_idle_only_when_nothing_waits_or_runs(scheduler: Scheduler, clock: FakeC
     running = scheduler.idle_for()
     scheduler.done(taken)
     assert (waiting, running, scheduler.idle_for()) == (0.0, 0.0, 3.0)
+
+
+def test_no_messages_end_no_idleness(clock: FakeClock, scheduler: Scheduler) -> None:
+    """An adapter that asks its broker and gets nothing does not keep the consumer from coming to rest."""
+    clock.advance(timedelta(seconds=3))
+    scheduler.put([])
+    assert scheduler.idle_for() == 3.0
