@@ -69,6 +69,7 @@ class Session:
         self._reached: dict[Queue, int] = {}
         self._taken: dict[Queue, Ranges] = {}
         self._pulling: set[Queue] = set()
+        self._once_more: set[Queue] = set()
         self._queues: list[Queue] = []
         self._indexes: dict[Queue, int] = {}
         self._process = LibraryProcess(self._on_message, self._on_reached, on_end)
@@ -226,7 +227,11 @@ class Session:
         with self._lock:
             last = self._read_to[queue]
             enough = last >= self._reached[queue] + (PULLED - 1 if busy else FAR)
-            if enough or queue in self._pulling or not self.alive:
+            if enough or not self.alive:
+                return
+            if queue in self._pulling:
+                # What we have heard of may have been stored after that answer was made.
+                self._once_more.add(queue)
                 return
             self._pulling.add(queue)
         self._whole.after(*queue, last, partial(self._pulled, queue))
@@ -234,10 +239,13 @@ class Session:
     def _pulled(self, queue: Queue, messages: Sequence[StoredMessage]) -> None:
         with self._lock:
             self._pulling.discard(queue)
+            once_more = queue in self._once_more
+            self._once_more.discard(queue)
             if messages:
                 self._read_to[queue] = max(messages[-1].offset, self._read_to[queue])
-        if messages:
+        if messages or once_more:
             self._pull(queue)
+        if messages:
             self._take(queue, self._wanted(queue.topic, messages))
 
     def _wanted(self, topic: str, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:

@@ -365,6 +365,18 @@ def test_passing_callbacks_have_more_read() -> None:
     assert _offsets(bench.sink.got) == list(range(10))
 
 
+def test_what_came_while_the_end_was_read_is_read_too() -> None:
+    """A callback says that more is there, while the answer is on its way that there is none: nobody will say it again."""
+    stored = [_stored(0), _stored(1)]
+    bench = Bench(Whole(a=stored))
+    bench.ask(_asks(0))
+    bench.session._on_message(_asks(0))
+    stored += [_stored(2), _stored(3)]
+    bench.session._on_message(_asks(1))
+    bench.whole.answer()
+    assert _offsets(bench.sink.got) == [0, 1, 2, 3]
+
+
 def test_what_is_read_by_two_threads_is_delivered_once() -> None:
     """A callback may ask for a message that the broker is being asked for."""
     whole = Whole(a=[_stored(offset) for offset in range(4)])
