@@ -105,7 +105,8 @@ class Line(ScriptedAdapter):
     def send(self, message: Message, number: int) -> None:
         """Deliver a message."""
         if self._sink is not None:
-            self._sink.deliver(Delivery(message, number, self._generation), self.subscriptions[0].consumer)
+            delivery = Delivery(message, number, self._generation)
+            self._sink.deliver([delivery], self.subscriptions[0].consumer)
 
     def cut(self) -> None:
         """The process at this end is no more."""

@@ -33,7 +33,7 @@ class Front(ScriptedAdapter):
         self.held[number] = delivery
         sink, consumer = self._sink, self.subscriptions[0].consumer
         if sink is not None:
-            sink.deliver(delivery, consumer)
+            sink.deliver([delivery], consumer)
 
     def lose(self) -> None:
         """Lose the connection; everything unsettled comes again, in order, on the next one."""
