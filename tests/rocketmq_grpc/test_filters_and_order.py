@@ -1,6 +1,5 @@
 """Tags, SQL92 filters, the order of keys and fifo groups, through the real proxy."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
@@ -12,19 +11,6 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite import Topic
 from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
 from oncemq_adapters.rocketmq.grpc.requests import Sending
-from services.rocketmq import RocketMQ
-from support.rocketmq_grpc import ProxiedGrpc
-from support.servers import url_from
-
-
-@pytest.fixture
-def bench(rocketmq_url: str) -> Iterator[Bench]:
-    """Return a bench on the shared proxy."""
-    harness = ProxiedGrpc(url_from(f"{RocketMQ.variable}_GRPC"), rocketmq_url)
-    bench = Bench(harness)
-    yield bench
-    bench.close_all()
-    harness.close()
 
 
 def with_options(topic: Topic, **options: object) -> Topic:

@@ -1,24 +1,8 @@
 """A consumer whose window is full asks for no messages, and still knows whether the proxy is there."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
-import pytest
-
 from oncemq.testing.adapter_suite.bench import Bench, bodies
-from services.rocketmq import RocketMQ
-from support.rocketmq_grpc import ProxiedGrpc
-from support.servers import url_from
-
-
-@pytest.fixture
-def bench(rocketmq_url: str) -> Iterator[Bench]:
-    """Return a bench on the shared proxy."""
-    harness = ProxiedGrpc(url_from(f"{RocketMQ.variable}_GRPC"), rocketmq_url)
-    bench = Bench(harness)
-    yield bench
-    bench.close_all()
-    harness.close()
 
 
 def test_an_outage_is_noticed_with_a_full_window(bench: Bench) -> None:

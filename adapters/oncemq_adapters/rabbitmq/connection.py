@@ -100,13 +100,16 @@ def _short_text(data: bytes, at: int) -> tuple[str, int]:
 
 
 class Connection(SelectConnection):  # type: ignore[misc]
-    """Whatever begins with an underscore is pika's own, of 1.3.2 and later; nothing else of it is touched elsewhere."""
+    """What begins with an underscore and is not defined here is pika's own, of 1.3.2 and later; nothing else touches it."""
 
     _frame_buffer: bytes
     _waiting_for_end: Sequence[Callable[[], None]] = ()
 
     def after_reading(self, call: Callable[[], None]) -> None:
-        """Call this once when all that has been received together is read; from callbacks of deliveries."""
+        """Call this once when all deliveries are read that have come together, and before anything else that came.
+
+        For callbacks of deliveries only.
+        """
         self._waiting_for_end = [*self._waiting_for_end, call]
 
     def _has_pending_callbacks(self, value: Any) -> Any:
@@ -121,9 +124,12 @@ class Connection(SelectConnection):  # type: ignore[misc]
         try:
             self._take_in(data_in)
         finally:
-            calls, self._waiting_for_end = self._waiting_for_end, ()
-            for call in calls:
-                call()
+            self._end_of_deliveries()
+
+    def _end_of_deliveries(self) -> None:
+        calls, self._waiting_for_end = self._waiting_for_end, ()
+        for call in calls:
+            call()
 
     def _take_in(self, data_in: bytes) -> None:
         data = self._frame_buffer + data_in if self._frame_buffer else data_in
@@ -134,6 +140,7 @@ class Connection(SelectConnection):  # type: ignore[misc]
             consumed, frame = self._read_frame()
             if not frame:
                 return
+            self._end_of_deliveries()
             self._trim_frame_buffer(consumed)
             self._process_frame(frame)
             data = self._frame_buffer

@@ -117,7 +117,7 @@ class Connection:
     def _send(self, data: bytes) -> None:
         if get_ident() == self._reader.ident:
             self._held_back.append(data)
-            if self._holds_back:
+            if self._holds_back and self.error is None:
                 return
             data = b"".join(self._held_back)
             self._held_back.clear()

@@ -131,6 +131,17 @@ def test_the_end_of_what_came_together_is_told_once() -> None:
     assert told == [1, 2, "end", 3]
 
 
+def test_what_came_before_another_frame_is_ended_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a channel could be closed, or its consumer cancelled, before what it had delivered is handed over."""
+    reading, told = Reading(Connection), []
+    reading.connection._channels[1]._consumers["points"] = lambda *_: reading.connection.after_reading(
+        lambda: told.append("end")
+    )
+    monkeypatch.setattr(Connection, "_process_frame", lambda *_: told.append("frame"))
+    reading.read([delivery(b"x") + Method(1, Basic.Ack(3, multiple=True)).marshal() + delivery(b"x", tag=2)])
+    assert told == ["end", "frame", "end"]
+
+
 def test_the_end_is_told_also_where_reading_fails() -> None:
     """What came before nonsense is not lost with it."""
     reading, told = Reading(Connection), []
