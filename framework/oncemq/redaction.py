@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from urllib.parse import quote, quote_plus
 
 MASK = "***"
@@ -14,6 +15,7 @@ _NAMES = (
 )
 _STEMS = ("pass", "pwd", "secret", "token", "api", "access", "private", "credential", "cookie")
 """At least one of these is in each of `_NAMES`."""
+_SCHEMES = ("bearer", "basic")
 
 _SECRET_NAME = re.compile(rf"(?:{_NAMES}|authorization|^pass$)", re.IGNORECASE)
 # Up to the last @ of the word: a password written without percent-encoding may hold any other character.
@@ -23,9 +25,10 @@ _ASSIGNMENT = re.compile(
     rf"""((?:{_NAMES})[\w-]{{0,30}}["']?\s{{0,5}}[=:]\s{{0,5}})("[^"]{{0,500}}"|'[^']{{0,500}}'|[^\s,;&)\]}}]+)""",
     re.IGNORECASE,
 )
-_AUTHORIZATION = re.compile(r"\b(bearer|basic)\s{1,5}[\w+/=.~-]{8,}", re.IGNORECASE)
+_AUTHORIZATION = re.compile(rf"\b({'|'.join(_SCHEMES)})\s{{1,5}}[\w+/=.~-]{{8,}}", re.IGNORECASE)
 
 
+@lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
     """Return whether a field of this name holds something that is never shown."""
     return _SECRET_NAME.search(name) is not None
@@ -55,25 +58,30 @@ class Redactor:
             if len(secret) >= MIN_KNOWN_SECRET
             for form in (secret, quote(secret, safe=""), quote_plus(secret), repr(secret)[1:-1])
         }
-        longest_first = sorted(forms, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, longest_first))) if forms else None
+        self._forms = sorted(forms, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, self._forms)))
 
     def __repr__(self) -> str:
         return "<Redactor>"
 
     def __call__(self, text: str) -> str:
         """Return `text` without credentials."""
-        if self._known is not None:
+        if _holds(text, self._forms):
             text = self._known.sub(MASK, text)
         if "://" in text:
             text = _USERINFO.sub(rf"\1{MASK}@", text)
-        if _may_assign(text):
+        # Beyond ASCII a pattern that ignores case knows letters that lower() does not.
+        lowered = text.lower() if text.isascii() else None
+        if lowered is None or _holds(lowered, _STEMS):
             text = _ASSIGNMENT.sub(rf"\1{MASK}", text)
-        return _AUTHORIZATION.sub(rf"\1 {MASK}", text)
+        if lowered is None or _holds(lowered, _SCHEMES):
+            text = _AUTHORIZATION.sub(rf"\1 {MASK}", text)
+        return text
 
 
-def _may_assign(text: str) -> bool:
-    """Return whether a secret's name may be in `text`: cheaper than to search a traceback for the pattern."""
-    # Beyond ASCII a pattern that ignores case knows letters that lower() does not.
-    lowered = text.lower()
-    return not text.isascii() or any(stem in lowered for stem in _STEMS)
+def _holds(text: str, parts: Iterable[str]) -> bool:
+    """Return whether one of `parts` is in `text`: far cheaper than to search a traceback for a pattern."""
+    for part in parts:  # noqa: SIM110 - any() with a generator takes three times as long
+        if part in text:
+            return True
+    return False

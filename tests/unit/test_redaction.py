@@ -3,7 +3,10 @@
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
+from oncemq import redaction
 from oncemq.redaction import Redactor, escape, is_secret_name
 
 CANARY = "canary-7Q9z"
@@ -48,6 +51,26 @@ def test_plain_text_is_left_alone():
     """What holds no credential is shown as it is."""
     text = "consumer award-points: FATAL: password authentication failed for user loyalty at http://host:80/a"
     assert Redactor(["something-else"])(text) == text
+
+
+_LONG_S = "\u017f"
+"""A small letter that a pattern without regard to case takes for an s, and lower() leaves as it is."""
+_PIECES = some.sampled_from(
+    f"password token api-key ACCESS_KEY cookie Bearer basic ba{_LONG_S}ic toKen = : :// @ /user: abcdefgh12".split()
+)
+
+
+@given(
+    some.lists(_PIECES | some.text(max_size=4), max_size=12).map(
+        lambda parts: " ".join(parts) + "".join(parts)
+    )
+)
+def test_looking_first_hides_as_much_as_every_pattern(text):
+    """What is skipped because nothing of it can match is what no pattern would have changed; beyond ASCII, too."""
+    expected = text.replace("hunter22", "***")
+    expected = redaction._USERINFO.sub(r"\1***@", expected)
+    expected = redaction._ASSIGNMENT.sub(r"\1***", expected)
+    assert Redactor(["hunter22"])(text) == redaction._AUTHORIZATION.sub(r"\1 ***", expected)
 
 
 def test_a_redactor_does_not_show_its_secrets():

@@ -1,11 +1,11 @@
 """How messages, errors and other values stand in a log line: short, without bodies, whatever they hold."""
 
 import math
+import os
 import traceback
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from pathlib import Path
-from types import FrameType
+from functools import lru_cache
 from typing import Any
 
 from oncemq.durations import format_duration
@@ -57,18 +57,21 @@ def error_text(error: BaseException) -> str:
 
 def error_place(error: BaseException) -> str | None:
     """Return `file:line in function` where the user's code raised it or called what did; None if it had no part."""
-    place = None
+    found = None
     # Not traceback.extract_tb, which reads the source of every frame.
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if _is_users(frame):
-            code = frame.f_code
-            place = f"{Path(code.co_filename).name}:{line} in {code.co_name}"
-    return place
+        code = frame.f_code
+        if _is_users(str(frame.f_globals.get("__name__", "")), code.co_filename):
+            found = code, line
+    if found is None:
+        return None
+    code, line = found
+    return f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"  # noqa: PTH119 - once per failure
 
 
-def _is_users(frame: FrameType) -> bool:
-    filename = frame.f_code.co_filename
-    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+@lru_cache(maxsize=1024)
+def _is_users(module: str, filename: str) -> bool:
+    package = module.partition(".")[0]
     return package not in _OUR_PACKAGES and not (
         "site-packages" in filename or "/lib/python3" in filename or filename.startswith("<")
     )

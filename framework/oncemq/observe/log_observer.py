@@ -127,19 +127,20 @@ class LogObserver(Observer):
         error: BaseException | None = None,
     ) -> None:
         """One line; with the traceback when it was the handler's own error, once a minute for each kind and place."""
-        surprise = error if error is not None and self._is_news(consumer, error) else None
+        why = _why(reason, error)
+        surprise = error if error is not None and self._is_news(consumer, error, why.get("at")) else None
         self._log.error(
             "message dead-lettered",
             **delivery_fields(consumer, delivery),
             code=code,
-            **_why(reason, error),
+            **why,
             **({} if surprise is None else {"exc_info": surprise}),
         )
 
-    def _is_news(self, consumer: str, error: BaseException) -> bool:
+    def _is_news(self, consumer: str, error: BaseException, place: str | None) -> bool:
         if isinstance(error, OnceMQError):
             return False
-        what = (consumer, type(error), error_place(error))
+        what = (consumer, type(error), place)
         now = self._clock.monotonic()
         if now - self._traced.get(what, -TRACEBACK_PAUSE) < TRACEBACK_PAUSE:
             return False
