@@ -1,6 +1,6 @@
 """What one consumer may have in flight: the rest of what was pulled waits here, and nothing more is pulled meanwhile."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import NamedTuple
@@ -106,16 +106,18 @@ class Window:
         self._out -= count
 
     def _flush(self) -> None:
-        waiting, ready = self._waiting, []
-        while waiting and self._out < self._limit and not self.paused:
+        waiting, room = self._waiting, 0 if self.paused else self._limit - self._out
+        ready: list[Delivery] = []
+        while waiting and len(ready) < room:
             queue, stored = waiting.popleft()
             if queue.lost or queue.draining:
                 continue
-            self._out += 1
-            queue.out[self] += 1
             token = Token(self, queue, stored)
             ready.append(Delivery(message_of(self._topic, stored), token, queue.generation))
         if ready:
+            self._out += len(ready)
+            for queue, count in Counter([delivery.token.queue for delivery in ready]).items():
+                queue.out[self] += count
             self._sink.deliver(ready, self.consumer)
 
 
