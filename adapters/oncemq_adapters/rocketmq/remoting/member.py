@@ -16,18 +16,18 @@ from oncemq_adapters.rocketmq.remoting.assignment import Assignment
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.frames import Frame
 from oncemq_adapters.rocketmq.remoting.handover import KEEP_EVERY, Handover
-from oncemq_adapters.rocketmq.remoting.offsets import COMMIT_AFTER, Offsets
+from oncemq_adapters.rocketmq.remoting.offsets import Offsets
 from oncemq_adapters.rocketmq.remoting.orders import moves
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.parts import Part, Parts
 from oncemq_adapters.rocketmq.remoting.presence import Presence
 from oncemq_adapters.rocketmq.remoting.pulling import SUSPEND, Puller
 from oncemq_adapters.rocketmq.remoting.returned import Returned
+from oncemq_adapters.rocketmq.remoting.room import Room
 from oncemq_adapters.rocketmq.remoting.routes import Routes
 from oncemq_adapters.rocketmq.remoting.steward import Steward
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 from oncemq_adapters.rocketmq.remoting.tidying import tidy
-from oncemq_adapters.rocketmq.remoting.window import Window
 
 COMMIT_EVERY = 0.5
 COMMIT_ALL_EVERY = 20
@@ -83,8 +83,6 @@ class Member:
         self._closed = False
         self._error = ""
         self._lock = Lock()
-        for window in self.windows:
-            window.on_settled = self.settled
         self.puller = Puller(self.brokers, group, version, self.parts, self.steward, one_by_one=self.fifo)
         self._returned = Returned(
             routes,
@@ -109,6 +107,15 @@ class Member:
             self._tidy,
             insist=self.fifo,
         )
+        self._room = Room(
+            f"oncemq-rocketmq-{group}-room",
+            self.assignment.queues,
+            self.offsets,
+            self.puller,
+            lambda: self.steward.at(0, self._leave_if_idle),
+        )
+        for window in self.windows:
+            window.on_settled = self._room.settled
 
     def start(self) -> None:
         """Join the group and take over what is our share; returns when that is done, or others are slow.
@@ -120,6 +127,7 @@ class Member:
             self.brokers.get(broker)
         self.steward.start()
         self._lookout.start()
+        self._room.steward.start()
         self.steward.at(0, self.assignment.rebalance)
         self.steward.every(self._address.heartbeat.total_seconds(), self._beat)
         self.steward.every(COMMIT_EVERY, self._commit_all)
@@ -147,23 +155,6 @@ class Member:
                 window.resume()
         self.steward.at(0, self._return)
 
-    def settled(self, window: Window, queue: OwnedQueue, count: int) -> None:
-        """Follow up on settled deliveries: room for more, and a commit now and then."""
-        window.settled(queue, count)
-        if queue.settled_since_commit >= COMMIT_AFTER:
-            self.offsets.commit(queue)
-        self.more(window, queue)
-
-    def more(self, window: Window, queue: OwnedQueue) -> None:
-        """Pull if there is room again."""
-        if window.paused:
-            self.steward.at(0, self._leave_if_idle)
-        elif window.has_room:
-            # Others of the consumer's queues may have found no room either.
-            for other in list(self.assignment.queues.values()):
-                if other is queue or not other.pulling or other.has_left(window):
-                    self.puller.pull(other)
-
     def close(self) -> None:
         """Leave the group: commit, unlock, say goodbye."""
         with self._lock:
@@ -175,6 +166,7 @@ class Member:
         self.assignment.stop()
         # What a name server keeps waiting is not waited for.
         self._lookout.stop(0)
+        self._room.steward.stop(10.0)
         self.steward.stop(10.0)
         self.assignment.release_all()
         self._presence.farewell(self.brokers.alive().values())
@@ -269,7 +261,7 @@ class Member:
             if count or not self._closed:
                 window.lost(queue.generation, alone=True)
             # What it had out is never settled, so that would not make the others look for room.
-            self.more(window, queue)
+            self._room.more(window, queue)
 
     def _drop(self, queue: OwnedQueue) -> None:
         for window in self.parts.windows_of(queue):

@@ -1,7 +1,7 @@
 """What one consumer may have in flight: the rest of what was pulled waits here, and nothing more is pulled meanwhile."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import NamedTuple
 
@@ -13,6 +13,8 @@ from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
 ONE_PULL = 32
 """Messages that one pull brings at most."""
+
+Waiting = tuple[OwnedQueue, StoredMessage]
 
 
 class Window:
@@ -37,8 +39,11 @@ class Window:
         self._topic = topic
         self._limit = limit
         self._sink = sink
+        # Held while messages are handed over, so that they arrive in order; taken before the other one.
+        self._turn = Lock()
+        # Never for long: whoever settles must not wait until others have understood what they hand over.
         self._lock = Lock()
-        self._waiting: deque[tuple[OwnedQueue, StoredMessage]] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._out = 0
 
     @property
@@ -58,41 +63,55 @@ class Window:
 
     def offer(self, queue: OwnedQueue, messages: Iterable[StoredMessage]) -> None:
         """Deliver these now or when there is room."""
-        with self._lock:
-            self._waiting.extend([(queue, message) for message in messages])
+        with self._turn:
+            with self._lock:
+                self._waiting.extend([(queue, message) for message in messages])
             self._flush()
 
     def settled(self, queue: OwnedQueue, count: int) -> None:
-        """Note that deliveries of a queue are out no more."""
+        """Note that deliveries of a queue are out no more, and deliver what waits for their room."""
+        self.leave(queue, count)
+        self.flush()
+
+    def leave(self, queue: OwnedQueue, count: int) -> bool:
+        """Note that deliveries of a queue are out no more; returns whether others wait for room."""
         with self._lock:
             self._leave(queue, count)
+            return bool(self._waiting)
+
+    def flush(self) -> None:
+        """Deliver what waits, as far as there is room."""
+        with self._turn:
             self._flush()
 
     def again(self, queue: OwnedQueue, message: StoredMessage) -> None:
         """Deliver something once more, before all that waits."""
-        with self._lock:
-            self._leave(queue, 1)
-            if not queue.lost and not queue.draining:
-                self._waiting.appendleft((queue, message))
+        with self._turn:
+            with self._lock:
+                self._leave(queue, 1)
+                if not queue.lost and not queue.draining:
+                    self._waiting.appendleft((queue, message))
             self._flush()
 
     def drop(self, queue: OwnedQueue, *, lost: bool) -> None:
         """Deliver nothing more of a queue; of a lost one nothing is out any more either."""
-        with self._lock:
-            self._waiting = deque(one for one in self._waiting if one[0] is not queue)
-            if lost:
-                self._leave(queue, queue.out[self])
+        with self._turn:
+            with self._lock:
+                self._waiting = deque(one for one in self._waiting if one[0] is not queue)
+                if lost:
+                    self._leave(queue, queue.out[self])
             self._flush()
 
     def pause(self) -> None:
         """Deliver nothing until `resume`."""
-        with self._lock:
+        with self._turn, self._lock:
             self.paused = True
 
     def resume(self) -> None:
         """Deliver again."""
-        with self._lock:
-            self.paused = False
+        with self._turn:
+            with self._lock:
+                self.paused = False
             self._flush()
 
     def lost(self, generation: int, *, alone: bool) -> None:
@@ -106,19 +125,26 @@ class Window:
         self._out -= count
 
     def _flush(self) -> None:
-        waiting, room = self._waiting, 0 if self.paused else self._limit - self._out
-        ready: list[Delivery] = []
-        while waiting and len(ready) < room:
-            queue, stored = waiting.popleft()
-            if queue.lost or queue.draining:
-                continue
-            token = Token(self, queue, stored)
-            ready.append(Delivery(message_of(self._topic, stored), token, queue.generation))
+        ready = [
+            Delivery(message_of(self._topic, stored), Token(self, queue, stored), queue.generation)
+            for queue, stored in self._next()
+        ]
         if ready:
-            self._out += len(ready)
-            for queue, count in Counter([delivery.token.queue for delivery in ready]).items():
-                queue.out[self] += count
             self._sink.deliver(ready, self.consumer)
+
+    def _next(self) -> Sequence[Waiting]:
+        """Return what is to be delivered now, counted as out."""
+        with self._lock:
+            waiting, room = self._waiting, 0 if self.paused else self._limit - self._out
+            found: list[Waiting] = []
+            while waiting and len(found) < room:
+                one = waiting.popleft()
+                if not one[0].lost and not one[0].draining:
+                    found.append(one)
+            self._out += len(found)
+            for queue, count in Counter([queue for queue, _ in found]).items():
+                queue.out[self] += count
+            return found
 
 
 def message_of(topic: str, stored: StoredMessage) -> Message:

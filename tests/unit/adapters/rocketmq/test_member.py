@@ -1,7 +1,9 @@
 """A member's share of the queues: what it does when one goes to somebody else, and while the brokers do not know it."""
 
 import json
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -14,6 +16,7 @@ from oncemq_adapters.rocketmq.remoting.member import Member
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.parts import Part
 from oncemq_adapters.rocketmq.remoting.routes import Route
+from oncemq_adapters.rocketmq.remoting.settlement import acknowledge
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 from oncemq_adapters.rocketmq.remoting.window import Window
 
@@ -84,9 +87,9 @@ class Steward:
     def __init__(self) -> None:
         self.jobs: list[Callable[..., object]] = []
 
-    def at(self, _delay: float, job: Callable[..., object], *_arguments: Any) -> None:
+    def at(self, _delay: float, job: Callable[..., object], *arguments: Any) -> None:
         """Keep one."""
-        self.jobs.append(job)
+        self.jobs.append(partial(job, *arguments))
 
     def run(self) -> int:
         """Do what is kept now; returns how much that was."""
@@ -94,6 +97,53 @@ class Steward:
         for job in jobs:
             job()
         return len(jobs)
+
+
+def test_who_settles_hands_nothing_over() -> None:
+    """What waited for room is understood by another thread; whoever settles has the next messages to run."""
+    sink: Any = Sink()
+    window = Window("c", "t", "g", 1, sink)
+    member, steward = member_of(window), Steward()
+    deliveries: Any = steward
+    member._room.steward = deliveries
+    queue = owned(member, 0)
+    queue.ask()
+    member.parts.deliver(queue, queue.advance(2, [stored(0), stored(1)]))
+    assert acknowledge(sink.delivered) == []
+    assert [one.token.stored.offset for one in sink.delivered] == [0]
+    assert steward.run() == 1
+    assert [one.token.stored.offset for one in sink.delivered] == [0, 1]
+
+
+class SlowSink(Sink):
+    """Takes as long for what it is given as the test wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
+        """Keep them, when it is told to."""
+        self.begun.set()
+        assert self.go_on.wait(10)
+        super().deliver(deliveries, consumer)
+
+
+def test_who_settles_does_not_wait_for_who_hands_over() -> None:
+    """Another thread may be understanding messages for long; what it hands over meanwhile stays in order."""
+    sink = SlowSink()
+    anything: Any = sink
+    window, queue = Window("c", "t", "g", 2, anything), OwnedQueue(("t", "b", 0), 1)
+    slow = threading.Thread(target=window.offer, args=(queue, [stored(0), stored(1), stored(2)]))
+    slow.start()
+    assert sink.begun.wait(10)
+    assert window.leave(queue, 1)
+    behind = threading.Thread(target=window.flush)
+    behind.start()
+    sink.go_on.set()
+    for thread in (slow, behind):
+        thread.join(10)
+    assert [one.token.stored.offset for one in sink.delivered] == [0, 1, 2]
 
 
 class Stranger:

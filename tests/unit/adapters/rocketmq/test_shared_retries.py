@@ -82,6 +82,14 @@ class Log:
         )
 
 
+class AtOnce:
+    """Does what it is told at once, on the thread of whoever tells it."""
+
+    def at(self, _delay: float, job: Callable[..., object], *arguments: Any) -> None:
+        """Do it."""
+        job(*arguments)
+
+
 class Stage:
     """A member of two topics, its broker, and the consumers that settle."""
 
@@ -100,6 +108,8 @@ class Stage:
         self.jobs: list[Callable[[], object]] = []
         steward: Any = self
         self.member.puller._steward = steward
+        at_once: Any = AtOnce()
+        self.member._room.steward = at_once
         self.seen: dict[str, list[int]] = {ONE: [], TWO: []}
         self.open: dict[str, list[Delivery]] = {ONE: [], TWO: []}
         self.queue = self.take(None)
