@@ -1,16 +1,21 @@
-"""RocketMQ's part of a measurement: a topic that is filled before, and what of it is left for the group."""
+"""RocketMQ's part of a measurement: a topic that is filled before, and what of it is left for the group.
+
+Messages are what a plain producer sends, as RabbitMQ's are: a body, its type, and what the protocol asks for.
+"""
 
 import json
 import sys
 from datetime import timedelta
 
 from benchmarks.servers import ROOT
-from oncemq.adapter import AdapterScope, Confirmed, Subscription
+from oncemq.adapter import AdapterScope, Subscription
 from oncemq.clock import SystemClock
-from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq import RocketMQAdapter
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.native.groups import members, register
+from oncemq_adapters.rocketmq.properties import UNIQUE_ID
+from oncemq_adapters.rocketmq.remoting.desk import Desk
+from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 
 QUEUES = 8
 _AT_ONCE = 4000
@@ -24,14 +29,8 @@ def publish(url: str, name: str, bodies: list[dict[str, object]]) -> None:
         desk = adapter._opened_desk()
         register(desk.routes, desk.brokers, parse_topic(name, {}, ""), name)
         for start in range(0, len(bodies), _AT_ONCE):
-            part = bodies[start : start + _AT_ONCE]
-            messages = [
-                OutgoingMessage(json.dumps(one).encode(), {"content-type": "application/json"}, str(one["order_id"]))
-                for one in part
-            ]  # fmt: skip
-            refused = [
-                answer for answer in adapter.publish(name, {}, messages) if not isinstance(answer, Confirmed)
-            ]
+            errors = desk.producer.send([_plain(desk, name, one) for one in bodies[start : start + _AT_ONCE]])
+            refused = [error for error in errors if error is not None]
             if refused:
                 raise RuntimeError(f"{len(refused)} messages were not confirmed: {refused[0]}")
     finally:
@@ -73,6 +72,11 @@ def java(source: str) -> list[str]:
 def python_with(driver: str) -> str:
     """Return the Python of the environment that has the package of a driver; nothing else may live beside it."""
     return str(ROOT / f".venv-rocketmq-{driver}" / "bin" / "python")
+
+
+def _plain(desk: Desk, name: str, body: dict[str, object]) -> Outgoing:
+    properties = {UNIQUE_ID: desk.producer.unique_id(), "WAIT": "true", "content-type": "application/json"}
+    return Outgoing(name, json.dumps(body).encode(), properties)
 
 
 def _adapter(url: str) -> RocketMQAdapter:
