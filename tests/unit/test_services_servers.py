@@ -48,9 +48,12 @@ def test_a_killed_rabbitmq_keeps_its_durable_messages_and_its_url(own_rabbitmq: 
     server = own_rabbitmq()
     url = server.url
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+        connection.channel().queue_declare("kept", durable=True)
+    # A queue that was just declared may not be on the disk yet: only messages are confirmed.
+    server.restart()
+    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
-        channel.queue_declare("kept", durable=True)
         channel.basic_publish("", "kept", b"7", pika.BasicProperties(delivery_mode=2), mandatory=True)
         server.kill()
         assert not server.running
