@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection, Select, text
 
+from oncemq.ledger.lock_waits import mysql_timeout
 from oncemq.ledger.text import MYSQL_NAMES
 
 _SET_LOCAL = text("SELECT set_config('lock_timeout', :value, true)")
@@ -71,7 +72,7 @@ class RowLock:
             # After an error the transaction is lost, and the setting with it.
             connection.execute(_SET_LOCAL, {"value": before})
         elif connection.dialect.name in MYSQL_NAMES:
-            with _mysql_timeout(connection, max(1, math.ceil(self.timeout.total_seconds()))):
+            with mysql_timeout(connection, max(1, math.ceil(self.timeout.total_seconds()))):
                 yield
         else:
             yield
@@ -83,16 +84,3 @@ def can_skip_locked(connection: Connection) -> bool:
         return True
     since = (10, 6) if getattr(connection.dialect, "is_mariadb", False) else (8, 0, 1)
     return tuple(connection.dialect.server_version_info or ())[:3] >= since
-
-
-@contextmanager
-def _mysql_timeout(connection: Connection, seconds: int) -> Iterator[None]:
-    before = connection.execute(text("SELECT @@SESSION.innodb_lock_wait_timeout")).scalar_one()
-    setting = text("SET SESSION innodb_lock_wait_timeout = :seconds")
-    connection.execute(setting, {"seconds": seconds})
-    try:
-        yield
-    finally:
-        # The session outlives the transaction, so this setting would too.
-        if not connection.invalidated:
-            connection.execute(setting, {"seconds": before})

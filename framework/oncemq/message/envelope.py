@@ -181,6 +181,7 @@ class Delivery:
         refusal: why the message can never be applied; None for one that was understood.
         failures: how often the database failed while this message ran alone; the third may count.
         commits_at_failure: how many units had been committed at the first such failure.
+        failed_since: monotonic seconds of that failure.
         deferred_since: monotonic seconds of its first Defer; 0.0 while there was none.
         suspect: a process died while this message was running, or may have been; it runs alone.
         crashes: how often a process surely died because of it; each counts as an attempt.
@@ -194,6 +195,7 @@ class Delivery:
         "deferred_since",
         "envelope",
         "expires_at",
+        "failed_since",
         "failures",
         "generation",
         "key",
@@ -225,6 +227,7 @@ class Delivery:
         self.refusal: MessageRefused | None = None
         self.failures = 0
         self.commits_at_failure = 0
+        self.failed_since = 0.0
         self.deferred_since = 0.0
         self.suspect = False
         self.crashes = 0

@@ -192,6 +192,9 @@ SQLITE: Mapping[int, Fault] = {
 _MYSQL_UNIQUE = frozenset({1022, 1062, 1169, 1586})
 """Those of `MYSQL` that say that a row with these unique values is there already."""
 
+_MYSQL_LOCKED = frozenset({1205, 3572})
+_SQLITE_LOCKED = frozenset({5, 6})
+
 _BY_CLASS: Mapping[str, Fault] = {
     "OperationalError": Fault.OFFLINE,
     "InterfaceError": Fault.OFFLINE,
@@ -216,9 +219,7 @@ def classify(error: BaseException) -> Fault:
 
 def is_unique_violation(error: BaseException) -> bool:
     """Return whether `error` says that a row with these unique values exists."""
-    original = error.orig if isinstance(error, exc.DBAPIError) else error
-    if original is None:
-        return False
+    original = _original(error)
     if _driver(original) == "sqlite3":
         return getattr(original, "sqlite_errorname", "") in {
             "SQLITE_CONSTRAINT_UNIQUE",
@@ -226,6 +227,24 @@ def is_unique_violation(error: BaseException) -> bool:
             "SQLITE_CONSTRAINT_ROWID",
         }
     return _sqlstate(original) == "23505" or (_is_mysql(original) and _errno(original) in _MYSQL_UNIQUE)
+
+
+def is_lock_timeout(error: BaseException) -> bool:
+    """Return whether `error` says that somebody else holds a row for longer than a statement waits."""
+    original = _original(error)
+    return _sqlstate(original) == "55P03" or (_is_mysql(original) and _errno(original) in _MYSQL_LOCKED)
+
+
+def is_whole_database_locked(error: BaseException) -> bool:
+    """Return whether `error` says that nobody can write now: where one writes at a time, somebody does not end."""
+    original = _original(error)
+    return (
+        _driver(original) == "sqlite3" and getattr(original, "sqlite_errorcode", 0) & 0xFF in _SQLITE_LOCKED
+    )
+
+
+def _original(error: BaseException) -> BaseException:
+    return error.orig or error if isinstance(error, exc.DBAPIError) else error
 
 
 def _of_driver(error: BaseException) -> Fault:

@@ -1,7 +1,7 @@
 """One transaction: load, the items, flush, save, confirm, commit – or a roll-back that says why."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import NoReturn
 
 from sqlalchemy import Connection, Engine, RootTransaction, select
@@ -10,9 +10,10 @@ from oncemq.clock import Clock
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.ledger import history, lanes
 from oncemq.ledger.connect import READ_ONLY
+from oncemq.ledger.lock_waits import only_a_moment
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
-from oncemq.retry.classify import Fault, classify
+from oncemq.retry.classify import Fault, classify, is_lock_timeout
 from oncemq.run.cancel import canceller
 from oncemq.run.chain import Chain
 from oncemq.run.items import Frame, ItemLoop, flush
@@ -75,8 +76,23 @@ class Attempt:
         self._divisible = chain.divisible and loop.one_by_one
         self._parts = Parts(self._work, reader, recorder, clock.monotonic, second_look=chain.second_look)
 
-    def run(self, unit: Unit, deliveries: Sequence[Delivery], *, careful: bool, exclusive: bool) -> Done:
+    def run(
+        self,
+        unit: Unit,
+        deliveries: Sequence[Delivery],
+        *,
+        careful: bool,
+        exclusive: bool,
+        hurried: bool = False,
+    ) -> Done:
         """Return what was committed; every delivery has its verdict, in a run or left out of it.
+
+        Args:
+            unit: whose these are.
+            deliveries: what to try.
+            careful: find out whose fault a failure is.
+            exclusive: wait until no other unit of the consumer is exclusive.
+            hurried: fail where a lock would have to be waited for.
 
         Raises:
             Culprits: rolled back; these items get these verdicts, the others may run again.
@@ -86,12 +102,17 @@ class Attempt:
         """
         items = make_items(deliveries, self._reader)
         self._recorder.begin([item.envelope for item in items])
-        started, waited, committed = self._clock.monotonic(), unit.waited, False
+        started, waited, committed, locked = self._clock.monotonic(), unit.waited, False, False
         try:
             with self._engine.connect() as connection:
-                done = self._in_transaction(connection, unit, items, careful=careful, exclusive=exclusive)
+                done = self._in_transaction(
+                    connection, unit, items, careful=careful, exclusive=exclusive, hurried=hurried
+                )
             committed = True
-        except (Culprits, UnknownCulprit, InfrastructureError, StrategyBug):
+        except InfrastructureError as error:
+            locked = is_lock_timeout(error.__cause__ or error)
+            raise
+        except (Culprits, UnknownCulprit, StrategyBug):
             raise
         except Exception as error:
             self._raise_for(error, "the transaction")
@@ -99,7 +120,10 @@ class Attempt:
             self._recorder.index[0] = IDLE
             if not committed:
                 # Nothing was done in this time; else the next run would have none left.
-                unit.deadline += self._clock.monotonic() - started - (unit.waited - waited)
+                lost = self._clock.monotonic() - started - (unit.waited - waited)
+                unit.deadline += lost
+                # How long others keep their locks says nothing about the size that our units should have.
+                unit.waited += lost if locked else 0.0
                 # What parts could not save is the rescue ladder's: whole units, in the order that strategies lock.
                 unit.savepoint_every, unit.guarded = None, False
         self._after_commit(done.runs)
@@ -115,7 +139,14 @@ class Attempt:
         return True
 
     def _in_transaction(
-        self, connection: Connection, unit: Unit, items: list[Item], *, careful: bool, exclusive: bool
+        self,
+        connection: Connection,
+        unit: Unit,
+        items: list[Item],
+        *,
+        careful: bool,
+        exclusive: bool,
+        hurried: bool,
     ) -> Done:
         watch = Watch()
         transaction = self._begin(connection, unit)
@@ -127,14 +158,15 @@ class Attempt:
                 lanes.enter_exclusive(connection, unit.consumer)
             scene = Scene(unit, connection, transaction, watch, careful=careful)
             divided = self._divisible and not careful and not exclusive
-            done = self._parts.run(scene, items, unit.savepoint_every if divided else None)
-            self._finish(done.runs)
-            reason = obstacle(connection, transaction, watch)
-            if reason is not None:
-                raise UnknownCulprit(str(reason)) from reason
-            self._point("before-commit")
-            transaction.commit()
-            committed = True
+            with only_a_moment(connection) if hurried else nullcontext():
+                done = self._parts.run(scene, items, unit.savepoint_every if divided else None)
+                self._finish(done.runs)
+                reason = obstacle(connection, transaction, watch)
+                if reason is not None:
+                    raise UnknownCulprit(str(reason)) from reason
+                self._point("before-commit")
+                transaction.commit()
+                committed = True
             return done
         finally:
             self._slot.cancel = None

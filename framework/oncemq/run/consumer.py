@@ -15,9 +15,9 @@ from oncemq.run.gate import Gate
 from oncemq.run.intake import Intake
 from oncemq.run.lane import Lane
 from oncemq.run.plan import ConsumerPlan
-from oncemq.run.rescue import fault_of
 from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import CRASHED
+from oncemq.run.tries import fault_of
 from oncemq.unit import Unit
 from oncemq.verdict import Verdict, reject
 
@@ -59,7 +59,7 @@ class Consumer:
         self.observers = observers
         self.scheduler = scheduler
         self.gate = gate
-        self.lane = Lane()
+        self.lane = Lane(clock.monotonic)
         self.intake = Intake(plan.reader)
         self.point = point
         self.learn_of_deaths: Callable[[], None] = lambda: None

@@ -1,9 +1,13 @@
-"""Whether a consumer's units may run side by side: after a deadlock they run one at a time, and probe their way back."""
+"""How a consumer's units get along with others: one at a time after a deadlock, without waiting after a wait in vain."""
 
 import threading
+import time
+from collections.abc import Callable
 
 _FIRST_STRETCH = 50
 _LONGEST_STRETCH = 5000
+_HURRIED = 30.0
+"""Seconds; a fourth of that is lost at most when the next unit waits in vain again."""
 
 
 class Lane:
@@ -12,11 +16,20 @@ class Lane:
     After a deadlock units are exclusive for a stretch; then they run side by side again. A deadlock soon
     after that makes the next stretch twice as long.
 
+    After a wait in vain, which costs all messages of a unit as long as a lock time-out, units are hurried for a
+    while: whoever holds those rows may stand still for minutes, and many more messages may be his.
+
+    Args:
+        now: the clock, in seconds.
+
     Attributes:
+        now: the same.
         commits: how many units of the consumer have been committed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.now = now
+        self._hurried_until = float("-inf")
         self._mutex = threading.Lock()
         self._stretch = _FIRST_STRETCH
         self._left = 0
@@ -27,6 +40,15 @@ class Lane:
     def exclusive(self) -> bool:
         """Whether the next unit must be the only one of its consumer."""
         return self._left > 0
+
+    @property
+    def hurried(self) -> bool:
+        """Whether units wait for no lock now."""
+        return self.now() < self._hurried_until
+
+    def waited_in_vain(self) -> None:
+        """Make units hurried for a while; later ones wait again, so that a row that many want is had in turn."""
+        self._hurried_until = self.now() + _HURRIED
 
     def deadlocked(self) -> bool:
         """Make units exclusive; returns whether they were not before."""

@@ -4,6 +4,7 @@ run, or parts of it with savepoints     culprit known   → run again without it
  └ culprit unknown → careful run        culprit known   → run again without it
     └ still unknown → halves, then solo : what fails alone is the culprit
 the database fails → the same run again, after a pause; when it lasts, the unit is given back
+somebody keeps a lock → halves, then solo, which no longer wait for locks : what meets the lock is deferred
 """
 
 import random
@@ -12,32 +13,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    stop_after_delay,
-    wait_random_exponential,
-)
-
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
-from oncemq.retry.classify import Fault, classify, is_unique_violation
+from oncemq.retry.classify import (
+    Fault,
+    classify,
+    is_lock_timeout,
+    is_unique_violation,
+    is_whole_database_locked,
+)
 from oncemq.run.attempt import Attempt
 from oncemq.run.judge import UnknownCulprit, judge
 from oncemq.run.lane import Lane
 from oncemq.run.parts import Done
+from oncemq.run.tries import LONGEST_TRYING, Tries, cause_of, fault_of
 from oncemq.unit import Unit
 from oncemq.verdict import RETURNED, Culprits, Verdict, defer, retry
 
-_TRIES = 5
-_TRIES_OFFLINE = 2
-_LONGEST_WAIT = 1.0
-_LONGEST_TRYING = 5.0
-"""Seconds; a lock time-out takes longer than that, and the next step is to find out whose it is."""
 _THIRD_COUNTS = 3
+_COUNTS_AFTER = 30.0
+"""Seconds for which a message must have met a lock again and again that it did not wait for, before that counts."""
+_LONGEST_DEFER = 30.0
+_EVERYBODYS = 2
+"""Messages that fail alone in a row; with one more it is no single message's matter."""
 
 
 @dataclass(slots=True)
@@ -81,94 +80,41 @@ class Rescue:
         *,
         second_look: bool = False,
     ) -> None:
-        self._attempt = attempt
-        self._lane = lane
-        self._on_infrastructure = on_infrastructure
-        self._on_lane = on_lane
-        self._sleep = sleep
-        self.second_look = second_look
-
-    @property
-    def commits(self) -> int:
-        """How many units of this consumer have been committed, by any of its workers."""
-        return self._lane.commits
-
-    def database_answers(self) -> bool:
-        """Return whether the database can be reached now."""
-        return self._attempt.database_answers()
+        self._tries = Tries(attempt, lane, on_infrastructure, on_lane, sleep)
+        self._second_look = second_look
 
     def execute(self, unit: Unit, todo: Sequence[Delivery]) -> UnitResult:
         """Return a verdict for every delivery of `todo`; never raises an Exception."""
-        return _Execution(self, unit, list(todo)).finish()
-
-    def try_again(self, unit: Unit, part: Sequence[Delivery], *, careful: bool) -> Done:
-        """Run `part`, in process again while the database fails for a moment.
-
-        Raises:
-            Culprits, UnknownCulprit, StrategyBug: as Attempt.run.
-            InfrastructureError: it lasts.
-        """
-        retrying = Retrying(
-            retry=retry_if_exception_type(InfrastructureError),
-            stop=_stop,
-            wait=wait_random_exponential(multiplier=0.01, max=_LONGEST_WAIT),
-            before_sleep=self._before_sleep,
-            sleep=self._sleep,
-            reraise=True,
-        )
-        return retrying(self._once, unit, part, careful)
-
-    def _once(self, unit: Unit, part: Sequence[Delivery], careful: bool) -> Done:
-        done = self._attempt.run(unit, part, careful=careful, exclusive=self._lane.exclusive)
-        if self._lane.succeeded():
-            self._on_lane(False, None)
-        return done
-
-    def _before_sleep(self, state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome is not None else None
-        if error is None:
-            return
-        if fault_of(error) is Fault.TRANSIENT and self._lane.deadlocked():
-            self._on_lane(True, error)
-        self._on_infrastructure(state.attempt_number, state.upcoming_sleep, error)
-
-
-def fault_of(error: BaseException) -> Fault:
-    """Return the fault behind an InfrastructureError."""
-    return classify(error.__cause__ or error)
-
-
-def _stop(state: RetryCallState) -> bool:
-    error = state.outcome.exception() if state.outcome is not None else None
-    offline = error is not None and fault_of(error) is not Fault.TRANSIENT
-    tries = stop_after_attempt(_TRIES_OFFLINE if offline else _TRIES)
-    return (tries | stop_after_delay(_LONGEST_TRYING))(state)
+        return _Execution(self._tries, unit, list(todo), second_look=self._second_look).finish()
 
 
 class _Execution:
     """One unit on its way down the ladder."""
 
-    def __init__(self, rescue: Rescue, unit: Unit, todo: list[Delivery]) -> None:
-        self._rescue = rescue
+    def __init__(self, tries: Tries, unit: Unit, todo: list[Delivery], *, second_look: bool) -> None:
+        self._tries = tries
+        self._lane = tries.lane
+        self._second_look = second_look
         self._unit = unit
         self._todo = todo
         self._size = len(todo)
         self._careful = False
         self._lonely_failures = 0
+        self._hurried = self._lane.hurried
         self._looked_again: set[Delivery] = set()
         self.result = UnitResult()
 
     def finish(self) -> UnitResult:
         while self._todo:
-            part = self._todo[: self._size]
+            part, began = self._todo[: self._size], self._lane.now()
             try:
-                done = self._rescue.try_again(self._unit, part, careful=self._careful)
+                done = self._tries.run(self._unit, part, careful=self._careful, hurried=self._hurried)
             except Culprits as culprits:
                 self._without(culprits)
             except UnknownCulprit as error:
                 self._closer(part, error)
             except InfrastructureError as error:
-                self._isolate(part, error)
+                self._isolate(part, error, self._lane.now() - began)
             except StrategyBug as error:
                 self._give_up(error)
             else:
@@ -204,7 +150,7 @@ class _Execution:
             self._charge(charged)
 
     def _charge(self, charged: dict[Delivery, Verdict]) -> None:
-        if self._rescue.second_look:
+        if self._second_look:
             charged = {one: verdict for one, verdict in charged.items() if not self._look_again(one, verdict)}
         self.result.verdicts.update(charged)
         holding: set[str] = set()
@@ -240,10 +186,15 @@ class _Execution:
         self._size = len(part) // 2
         self.result.steps[RescueStep.SOLO if self._size == 1 else RescueStep.HALVE] += 1
 
-    def _isolate(self, part: list[Delivery], error: InfrastructureError) -> None:
+    def _isolate(self, part: list[Delivery], error: InfrastructureError, seconds: float) -> None:
         """A lasting failure of the database: everybody's, or one item's (rule 7: its third counts)."""
-        away = fault_of(error) is Fault.OFFLINE and not self._rescue.database_answers()
-        if away or self._lonely_failures >= 2:
+        cause = cause_of(error)
+        locked = is_lock_timeout(cause)
+        if locked and seconds >= LONGEST_TRYING and not self._hurried:
+            self._hurried = True
+            self._tries.waited_in_vain(error)
+        lonely = self._lonely_failures < _EVERYBODYS or (locked and self._hurried)
+        if self._is_everybodys(cause) or not lonely:
             self._give_up(error)
         elif len(part) > 1:
             self._halve(part)
@@ -251,18 +202,32 @@ class _Execution:
             self._lonely_failures += 1
             self._postpone(part[0], error)
 
+    def _is_everybodys(self, cause: BaseException) -> bool:
+        if classify(cause) is Fault.OFFLINE:
+            return not self._tries.database_answers()
+        return is_whole_database_locked(cause)
+
     def _postpone(self, delivery: Delivery, error: InfrastructureError) -> None:
         delivery.failures += 1
         if delivery.failures == 1:
-            delivery.commits_at_failure = self._rescue.commits
-        if delivery.failures >= _THIRD_COUNTS and self._rescue.commits > delivery.commits_at_failure:
+            delivery.commits_at_failure, delivery.failed_since = self._lane.commits, self._lane.now()
+        if self._counts(delivery):
             self._charge({delivery: retry(str(error), error=error)})
         elif fault_of(error) is Fault.SETUP and len(self._todo) == 1 and not self.result.committed:
             # Nothing shows that others could do better: a person must hear of it, not only this message wait.
             self._give_up(error)
         else:
-            pause = timedelta(seconds=random.uniform(0.5, 1.0) * 2**delivery.failures)  # noqa: S311 - jitter
+            longest = min(_LONGEST_DEFER, 2**delivery.failures)
+            pause = timedelta(seconds=random.uniform(0.5, 1.0) * longest)  # noqa: S311 - jitter
             self._charge({delivery: defer(pause, str(error))})
+        if self._lonely_failures > _EVERYBODYS and not self.result.committed and not self._todo:
+            # Each was looked at, and waits by itself; what comes next may find the same.
+            self._give_up(error)
+
+    def _counts(self, delivery: Delivery) -> bool:
+        if delivery.failures < _THIRD_COUNTS or self._lane.commits <= delivery.commits_at_failure:
+            return False
+        return not self._hurried or self._lane.now() - delivery.failed_since >= _COUNTS_AFTER
 
     def _give_up(self, error: InfrastructureError | StrategyBug) -> None:
         self.result.trouble = error

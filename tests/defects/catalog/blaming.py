@@ -3,6 +3,7 @@
 from defects.defect import Defect, Edit
 
 UNITS = "tests/unit/run/transaction"
+STILL = "tests/unit/run/test_standing_still.py"
 CRASHES = "tests/unit/run/test_crashes.py"
 APP = "tests/unit/run/test_application.py"
 
@@ -34,7 +35,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/run/rescue.py",
-                " and self._rescue.commits > delivery.commits_at_failure:",
+                " or self._lane.commits <= delivery.commits_at_failure:",
                 ":",
             )
         ],
@@ -43,10 +44,34 @@ DEFECTS = (
     Defect(
         "poison-never-charged",
         "When others succeed meanwhile, an item's third failure in the database counts.",
-        [Edit("framework/oncemq/run/rescue.py", "if delivery.failures >= _THIRD_COUNTS and", "if False and")],
+        [Edit("framework/oncemq/run/rescue.py", "if delivery.failures < _THIRD_COUNTS or", "if True or")],
         [
             f"{UNITS}/test_infrastructure.py::test_the_third_lock_time_out_counts_while_others_succeed[sqlite-whole]"
         ],
+    ),
+    Defect(
+        "halves-wait-for-locks",
+        "Whoever stands still in a transaction holds up his own messages alone.",
+        [
+            Edit(
+                "framework/oncemq/run/rescue.py",
+                "        locked = is_lock_timeout(cause)\n",
+                "        locked = False\n",
+            )
+        ],
+        [f"{STILL}::test_what_nobody_holds_takes_effect[postgresql]"],
+    ),
+    Defect(
+        "short-looks-charged",
+        "A lock that was not waited for is no lock time-out.",
+        [
+            Edit(
+                "framework/oncemq/run/rescue.py",
+                "        return not self._hurried or ",
+                "        return True or ",
+            )
+        ],
+        [f"{STILL}::test_a_message_met_locked_in_a_hurry_is_not_charged_soon[postgresql]"],
     ),
     Defect(
         "strategys-bug-charged",

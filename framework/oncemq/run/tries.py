@@ -1,0 +1,116 @@
+"""One run of a part of a unit, and again in process while the database fails for a moment."""
+
+from collections.abc import Callable, Sequence
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from oncemq.errors import InfrastructureError
+from oncemq.message.envelope import Delivery
+from oncemq.retry.classify import Fault, classify, is_lock_timeout
+from oncemq.run.attempt import Attempt
+from oncemq.run.lane import Lane
+from oncemq.run.parts import Done
+from oncemq.unit import Unit
+
+_TRIES = 5
+_TRIES_OFFLINE = 2
+_LONGEST_WAIT = 1.0
+LONGEST_TRYING = 5.0
+"""Seconds; a lock time-out takes longer than that, and the next step is to find out whose it is."""
+
+
+class Tries:
+    """Tries parts of units for one worker.
+
+    Args:
+        attempt: tries deliveries in one transaction.
+        lane: shared with the consumer's other workers.
+        on_infrastructure: told (tries, pause in seconds, error) before the same run is tried again.
+        on_lane: told when units become exclusive (True, error) or are free again (False, None).
+        sleep: waits seconds between tries.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        lane: Lane,
+        on_infrastructure: Callable[[int, float, BaseException], None],
+        on_lane: Callable[[bool, BaseException | None], None],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.lane = lane
+        self._attempt = attempt
+        self._on_infrastructure = on_infrastructure
+        self._on_lane = on_lane
+        self._sleep = sleep
+
+    def database_answers(self) -> bool:
+        """Return whether the database can be reached now."""
+        return self._attempt.database_answers()
+
+    def run(self, unit: Unit, part: Sequence[Delivery], *, careful: bool, hurried: bool) -> Done:
+        """Run `part`; hurried, it fails where it would have to wait for a lock.
+
+        Raises:
+            Culprits, UnknownCulprit, StrategyBug: as Attempt.run.
+            InfrastructureError: it lasts.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception_type(InfrastructureError),
+            stop=_stop_hurried if hurried else _stop,
+            wait=wait_random_exponential(multiplier=0.01, max=_LONGEST_WAIT),
+            before_sleep=self._before_sleep,
+            sleep=self._sleep,
+            reraise=True,
+        )
+        return retrying(self._once, unit, part, careful, hurried)
+
+    def waited_in_vain(self, error: InfrastructureError) -> None:
+        """Follow a wait for a lock that was as long as any may be: for a while nobody waits for another one."""
+        self.lane.waited_in_vain()
+        self._on_infrastructure(_TRIES, 0.0, error)
+
+    def _once(self, unit: Unit, part: Sequence[Delivery], careful: bool, hurried: bool) -> Done:
+        # Whoever stands still may do so in an exclusive unit.
+        exclusive = self.lane.exclusive and not hurried
+        done = self._attempt.run(unit, part, careful=careful, exclusive=exclusive, hurried=hurried)
+        if self.lane.succeeded():
+            self._on_lane(False, None)
+        return done
+
+    def _before_sleep(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if error is None:
+            return
+        if fault_of(error) is Fault.TRANSIENT and self.lane.deadlocked():
+            self._on_lane(True, error)
+        self._on_infrastructure(state.attempt_number, state.upcoming_sleep, error)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return what is behind an InfrastructureError."""
+    return error.__cause__ or error
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Return the fault behind an InfrastructureError."""
+    return classify(cause_of(error))
+
+
+def _stop_hurried(state: RetryCallState) -> bool:
+    error = state.outcome.exception() if state.outcome is not None else None
+    return (error is not None and is_lock_timeout(cause_of(error))) or _stop(state)
+
+
+def _stop(state: RetryCallState) -> bool:
+    error = state.outcome.exception() if state.outcome is not None else None
+    offline = error is not None and fault_of(error) is not Fault.TRANSIENT
+    tries = stop_after_attempt(_TRIES_OFFLINE if offline else _TRIES)
+    return (tries | stop_after_delay(LONGEST_TRYING))(state)
