@@ -64,11 +64,19 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A process received a message, or began its handler; written to a plain file, so no roll-back removes it."""
+    """A process received a message, or began its handler; written to a plain file, so no roll-back removes it.
+
+    Args:
+        process: which.
+        identity: the message's.
+        attempt: of the message.
+        moved: it came from the group's retries.
+    """
 
     process: int
     identity: str
     attempt: int
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,7 @@ class Promise:
         copies: dead letters and tries in excess that the faults explain (a death between a confirmed copy
             and the original's acknowledgement), over all messages.
         rising: the steps of a key must rise from effect to effect, whoever applied them.
-        retries_lose_place: but not those of messages that were retried.
+        retries_lose_place: but not those of messages that were retried, or that a member which left moved to the retries.
         ordered: in one process, effects of a key come in the order of arrival, until one was retried.
         held: they do also after a retry, and whichever process applied them.
     """

@@ -10,6 +10,7 @@ TRIED = "tried.log"
 ARRIVALS = "arrivals.log"
 SENDS = "sends.log"
 FIRED = "fired.log"
+MOVED = "moved"
 
 
 class Trace:
@@ -32,5 +33,5 @@ def lines(path: Path) -> Iterator[list[str]]:
 
 
 def seen(path: Path) -> list[Seen]:
-    """Return a trace of processes, identities and attempts."""
-    return [Seen(int(words[0]), words[1], int(words[2])) for words in lines(path)]
+    """Return a trace of processes, identities, attempts, and whether it came from the group's retries."""
+    return [Seen(int(words[0]), words[1], int(words[2]), MOVED in words[3:]) for words in lines(path)]

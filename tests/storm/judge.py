@@ -201,4 +201,4 @@ def _overtaken(effects: Iterable[Effect], arrivals: Iterable[Seen]) -> Iterator[
 
 
 def _retried(evidence: Evidence) -> frozenset[str]:
-    return frozenset(seen.identity for seen in evidence.arrivals if seen.attempt > 1)
+    return frozenset(seen.identity for seen in evidence.arrivals if seen.attempt > 1 or seen.moved)

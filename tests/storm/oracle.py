@@ -69,6 +69,7 @@ def answer(question: Question) -> dict[str, Any]:
             "confirmed": sum(sent.confirmed for sent in evidence.sent.values()),
             "unconfirmed": sum(not sent.confirmed for sent in evidence.sent.values()),
             "received": len(evidence.arrivals),
+            "moved": len({seen.identity for seen in evidence.arrivals if seen.moved and seen.attempt == 1}),
             "handlers begun": len(evidence.tried),
             "applied": len({effect.identity for effect in effects}),
             "effects": len(effects),

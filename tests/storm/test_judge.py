@@ -94,6 +94,16 @@ def test_a_retried_message_has_lost_its_place() -> None:
     )
 
 
+def test_a_message_that_was_moved_has_lost_its_place() -> None:
+    """Order per key holds until a member that left has moved a message to the group's retries."""
+    rising = Promise(fates=PROMISE.fates, attempts=3, reruns=0, rising=True, retries_lose_place=True)
+    falling = evidence(effects=(effect(1, "a2"), effect(2, "a1", process=8)))
+    again = evidence(effects=falling.effects, arrivals=(*ARRIVED, Seen(8, "a1", 1)))
+    assert [one.kind for one in judge(again, rising)] == [kinds.ORDER]
+    moved = evidence(effects=falling.effects, arrivals=(*ARRIVED, Seen(8, "a1", 1, moved=True)))
+    assert judge(moved, rising) == []
+
+
 def test_a_held_message_keeps_its_place() -> None:
     """What waited in the ledger is applied before what came later, also by another process and in a later attempt."""
     held = Promise(fates=PROMISE.fates, attempts=3, reruns=0, ordered=False, held=True)

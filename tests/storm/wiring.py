@@ -17,7 +17,7 @@ from oncemq.run.plan import AppPlan
 from oncemq.strategy import Strategy, Traits
 from oncemq.unit import Item, Run
 from oncemq.verdict import PROCEED, Verdict
-from storm.files import Trace
+from storm.files import MOVED, Trace
 from storm.killer import Killer
 from storm.rocketmq_wiring import wire_rocketmq
 
@@ -68,7 +68,9 @@ class NotingSink:
         """Write a line for each and hand them on; bodies of the tests begin with the identity."""
         for delivery in deliveries:
             identity = bytes(delivery.message.body).split(b'"', 4)[3].decode()
-            self._arrivals.write(os.getpid(), identity, delivery.message.attempt)
+            queue = getattr(delivery.token, "queue", None)
+            moved = [MOVED] if str(getattr(queue, "topic", "")).startswith("%RETRY%") else []
+            self._arrivals.write(os.getpid(), identity, delivery.message.attempt, *moved)
         self._sink.deliver(deliveries, consumer)
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:

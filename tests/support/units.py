@@ -56,6 +56,7 @@ class UnitBench:
         lanes: what was told of exclusive units.
         resumed: deferred keys that a strategy woke.
         pauses: the pauses before further tries; nobody really sleeps.
+        told: the numbers of tries with which the database's failures were told.
         savepoint_every: how many items of a unit are undone together; None = all.
         guarded: handlers that send statements have savepoints of their own.
         unit: the last one.
@@ -85,6 +86,7 @@ class UnitBench:
         self.failures: list[BaseException] = []
         self.lanes: list[bool] = []
         self.pauses: list[float] = []
+        self.told: list[int] = []
         self.resumed: list[str] = []
         self.result = UnitResult()
         chain, recorder = Chain(built), recorder or NoRecorder()
@@ -96,7 +98,7 @@ class UnitBench:
         rescue = Rescue(
             self.attempt,
             self.lane,
-            lambda *_: None,
+            lambda tries, *_: self.told.append(tries),
             lambda on, _: self.lanes.append(on),
             self.pauses.append,
             second_look=chain.second_look,

@@ -56,7 +56,7 @@ def test_plain_text_is_left_alone():
 _LONG_S = "\u017f"
 """A small letter that a pattern without regard to case takes for an s, and lower() leaves as it is."""
 _PIECES = some.sampled_from(
-    f"password token api-key ACCESS_KEY cookie Bearer basic ba{_LONG_S}ic toKen = : :// @ /user: abcdefgh12".split()
+    f"password token api-key ACCESS_KEY cookie Bearer basic ba{_LONG_S}ic toKen = : :// @ /user: abcdefgh12 hunter22".split()
 )
 
 

@@ -15,6 +15,7 @@ READ_ONLY = "oncemq_read_only"
 """Execution option: this connection only looks, so SQLite's write lock is not taken."""
 SILENCE_SECONDS = 15
 """After which a connection whose other end has vanished is given up."""
+_KEEPALIVE_SECONDS = 5
 
 
 def set_up(engine: Engine) -> None:
@@ -50,7 +51,11 @@ def _set_up_postgresql(connection: Any, record: Any) -> None:  # noqa: ARG001 - 
     before = connection.autocommit
     connection.autocommit = True  # a SET inside a transaction is undone by its rollback
     with connection.cursor() as cursor:
-        cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
+        # The server must notice that we have vanished, too, or it keeps our locks for hours.
+        cursor.execute(
+            f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'; SET tcp_keepalives_idle = {_KEEPALIVE_SECONDS};"
+            f" SET tcp_keepalives_interval = {_KEEPALIVE_SECONDS}; SET tcp_keepalives_count = 2"
+        )
     connection.autocommit = before
 
 
@@ -68,8 +73,8 @@ def _notice_silence(sock: Any) -> None:
     if not isinstance(sock, socket.socket):
         return
     for name, value in (
-        ("TCP_KEEPIDLE", 5),
-        ("TCP_KEEPINTVL", 5),
+        ("TCP_KEEPIDLE", _KEEPALIVE_SECONDS),
+        ("TCP_KEEPINTVL", _KEEPALIVE_SECONDS),
         ("TCP_KEEPCNT", 2),
         ("TCP_USER_TIMEOUT", SILENCE_SECONDS * 1000),
     ):

@@ -8,14 +8,14 @@ from sqlalchemy.exc import DBAPIError
 
 from oncemq.ledger.text import MYSQL_NAMES
 
-_SET_LOCAL = text("SET LOCAL lock_timeout = '20ms'")
+_SET_LOCAL = text("SET LOCAL lock_timeout = '2ms'")
 
 
 @contextmanager
 def only_a_moment(connection: Connection) -> Iterator[None]:
     """Let no statement of the transaction that has begun wait long for a lock; the next transaction waits as usual.
 
-    PostgreSQL: 20 ms. MariaDB: not at all. MySQL: a second, which is its least. SQLite: as usual, since there
+    PostgreSQL: 2 ms. MariaDB: not at all. MySQL: a second, which is its least. SQLite: as usual, since there
     nobody locks a row.
     """
     if connection.dialect.name == "postgresql":

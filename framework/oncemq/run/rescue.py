@@ -217,12 +217,10 @@ class _Execution:
             # Nothing shows that others could do better: a person must hear of it, not only this message wait.
             self._give_up(error)
         else:
-            longest = min(_LONGEST_DEFER, 2**delivery.failures)
+            # In a hurry failing is cheap, but many that wake often would keep the others from their turn.
+            longest = min(_LONGEST_DEFER, 2 ** (delivery.failures + (2 if self._hurried else 0)))
             pause = timedelta(seconds=random.uniform(0.5, 1.0) * longest)  # noqa: S311 - jitter
             self._charge({delivery: defer(pause, str(error))})
-        if self._lonely_failures > _EVERYBODYS and not self.result.committed and not self._todo:
-            # Each was looked at, and waits by itself; what comes next may find the same.
-            self._give_up(error)
 
     def _counts(self, delivery: Delivery) -> bool:
         if delivery.failures < _THIRD_COUNTS or self._lane.commits <= delivery.commits_at_failure:

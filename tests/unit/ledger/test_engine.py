@@ -77,17 +77,18 @@ def test_sqlite_transactions_wait_for_each_other(sqlite_database: str) -> None:
     engine.dispose()
 
 
+KEEPALIVES = ("idle", "interval", "count")
+
+
 def test_postgresql_settings(postgresql_database: str) -> None:
-    """READ COMMITTED and a lock time-out, also after a rollback."""
+    """READ COMMITTED, a lock time-out, and a server that asks whether we are there; also after a rollback."""
     engine = make_engine(postgresql_database)
+    names = ("transaction_isolation", "lock_timeout", *(f"tcp_keepalives_{one}" for one in KEEPALIVES))
     for _ in range(2):
         with engine.connect() as connection:
-            shown = [
-                connection.exec_driver_sql(f"SHOW {name}").scalar()
-                for name in ("transaction_isolation", "lock_timeout")
-            ]
+            shown = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in names]
             connection.rollback()
-        assert shown == ["read committed", "10s"]
+        assert shown == ["read committed", "10s", "5", "5", "2"]
     engine.dispose()
 
 

@@ -13,7 +13,8 @@ from oncemq_adapters.rocketmq.remoting.window import Window
 class Room:
     """Looks after the room of one member's windows, on a thread of its own.
 
-    Whoever settles has the next messages to run: he neither sends nor understands anything here.
+    Whoever settles has the next messages to run: he asks for more at most, and neither commits nor hands over what
+    waited for room.
 
     Args:
         name: of the thread.
@@ -55,7 +56,8 @@ class Room:
                     self._puller.pull(other)
 
     def _go_on(self, window: Window, queue: OwnedQueue) -> None:
-        if queue.settled_since_commit >= COMMIT_AFTER:
-            self._offsets.commit(queue)
+        # First what costs time if it waits: a commit may find a connection that takes nothing for seconds.
         window.flush()
         self.more(window, queue)
+        if queue.settled_since_commit >= COMMIT_AFTER:
+            self._offsets.commit(queue)

@@ -13,6 +13,7 @@ from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.remoting.assignment import Assignment
 from oncemq_adapters.rocketmq.remoting.member import Member
+from oncemq_adapters.rocketmq.remoting.offsets import COMMIT_AFTER
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.parts import Part
 from oncemq_adapters.rocketmq.remoting.routes import Route
@@ -112,6 +113,28 @@ def test_who_settles_hands_nothing_over() -> None:
     assert acknowledge(sink.delivered) == []
     assert [one.token.stored.offset for one in sink.delivered] == [0]
     assert steward.run() == 1
+    assert [one.token.stored.offset for one in sink.delivered] == [0, 1]
+
+
+def test_a_commit_that_fails_holds_up_no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waited for room is handed over first: telling the broker may take seconds, or come to nothing."""
+    sink: Any = Sink()
+    window = Window("c", "t", "g", 1, sink)
+    member, steward = member_of(window), Steward()
+    deliveries: Any = steward
+    member._room.steward = deliveries
+    queue = owned(member, 0)
+    queue.ask()
+    member.parts.deliver(queue, queue.advance(2, [stored(0), stored(1)]))
+    queue.settled_since_commit = COMMIT_AFTER
+
+    def fail(_queue: OwnedQueue) -> None:
+        raise OSError("nothing can be sent")
+
+    monkeypatch.setattr(member.offsets, "commit", fail)
+    assert acknowledge(sink.delivered) == []
+    with pytest.raises(OSError, match="nothing"):
+        steward.run()
     assert [one.token.stored.offset for one in sink.delivered] == [0, 1]
 
 

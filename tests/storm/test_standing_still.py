@@ -1,0 +1,62 @@
+"""A member that stands still in its transaction holds up its own messages, and only as long as it does so."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, insert
+
+from oncemq.ledger.engine import make_engine
+from oncemq.ledger.processed import TABLE
+from storm.nursery import Nursery
+from storm.stage import CONSUMER, Settings, Stage, bodies, wait_for
+from support.places import MARIADB, POSTGRESQL, Place, make_place
+
+pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(300)]
+
+MESSAGES = 600
+
+
+@pytest.fixture(params=[POSTGRESQL, MARIADB])
+def place(request: pytest.FixtureRequest, fresh: str, tmp_path: Path) -> Iterator[Place]:
+    """A broker, and a database that locks rows."""
+    yield from make_place(request.param, request, tmp_path, fresh)
+
+
+def hold(connection: Connection, consumer: str, told: Sequence[dict[str, Any]]) -> None:
+    """Note messages as applied in a transaction that does not end, as whoever stands still has done."""
+    connection.execute(
+        insert(TABLE),
+        [
+            {
+                "consumer": consumer,
+                "identity": one["id"],
+                "key": one["key"],
+                "processed_at": datetime.now(UTC),
+            }
+            for one in told
+        ],
+    )
+
+
+def test_the_others_go_on_and_all_of_it_follows(place: Place) -> None:
+    """Half of the messages are in the hands of somebody who stands still: the rest is applied, those after him."""
+    told = bodies(MESSAGES, prefix="m", keys=MESSAGES, twice=0.0)
+    engine = make_engine(place.database)
+    with Nursery(place.folder) as nursery:
+        stage = Stage(place, nursery, Settings(attempts=2))
+        with engine.connect() as sleeper:
+            hold(sleeper, f"{place.name}.{CONSUMER}", told[: MESSAGES // 2])
+            stage.publish(told)
+            consumer = stage.consumer()
+            wait_for(lambda: stage.applied() == MESSAGES // 2, "what nobody holds", 90)
+            sleeper.rollback()
+        engine.dispose()
+        stage.happened("stood still")
+        wait_for(lambda: stage.applied() == MESSAGES, "the others", 60)
+        assert consumer.drain() == 0, nursery.said()
+        verdict = stage.verdict()
+        assert "database failed, no message is charged" in nursery.said(100_000)
+    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
