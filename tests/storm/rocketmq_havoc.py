@@ -126,5 +126,11 @@ FAULTS: dict[str, Fault] = {
 }
 """In an order that mixes them."""
 
+BROKER_DIES = ("member frozen while the broker dies", "broker and name server killed", "broker killed")
+"""Faults after which a broker knows how far groups are only as it was when it last saved that."""
+
+SAVED_EVERY = 5.0
+"""Seconds between two savings (flushConsumerOffsetInterval of RocketMQ's BrokerConfig); what was settled since comes again."""
+
 SHORT = tuple(FAULTS)[:4]
 """What a short storm has: each kind of harm once."""
