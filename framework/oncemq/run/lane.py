@@ -7,7 +7,7 @@ from collections.abc import Callable
 _FIRST_STRETCH = 50
 _LONGEST_STRETCH = 5000
 _HURRIED = 30.0
-"""Seconds; a fourth of that is lost at most when the next unit waits in vain again."""
+"""Seconds; then one unit waits again, and if that is in vain, the next ones are hurried as long."""
 
 
 class Lane:
