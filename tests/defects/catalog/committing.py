@@ -15,7 +15,7 @@ DEFECTS = (
             Edit(
                 ATTEMPT,
                 'self._point("before-commit")',
-                'self._point("before-commit")\n            self._after_commit(done.runs)',
+                'self._point("before-commit")\n                self._after_commit(done.runs)',
             ),
             Edit(
                 ATTEMPT, "        self._after_commit(done.runs)\n        return done", "        return done"
@@ -29,8 +29,8 @@ DEFECTS = (
         [
             Edit(
                 ATTEMPT,
-                "            transaction.commit()\n",
-                "            with suppress(Exception):\n                transaction.commit()\n",
+                "                transaction.commit()\n",
+                "                with suppress(Exception):\n                    transaction.commit()\n",
             )
         ],
         [f"{UNITS}/test_infrastructure.py::test_a_lost_answer_to_commit_is_asked_again_through_the_chain"],
