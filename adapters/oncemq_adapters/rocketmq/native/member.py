@@ -7,7 +7,7 @@ brokers; when one is lost, the process is killed, and what it held is void and d
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -139,7 +139,7 @@ class Member:
 
     def _live(self) -> None:
         """Consume until something changes."""
-        self._connect()
+        names = self._connect()
         self._progress.commit(self._brokers)
         self._generation += 1
         whole = WholeMessages(self._routes, self._brokers)
@@ -149,23 +149,29 @@ class Member:
         )
         try:
             session.start(self._order())
-            self._wait_until_listed()
+            self._wait_until_listed(session, names)
             self._trouble = ""
             self._joined.set()
-            self._watch(session)
+            self._watch(session, names)
         finally:
             self._trouble = self._trouble or "the connection to RocketMQ was lost"
             self._end(session)
 
-    def _connect(self) -> None:
-        for name in self._routes.brokers():
+    def _connect(self) -> Collection[str]:
+        """Connect to every broker; returns their names."""
+        names = frozenset(self._routes.brokers())
+        for name in names:
             self._brokers.get(name)
         for topic in self._topics:
             register(self._routes, self._brokers, topic, self._group)
+        return names
 
-    def _watch(self, session: Session) -> None:
-        names = set(self._brokers.alive())
-        while not self._closed and session.running and names <= set(self._brokers.alive()):
+    def _goes_on(self, session: Session, names: Collection[str]) -> bool:
+        """Return whether the process and the connections to these brokers live, and nobody has closed us."""
+        return not self._closed and session.running and set(names) <= set(self._brokers.alive())
+
+    def _watch(self, session: Session, names: Collection[str]) -> None:
+        while self._goes_on(session, names):
             if not self._changed.wait(LOOK_EVERY):
                 self._look()
             self._changed.clear()
@@ -189,10 +195,11 @@ class Member:
             raise BrokerUnavailable(f"RocketMQ lists us no more in group {self._group!r}")
         self._progress.commit(self._brokers, only_if_many=True)
 
-    def _wait_until_listed(self) -> None:
+    def _wait_until_listed(self, session: Session, names: Collection[str]) -> None:
         deadline = time.monotonic() + JOIN_WITHIN
         while self._instance not in " ".join(self._listed()):
-            if time.monotonic() > deadline or self._closed:
+            # No lost broker will ever list us: it is the next process that joins, when the broker is back.
+            if time.monotonic() > deadline or not self._goes_on(session, names):
                 raise BrokerUnavailable(f"librocketmq did not join group {self._group!r}")
             self._changed.wait(0.05)
             self._changed.clear()
