@@ -126,7 +126,7 @@ FAULTS: dict[str, Fault] = {
 }
 """In an order that mixes them."""
 
-BROKER_DIES = ("member frozen while the broker dies", "broker and name server killed", "broker killed")
+BROKER_DIES = (freeze_member_over_death, kill_both, kill_broker)
 """Faults after which a broker knows how far groups are only as it was when it last saved that."""
 
 SAVED_EVERY = 5.0

@@ -61,7 +61,7 @@ def storm(
         wait_for(lambda: stage.applied() >= messages - dead, "every effect", 120 + messages / 100, 0.5)
         assert set(assassin.drain()) == {0}, nursery.said()
         stage.drain(idle=idle)
-        verdict = stage.verdict(copies=_repeated(stage, rate), reruns=1000, **promise)
+        verdict = stage.verdict(copies=_repeated(stage, faults, rate), reruns=1000, **promise)
     report(f"storm {field.place.broker.partition(':')[0]}", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == messages - dead
@@ -70,9 +70,9 @@ def storm(
     return verdict
 
 
-def _repeated(stage: Stage, rate: float) -> int:
+def _repeated(stage: Stage, faults: Mapping[str, Fault], rate: float) -> int:
     """Return how many dead letters may come a second time: of what members that died had not told the broker, and what brokers that died had not saved."""
-    deaths = sum(map(stage.times, BROKER_DIES))
+    deaths = sum(stage.times(name) for name, fault in faults.items() if fault in BROKER_DIES)
     return REPEATED + round(deaths * SAVED_EVERY * 2 * rate * KINDS["reject"])
 
 
