@@ -203,11 +203,10 @@ CASES: dict[str, Case] = {
     "rocketmq-empty": _rocketmq(
         "OnceMQ, RocketMQ, empty handler, no database", _oncemq("rocketmq-plain"), 150_000
     ),
-    # The counter of effects is one process's; here the broker says how much is left.
     "rocketmq-empty-2": _drain(
         "OnceMQ, RocketMQ, empty handler, no database, 2 processes",
         Drain(
-            _oncemq("rocketmq-plain", processes=2), Orders(400_000, 0.0), QUEUE, rocketmq=True, consumers=2
+            _oncemq("rocketmq-plain", processes=2), Orders(400_000, 0.0), COUNT, rocketmq=True, consumers=2
         ),
     ),
     "rocketmq-native": _rocketmq(

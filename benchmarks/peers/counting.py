@@ -1,4 +1,4 @@
-"""How a peer that has no effect tells how many messages it had: a number in a file, written 20 times a second."""
+"""How a peer that has no effect tells how many messages it had: a number in a file of each process, written 20 times a second."""
 
 import itertools
 import os
@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 from benchmarks.peers.environment import FOLDER, told
 
-FILE = "count"
+FILES = "count*"
 DIGITS = 20
 EVERY = 0.05
 
@@ -22,7 +22,7 @@ def counter() -> Callable[[], int]:
         return number
 
     def tell() -> None:
-        file = os.open(f"{told(FOLDER)}/{FILE}", os.O_WRONLY | os.O_CREAT, 0o600)
+        file = os.open(f"{told(FOLDER)}/count-{os.getpid()}", os.O_WRONLY | os.O_CREAT, 0o600)
         pause = Event()
         while not pause.wait(EVERY):
             os.pwrite(file, b"%0*d" % (DIGITS, seen[0]), 0)
