@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
+from oncemq.message.headers import ATTEMPT, FIRST_FAILED_AT, MESSAGE_ID, PUBLISHED_AT, attempt_of, time_of
 from oncemq.message.envelope import Message, OutgoingMessage, make_message
 
 NAME_END, VALUE_END = "\x01", "\x02"
@@ -66,11 +67,12 @@ def to_text(properties: Mapping[str, str]) -> str:
 
 def from_text(text: str) -> dict[str, str]:
     """Return properties as they stand in a message; parts that are none are left out."""
-    parts = text.split(VALUE_END)
-    try:
-        return dict([part.split(NAME_END) for part in parts if part])
-    except ValueError:
-        return dict([part.split(NAME_END, 1) for part in parts if NAME_END in part])
+    found = {}
+    for part in text.split(VALUE_END):
+        name, mark, value = part.partition(NAME_END)
+        if mark:
+            found[name] = value
+    return found
 
 
 def is_history(name: str) -> bool:
@@ -89,18 +91,18 @@ def read_message(topic: str, body: bytes, properties: Mapping[str, str], born: i
         attempt: 1 for the first try, as far as RocketMQ itself counts.
     """
     headers = readable_headers(properties)
+    # Most messages have few of these; a look is cheaper than a call that finds nothing.
+    published_at = time_of(headers, PUBLISHED_AT) if PUBLISHED_AT in headers else None
     return make_message(
         topic,
         body,
-        message_id=headers.get(names.MESSAGE_ID) or properties.get(ORIGIN_ID) or properties.get(UNIQUE_ID),
+        message_id=headers.get(MESSAGE_ID) or properties.get(ORIGIN_ID) or properties.get(UNIQUE_ID),
         headers=headers,
-        keys=read_keys(properties),
-        attempt=names.attempt_of(headers) if names.ATTEMPT in headers else attempt,
+        keys=read_keys(properties) if KEYS in properties or EXACT_KEYS in properties else (),
+        attempt=attempt_of(headers) if ATTEMPT in headers else attempt,
         redelivered=False,
-        published_at=names.time_of(headers, names.PUBLISHED_AT) or moment_of(born),
-        first_failed_at=names.time_of(headers, names.FIRST_FAILED_AT)
-        if names.FIRST_FAILED_AT in headers
-        else None,
+        published_at=published_at or moment_of(born),
+        first_failed_at=time_of(headers, FIRST_FAILED_AT) if FIRST_FAILED_AT in headers else None,
     )
 
 

@@ -138,9 +138,8 @@ class Window:
             waiting, room = self._waiting, 0 if self.paused else self._limit - self._out
             found: list[Waiting] = []
             while waiting and len(found) < room:
-                one = waiting.popleft()
-                if not one[0].lost and not one[0].draining:
-                    found.append(one)
+                ready = [waiting.popleft() for _ in range(min(len(waiting), room - len(found)))]
+                found += [one for one in ready if not one[0].lost and not one[0].draining]
             self._out += len(found)
             for queue, count in Counter([queue for queue, _ in found]).items():
                 queue.out[self] += count
