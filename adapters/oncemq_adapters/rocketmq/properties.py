@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
-from oncemq.message.headers import ATTEMPT, FIRST_FAILED_AT, MESSAGE_ID, PUBLISHED_AT, attempt_of, time_of
 from oncemq.message.envelope import Message, OutgoingMessage, make_message
+from oncemq.message.headers import ATTEMPT, FIRST_FAILED_AT, MESSAGE_ID, PUBLISHED_AT, attempt_of, time_of
 
 NAME_END, VALUE_END = "\x01", "\x02"
 LONGEST = 32767
