@@ -1,5 +1,6 @@
 """Every peer in every situation that is measured: what runs, on which messages, and what counts as done."""
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,10 @@ def _python(*arguments: str) -> list[str]:
 def _oncemq(app: str = "database", processes: int = 1) -> list[str]:
     file = f"benchmarks/peers/oncemq/{app}.yaml"
     return _python("-m", "oncemq", "-f", file, "run", "--processes", str(processes))
+
+
+def _on_one_cpu(command: list[str]) -> list[str]:
+    return ["taskset", "-c", str(max(os.sched_getaffinity(0))), *command]
 
 
 def _copies(share: float, *, tiered: bool) -> Case:
@@ -199,6 +204,18 @@ CASES: dict[str, Case] = {
     "pika": _by_hand("bare pika, nothing read, an ack per 100", "bare_pika", 80_000, QUEUE),
     "rocketmq-1": _drain(
         "OnceMQ, RocketMQ, ORM handler, 1 process", Drain(_oncemq("rocketmq"), Orders(25_000), rocketmq=True)
+    ),
+    "oncemq-one-cpu": _drain(
+        "OnceMQ, ORM handler, 1 process on one CPU", Drain(_on_one_cpu(_oncemq()), Orders(25_000))
+    ),
+    "rocketmq-one-cpu": _drain(
+        "OnceMQ, RocketMQ, ORM handler, 1 process on one CPU",
+        Drain(_on_one_cpu(_oncemq("rocketmq")), Orders(25_000), rocketmq=True),
+    ),
+    "rocketmq-empty-one-cpu": _rocketmq(
+        "OnceMQ, RocketMQ, empty handler, no database, on one CPU",
+        _on_one_cpu(_oncemq("rocketmq-plain")),
+        150_000,
     ),
     "rocketmq-empty": _rocketmq(
         "OnceMQ, RocketMQ, empty handler, no database", _oncemq("rocketmq-plain"), 150_000

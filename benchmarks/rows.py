@@ -99,6 +99,16 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("RocketMQ's proxy, empty handler, no database", ("rocketmq-grpc",), ("simple-consumer",), 0.9),
         Row("effectively once from RocketMQ, against RabbitMQ", ("rocketmq-1",), ("oncemq-1",), 1),
     ),
+    "one-cpu": (
+        Row("effectively once, one process kept on one CPU", ("oncemq-one-cpu",), ("oncemq-1",), None),
+        Row("the same from RocketMQ", ("rocketmq-one-cpu",), ("rocketmq-1",), None),
+        Row(
+            "RocketMQ, empty handler, no database, one process kept on one CPU",
+            ("rocketmq-empty-one-cpu",),
+            ("rocketmq-empty",),
+            None,
+        ),
+    ),
     "poison": (
         Row(_POISON, ("poison-early-1",), ("poison-none",), 0.8),
         Row(_POISON, ("poison-early-10",), ("poison-none",), 0.4),
