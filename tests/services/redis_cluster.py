@@ -87,6 +87,15 @@ class RedisCluster(Redis):
         replication = ask(port, "INFO", "replication", password=password)
         return "role:master" in replication or "master_link_status:up" in replication
 
+    def _log_end(self) -> str:
+        """Return the ends of the logs, and what those nodes see that do not see a whole cluster."""
+        seen = [
+            f"--- as seen from port {port}\n{ask(port, 'CLUSTER', 'NODES', password=self.settings.password)}"
+            for port in self.ports
+            if not self._whole(port)
+        ]
+        return "\n".join([super()._log_end(), *seen])
+
     def _acquaintances(self, me: int) -> str:
         lines = [self._line(number, me) for number in range(1, NODES + 1)]
         return "\n".join([*lines, f"vars currentEpoch {MASTERS} lastVoteEpoch 0"]) + "\n"
