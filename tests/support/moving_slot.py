@@ -2,6 +2,7 @@
 
 from oncemq.redis.client import RedisClient
 from oncemq.redis.routes import slot_of
+from services.waiting import wait_until
 
 
 class MovingSlot:
@@ -36,13 +37,25 @@ class MovingSlot:
             assert at(self._source, "MIGRATE", host, port, "", 0, 5000, *login, "KEYS", *keys) == b"OK"
 
     def end(self) -> None:
-        """Tell every master where the slot lives now, its new one first."""
-        others = [place for place in self._client.routes.masters() if place != self._target]
-        for place in (self._target, *others):
+        """Tell every master where the slot lives now, its new one first; returns when all of them say so.
+
+        What one says to another may be older than what both were told, and for a moment each names the other.
+        """
+        masters = self._client.routes.masters()
+        for place in (self._target, *(one for one in masters if one != self._target)):
             self._set(place, "NODE", self._id(self._target))
+        new = self._id(self._target)
+        assert wait_until(lambda: {self._owner(one) for one in masters} == {new}, seconds=20)
 
     def _set(self, place: str, what: str, node: str) -> None:
         assert self._client.at(place, "CLUSTER", "SETSLOT", self._slot, what, node) == b"OK"
+
+    def _owner(self, place: str) -> str:
+        """Return who has the slot, as a master sees it."""
+        for first, last, (_, _, node, *_), *_ in self._client.at(place, "CLUSTER", "SLOTS"):
+            if first <= self._slot <= last:
+                return str(node.decode())
+        return ""
 
     def _id(self, place: str) -> str:
         return str(self._client.at(place, "CLUSTER", "MYID").decode())
