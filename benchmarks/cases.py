@@ -49,7 +49,8 @@ def _oncemq(app: str = "database", processes: int = 1) -> list[str]:
 
 
 def _on_one_cpu(command: list[str]) -> list[str]:
-    return ["taskset", "-c", str(max(os.sched_getaffinity(0))), *command]
+    last = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    return ["taskset", "-c", str(last), *command]
 
 
 def _copies(share: float, *, tiered: bool) -> Case:
@@ -150,8 +151,8 @@ def _oncemq_on(driver: str) -> list[str]:
     return [python_with(driver), "-m", "oncemq", *_files("rocketmq-plain", f"rocketmq-{driver}"), "run"]
 
 
-def _rocketmq(label: str, command: list[str], messages: int) -> Case:
-    return _drain(label, Drain(command, Orders(messages, 0.0), COUNT, rocketmq=True))
+def _rocketmq(label: str, command: list[str], messages: int, *, bare: bool = False) -> Case:
+    return _drain(label, Drain(command, Orders(messages, 0.0), COUNT, rocketmq=True, bare=bare))
 
 
 def _counted(processes: int) -> str:
@@ -233,6 +234,7 @@ CASES: dict[str, Case] = {
         "bare librocketmq, 4 threads, nothing read",
         [python_with("native"), "-m", "benchmarks.peers.bare_librocketmq"],
         100_000,
+        bare=True,
     ),
     "rocketmq-grpc": _rocketmq(
         "OnceMQ through the proxy, empty handler, no database", _oncemq_on("grpc"), 6000
@@ -241,12 +243,14 @@ CASES: dict[str, Case] = {
         "bare rocketmq-python-client, 8 threads, an ack each",
         [python_with("grpc"), "-m", "benchmarks.peers.bare_grpc"],
         6000,
+        bare=True,
     ),
     "rocketmq-java": _rocketmq(
         # Its first half million messages are slower than what follows: its compiler is at work.
         "RocketMQ's Java push consumer, nothing read",
         java("RocketMQBare.java"),
         400_000,
+        bare=True,
     ),
     "poison-none": _poison("OnceMQ, no poison", "fail_early", 0.0),
     "poison-early-1": _poison("OnceMQ, 1 % fail before any SQL", "fail_early", 0.01),

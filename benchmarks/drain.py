@@ -45,6 +45,7 @@ class Drain:
         publish: how messages are put into the queue.
         prepare: done to the database before.
         rocketmq: the messages come from RocketMQ, not from RabbitMQ.
+        bare: a client that tells the broker now and then what it is done with, and ends without a word.
         figures: what its strategies measure about themselves, and tell at `BENCH_HTTP`.
     """
 
@@ -57,6 +58,7 @@ class Drain:
     publish: load.Publish = load.publish
     prepare: Callable[[Servers], None] | None = None
     rocketmq: bool = False
+    bare: bool = False
     figures: Sequence[str] = ()
 
 
@@ -182,7 +184,7 @@ class _Measurement:
 
     def _check(self, queue: Queue | Topic) -> None:
         """Insist on one effect for each order, nothing left in the queue, and a dead letter for each poison."""
-        if self._drain.effect == COUNT:  # bare clients tell the broker now and then, and end without a word
+        if self._drain.bare:
             return
         ready, _ = queue.look()
         if ready:
@@ -193,7 +195,7 @@ class _Measurement:
         if self._drain.effect == FILE:
             lines = (self._folder / "effects").read_text().split()
             self._expect("orders with an effect", len(set(lines)), self._orders.unique)
-        if self._drain.effect != QUEUE:
+        if self._drain.effect not in {QUEUE, COUNT}:
             expected = self._orders.healthy if self._drain.effect == LEFT else self._total
             self._expect("effects", self._effects(), expected)
         if self._orders.poison:

@@ -41,11 +41,11 @@ class MovingSlot:
 
         What one says to another may be older than what both were told, and for a moment each names the other.
         """
-        masters = self._client.routes.masters()
+        masters, new = self._client.routes.masters(), self._id(self._target)
         for place in (self._target, *(one for one in masters if one != self._target)):
-            self._set(place, "NODE", self._id(self._target))
-        new = self._id(self._target)
-        assert wait_until(lambda: {self._owner(one) for one in masters} == {new}, seconds=20)
+            self._set(place, "NODE", new)
+        agreed = wait_until(lambda: {self._owner(one) for one in masters} == {new}, seconds=20)
+        assert agreed, f"masters do not agree who has slot {self._slot}"
 
     def _set(self, place: str, what: str, node: str) -> None:
         assert self._client.at(place, "CLUSTER", "SETSLOT", self._slot, what, node) == b"OK"

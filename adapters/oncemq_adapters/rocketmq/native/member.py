@@ -7,7 +7,7 @@ brokers; when one is lost, the process is killed, and what it held is void and d
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -157,7 +157,7 @@ class Member:
             self._trouble = self._trouble or "the connection to RocketMQ was lost"
             self._end(session)
 
-    def _connect(self) -> Collection[str]:
+    def _connect(self) -> frozenset[str]:
         """Connect to every broker; returns their names."""
         names = frozenset(self._routes.brokers())
         for name in names:
@@ -166,11 +166,11 @@ class Member:
             register(self._routes, self._brokers, topic, self._group)
         return names
 
-    def _goes_on(self, session: Session, names: Collection[str]) -> bool:
+    def _goes_on(self, session: Session, names: frozenset[str]) -> bool:
         """Return whether the process and the connections to these brokers live, and nobody has closed us."""
-        return not self._closed and session.running and set(names) <= set(self._brokers.alive())
+        return not self._closed and session.running and names <= self._brokers.alive().keys()
 
-    def _watch(self, session: Session, names: Collection[str]) -> None:
+    def _watch(self, session: Session, names: frozenset[str]) -> None:
         while self._goes_on(session, names):
             if not self._changed.wait(LOOK_EVERY):
                 self._look()
@@ -195,11 +195,13 @@ class Member:
             raise BrokerUnavailable(f"RocketMQ lists us no more in group {self._group!r}")
         self._progress.commit(self._brokers, only_if_many=True)
 
-    def _wait_until_listed(self, session: Session, names: Collection[str]) -> None:
+    def _wait_until_listed(self, session: Session, names: frozenset[str]) -> None:
         deadline = time.monotonic() + JOIN_WITHIN
         while self._instance not in " ".join(self._listed()):
             # No lost broker will ever list us: it is the next process that joins, when the broker is back.
-            if time.monotonic() > deadline or not self._goes_on(session, names):
+            if not self._goes_on(session, names):
+                raise BrokerUnavailable("RocketMQ or the process with librocketmq was lost while it joined")
+            if time.monotonic() > deadline:
                 raise BrokerUnavailable(f"librocketmq did not join group {self._group!r}")
             self._changed.wait(0.05)
             self._changed.clear()

@@ -35,17 +35,17 @@ def joins(broker: Any) -> None:
     """Wait for a broker that lists nobody."""
     member = Member(parse_address("rocketmq://localhost", {}), "g", [], {}, "", 1, lambda *_: ())
     member._brokers = broker
-    member._listed = lambda: list(broker.alive().values()) and ["somebody else"]  # type: ignore[method-assign]
-    member._wait_until_listed(broker, {"b"})
+    member._listed = lambda: list(broker.alive())  # type: ignore[method-assign]
+    member._wait_until_listed(broker, frozenset({"b"}))
 
 
 def test_lost_broker_is_not_waited_for() -> None:
     """A broker that dies before it lists a member never will: a fresh process joins when it is back."""
-    with pytest.raises(BrokerUnavailable, match="did not join group 'g'"):
+    with pytest.raises(BrokerUnavailable, match="was lost while it joined"):
         joins(Broker(gone_after=3))
 
 
 def test_process_that_ended_is_not_waited_for() -> None:
     """The library may crash before it has joined."""
-    with pytest.raises(BrokerUnavailable, match="did not join group 'g'"):
+    with pytest.raises(BrokerUnavailable, match="was lost while it joined"):
         joins(Broker(ended_after=3))
