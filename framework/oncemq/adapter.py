@@ -236,7 +236,11 @@ class Adapter(Settling, Protocol):
         ...
 
     def dead_letters(self, subscription: Subscription, limit: int) -> Iterator[DeadLetter]:
-        """Yield the group's dead letters, oldest first, without consuming them; needs `prepare`."""
+        """Yield the group's dead letters, oldest first, without consuming them; needs `prepare`.
+
+        Letters are read as they are asked for. Some brokers hold back what was yielded until the iterator ends or is
+        closed: end it before replaying or purging.
+        """
         ...
 
     def replay_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:

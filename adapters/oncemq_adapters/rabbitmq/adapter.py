@@ -162,10 +162,9 @@ class RabbitMQAdapter:
         return self._consuming.health() if self._consuming is not None else ()
 
     def dead_letters(self, subscription: Subscription, limit: int) -> Iterator[DeadLetter]:
-        """Yield the group's dead letters, oldest first; nobody else sees them for that short time."""
+        """Yield the group's dead letters, oldest first; other readers do not see them until this ends."""
         with self._short_connection() as connection:
-            found = dead_letters.browse(connection, self._place(subscription), limit)
-        yield from found
+            yield from dead_letters.browse(connection, self._place(subscription), limit)
 
     def replay_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
         """Send dead letters to the group's queue again."""

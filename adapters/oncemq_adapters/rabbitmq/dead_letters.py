@@ -1,9 +1,11 @@
 """Lists, replays and removes dead letters: each is looked at by a channel that gives back what it does not remove.
 
-Looking takes messages without acknowledging them; closing the channel puts them back where they were.
+Looking takes messages without acknowledging them; giving them back, or the loss of the connection, puts them back
+where they were. One letter is in memory at a time, however many lie there.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -25,16 +27,17 @@ BACK_PAUSE = 0.02
 Publish = Callable[[Sequence[Publication]], Sequence[Exception | None]]
 
 
-def browse(connection: Any, place: Place, limit: int) -> list[DeadLetter]:
-    """Return up to `limit` dead letters, oldest first; all of them stay."""
-    found = []
+def browse(connection: Any, place: Place, limit: int) -> Iterator[DeadLetter]:
+    """Yield up to `limit` dead letters, oldest first; all of them stay.
+
+    What has been yielded is held back from other readers until the iterator ends or is closed.
+    """
     with _Look(connection, place.dead_queue, limit) as look:
         for _, properties, body in look:
             message = _with_reason(
                 read_message(place.topic.topic, body, properties, redelivered=False), properties
             )
-            found.append(DeadLetter(_id_of(properties, body), message, _dead_at(message.headers)))
-    return found
+            yield DeadLetter(_id_of(properties, body), message, _dead_at(message.headers))
 
 
 def replay(connection: Any, place: Place, ids: Sequence[str], publish: Publish, username: str) -> int:
@@ -59,16 +62,19 @@ def purge(connection: Any, place: Place, ids: Sequence[str]) -> int:
 
 
 def _take(connection: Any, place: Place, ids: Sequence[str], use: Callable[[Any, bytes], None]) -> int:
-    """Remove the wanted ones, each after it has been used."""
-    wanted = set(ids)
+    """Remove the wanted ones, each after it has been used; an id that is named twice means two letters."""
+    wanted = Counter(ids)
+    left = wanted.total()
     with _Look(connection, place.dead_queue) as look:
         for tag, properties, body in look:
-            if not wanted:
-                break
-            if (found := _id_of(properties, body)) in wanted:
+            found = _id_of(properties, body)
+            if wanted[found] > 0:
                 use(properties, body)
                 look.remove(tag)
-                wanted.discard(found)
+                wanted[found] -= 1
+                left -= 1
+                if not left:
+                    break
     return look.removed
 
 
@@ -88,14 +94,17 @@ class _Look:
         self._queue = queue
         self._waiting = self._count()
         self._most = self._waiting if limit is None else min(self._waiting, limit)
-        self._last = 0
+        self._taken = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._last:
-            self._channel.basic_nack(self._last, multiple=True, requeue=True)
+        if not self._channel.is_open:
+            return  # the broker has put everything back
+        if self._taken > self.removed:
+            # 0 means all that is still held: a tag that was acknowledged is unknown to the broker.
+            self._channel.basic_nack(0, multiple=True, requeue=True)
             self._wait_until_back()
         self._channel.close()
 
@@ -104,15 +113,13 @@ class _Look:
             method, properties, body = self._channel.basic_get(self._queue)
             if method is None:
                 return
-            self._last = method.delivery_tag
-            yield self._last, properties, body
+            self._taken += 1
+            yield method.delivery_tag, properties, body
 
     def remove(self, tag: int) -> None:
         """Take one out for ever."""
         self._channel.basic_ack(tag)
         self.removed += 1
-        if tag == self._last:
-            self._last = tag - 1
 
     def _count(self) -> int:
         return int(self._channel.queue_declare(self._queue, passive=True).method.message_count)

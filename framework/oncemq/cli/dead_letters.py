@@ -1,7 +1,8 @@
 """The commands `dead-letters list / show / replay / purge`: looking after what could not be applied."""
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,13 +14,15 @@ from oncemq.adapter import Adapter, DeadLetter
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import by_broker, chosen_consumers, prepared
-from oncemq.cli.output import Output, counted, json_option, limit_option, shown
+from oncemq.cli.output import Output, counted, json_option, limit_option, shown, warn
 from oncemq.config import load
-from oncemq.errors import BrokerRefused
+from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message import headers as names
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
-BATCH = 500
+BATCH = 100
+"""How many dead letters an adapter may hold in memory at once."""
+
 EVERYTHING = 10_000_000
 """More dead letters than anybody keeps; the commands read them one by one."""
 
@@ -89,21 +92,41 @@ def _error(headers: Mapping[str, str]) -> str:
     return text or kind or ""
 
 
+@contextmanager
+def browsing(
+    adapter: Adapter, consumer: ConsumerPlan, chosen: Filter, limit: int
+) -> Iterator[Iterator[DeadLetter]]:
+    """Lend the dead letters of `consumer` that are meant, oldest first; each is read when it is asked for.
+
+    Afterwards all of them lie where they were.
+
+    Raises:
+        BrokerRefused: the broker cannot list dead letters.
+    """
+    if not adapter.capabilities.browse_dead_letters:
+        raise BrokerRefused(f"broker {consumer.broker!r} cannot list dead letters")
+    with closing(_closable(adapter.dead_letters(consumer.subscription, EVERYTHING))) as letters:
+        yield islice(filter(chosen.fits, letters), limit)
+
+
+def _closable(letters: Iterator[DeadLetter]) -> Generator[DeadLetter]:
+    yield from letters
+
+
 def found_letters(
     plan: AppPlan, consumers: Sequence[ConsumerPlan], chosen: Filter, limit: int
-) -> Iterator[tuple[Adapter, ConsumerPlan, list[DeadLetter]]]:
-    """Yield each consumer with the dead letters that are meant, oldest first, and its broker, connected.
+) -> Generator[tuple[ConsumerPlan, DeadLetter]]:
+    """Yield the dead letters that are meant with their consumers, oldest first; one is in memory at a time.
 
     Raises:
         BrokerRefused: the broker cannot list dead letters.
     """
     for broker, mine in by_broker(consumers).items():
         with prepared(plan, broker, mine) as adapter:
-            if not adapter.capabilities.browse_dead_letters:
-                raise BrokerRefused(f"broker {broker!r} cannot list dead letters")
             for consumer in mine:
-                letters = adapter.dead_letters(consumer.subscription, EVERYTHING)
-                yield adapter, consumer, list(islice(filter(chosen.fits, letters), limit))
+                with browsing(adapter, consumer, chosen, limit) as letters:
+                    for letter in letters:
+                        yield consumer, letter
 
 
 def filters(command: Any) -> Any:
@@ -141,7 +164,7 @@ def list_letters(
     """List the dead letters of CONSUMER, or of all consumers."""
     plan = load(files).plan
     found = found_letters(plan, chosen_consumers(plan, consumer), _filter(**chosen), limit)
-    rows = [row_of(one, letter) for _adapter, one, letters in found for letter in letters]
+    rows = (row_of(owner, letter) for owner, letter in found)
     Output(as_json=as_json).rows(COLUMNS, rows, none="no dead letters")
 
 
@@ -154,11 +177,9 @@ def show_letter(consumer: str, id: str, files: Sequence[Path], *, as_json: bool)
     """Show the dead letter ID of CONSUMER: where it came from, why it failed, its headers and its original body."""
     plan = load(files).plan
     output = Output(as_json=as_json)
-    for _adapter, one, letters in found_letters(
-        plan, chosen_consumers(plan, consumer), Filter(frozenset({id})), 1
-    ):
-        for letter in letters:
-            _show(output, row_of(one, letter), letter)
+    with closing(found_letters(plan, chosen_consumers(plan, consumer), Filter(frozenset({id})), 1)) as found:
+        for owner, letter in found:
+            _show(output, row_of(owner, letter), letter)
             return OK
     click.echo(f"consumer {shown(consumer)} has no dead letter {shown(id)}", err=True)
     return FAILED
@@ -244,12 +265,24 @@ def _act(
 ) -> None:
     plan = load(files).plan
     output = Output(as_json=as_json)
-    for adapter, one, letters in found_letters(plan, chosen_consumers(plan, consumer), chosen, limit):
-        act = adapter.replay_dead_letters if done == "replayed" else adapter.purge_dead_letters
-        ids = [letter.id for letter in letters]
-        count = sum(act(one.subscription, ids[start : start + BATCH]) for start in range(0, len(ids), BATCH))
-        output.record({"consumer": one.name, done: count})
-        output.line(f"{done} {counted(count, 'dead letter')} of {one.name}")
+    for broker, mine in by_broker(chosen_consumers(plan, consumer)).items():
+        with prepared(plan, broker, mine) as adapter:
+            act = adapter.replay_dead_letters if done == "replayed" else adapter.purge_dead_letters
+            for one in mine:
+                with browsing(adapter, one, chosen, limit) as letters:
+                    ids = [letter.id for letter in letters]
+                count = 0
+                try:
+                    for start in range(0, len(ids), BATCH):
+                        count += act(one.subscription, ids[start : start + BATCH])
+                except BrokerError:
+                    warn(
+                        f"{done} {counted(count, 'dead letter')} of {one.name} for certain, and up to {BATCH} more; "
+                        "`oncemq dead-letters list` shows what is left"
+                    )
+                    raise
+                output.record({"consumer": one.name, done: count})
+                output.line(f"{done} {counted(count, 'dead letter')} of {one.name}")
 
 
 def _asked(*, everything: bool, **chosen: Any) -> Filter:

@@ -202,8 +202,7 @@ def _letters(
     rows, problems = [], []
     for broker, mine in by_broker(consumers).items():
         try:
-            for _adapter, one, letters in found_letters(plan, mine, Filter(key=key), EVERYTHING):
-                rows += [row_of(one, letter) for letter in letters]
+            rows += [row_of(*found) for found in found_letters(plan, mine, Filter(key=key), EVERYTHING)]
         except BrokerError as error:
             problems.append(f"dead letters on broker {broker} are not known: {error}")
     return rows, problems

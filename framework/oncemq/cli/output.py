@@ -69,10 +69,11 @@ class Output:
             none: what people read when there are no rows.
         """
         if self.as_json:
-            listed = list(rows)
-            for row in listed:
+            count = 0
+            for row in rows:
                 self.record(row)
-            return len(listed)
+                count += 1
+            return count
         cells = [[shown(row.get(name)) for name in columns] for row in rows]
         if not cells:
             self.line(none)

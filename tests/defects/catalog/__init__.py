@@ -6,6 +6,7 @@ from defects.catalog import (
     brokers,
     committing,
     in_redis,
+    looking_after,
     ordering,
     reading,
     remembering,
@@ -21,4 +22,5 @@ DEFECTS: tuple[Defect, ...] = (
     *brokers.DEFECTS,
     *reading.DEFECTS,
     *in_redis.DEFECTS,
+    *looking_after.DEFECTS,
 )
