@@ -10,7 +10,11 @@ from oncemq.errors import BrokerRefused
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite import Topic
 from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
+from oncemq_adapters.rocketmq.grpc.groups import AddedQueues
 from oncemq_adapters.rocketmq.grpc.requests import Sending
+from oncemq_adapters.rocketmq.grpc.topics import parse_proxied
+from oncemq_adapters.rocketmq.remoting.offsets import committed_offset
+from support.rocketmq_queues import queue_console
 
 
 def with_options(topic: Topic, **options: object) -> Topic:
@@ -114,3 +118,20 @@ def test_a_pause_gives_back_what_was_asked_for_before(bench: Bench) -> None:
     assert sorted(bodies(bench.receive(other, 3))) == numbered(3)
     assert timedelta(seconds=monotonic() - started) < timedelta(seconds=7)
     bench.nothing_more(member, 0)
+
+
+def test_queues_added_while_a_group_runs_begin_at_their_beginning(bench: Bench, rocketmq_url: str) -> None:
+    """`start: last` does not hold in queues that were added: a proxy would begin at the end of what is on disk."""
+    topic = bench.topic()
+    late = replace(bench.subscription(topic), options={**topic.options, "start": "last"})
+    bench.prepare(late)
+    space = bench.harness.options["namespace"]
+    name, group = f"{space}%{topic.name}", f"{space}%{late.group}"
+    with queue_console(rocketmq_url) as console:
+        console.set_queues(name, 6)
+        console.fill(name, (4, 5), b"new")
+        parsed = parse_proxied(topic.name, late.options, space)
+        AddedQueues(console.desk, [(parsed, group)]).look()
+        (broker,) = console.desk.routes.brokers()
+        connection = console.desk.brokers.get(broker)
+        assert [committed_offset(connection, group, name, number) for number in (4, 5)] == [0, 0]

@@ -20,6 +20,7 @@ from services import catalog
 from services.rocketmq import BROKER, NAME_SERVER, RocketMQBroker
 from support.rocketmq import ProxiedRocketMQ, adapter_on
 from support.rocketmq_bench import Bench
+from support.rocketmq_queues import queue_console
 
 GRACE = timedelta(seconds=5)
 Open = Callable[..., tuple[Adapter, RecordingSink]]
@@ -159,6 +160,55 @@ def test_a_group_may_begin_at_the_end(rocketmq_url: str, open_adapter: Open) -> 
     _, sink = open_adapter(rocketmq_url, late)
     assert [one.message.body for one in sink.wait_for(1)] == [b"new"]
     assert sink.stays_at(1, 0.5)
+
+
+def test_queues_added_while_a_group_runs_are_read_from_their_beginning(
+    rocketmq_url: str, space: str, open_adapter: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`start: last` skips nothing of queues that did not exist when the group began, however late it sees them."""
+    monkeypatch.setattr("oncemq_adapters.rocketmq.remoting.desk.REFRESH_EVERY", 0.5)
+    monkeypatch.setattr("oncemq_adapters.rocketmq.remoting.member.REBALANCE_EVERY", 0.5)
+    publisher, _ = open_adapter(rocketmq_url, subscription(group="other"))
+    put(publisher, OutgoingMessage(b"old"))
+    adapter, sink = open_adapter(rocketmq_url, subscription(start="last"))
+    with queue_console(rocketmq_url) as console:
+        console.set_queues(f"{space}%orders", 12)
+        console.fill(f"{space}%orders", range(4, 12), b"new")
+    assert [one.message.body for one in sink.wait_for(8, 20)] == [b"new"] * 8
+    assert not adapter.acknowledge(sink.deliveries())
+
+
+def test_queues_added_while_a_group_is_away_are_read_from_their_beginning(
+    rocketmq_url: str, space: str, open_adapter: Open
+) -> None:
+    """The next start of a group with `start: last` begins where a queue begins that is new to it."""
+    publisher, _ = open_adapter(rocketmq_url, subscription(group="other"))
+    put(publisher, OutgoingMessage(b"old"))
+    late = subscription(start="last")
+    open_adapter(rocketmq_url, late)[0].close(grace=GRACE)
+    with queue_console(rocketmq_url) as console:
+        console.set_queues(f"{space}%orders", 6)
+        console.fill(f"{space}%orders", (4, 5), b"new")
+    _, sink = open_adapter(rocketmq_url, late)
+    assert [one.message.body for one in sink.wait_for(2)] == [b"new"] * 2
+
+
+def test_members_that_begin_a_group_together_all_begin_at_the_end(
+    rocketmq_url: str, open_adapter: Open
+) -> None:
+    """What one of them has committed first does not make the others' queues look added later."""
+    publisher, _ = open_adapter(rocketmq_url, subscription(group="other"))
+    put(publisher, *numbered(40))
+    late = subscription(start="last")
+    opened: list[RecordingSink] = []
+    threads = [Thread(target=lambda: opened.append(open_adapter(rocketmq_url, late)[1])) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    put(publisher, OutgoingMessage(b"new"))
+    eventually(lambda: any(sink.deliveries() for sink in opened))
+    assert [one.message.body for sink in opened for one in sink.deliveries()] == [b"new"]
 
 
 def test_a_topic_that_does_not_exist_is_named(rocketmq_url: str, open_adapter: Open) -> None:

@@ -5,6 +5,7 @@ from defects.catalog import (
     blaming,
     brokers,
     committing,
+    guarding,
     in_redis,
     looking_after,
     ordering,
@@ -23,4 +24,5 @@ DEFECTS: tuple[Defect, ...] = (
     *reading.DEFECTS,
     *in_redis.DEFECTS,
     *looking_after.DEFECTS,
+    *guarding.DEFECTS,
 )

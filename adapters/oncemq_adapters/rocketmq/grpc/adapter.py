@@ -36,6 +36,7 @@ from oncemq_adapters.rocketmq.grpc.copies import (
     retry_copy,
 )
 from oncemq_adapters.rocketmq.grpc.examination import examine
+from oncemq_adapters.rocketmq.grpc.groups import LOOK_EVERY, AddedQueues
 from oncemq_adapters.rocketmq.grpc.letters import LeasedGraveyard
 from oncemq_adapters.rocketmq.grpc.places import Places
 from oncemq_adapters.rocketmq.grpc.receiving import Receiving
@@ -126,6 +127,9 @@ class RocketMQGrpcAdapter:
             )
             self._receiving[shelf] = Receiving(self._settings, topic, shelf, self._let_go)
         self._consumers = [one.consumer for one in subscriptions]
+        if self._desk is not None:
+            groups = [(self._topic(one.topic, one.options), self._group(one)) for one in subscriptions]
+            self._desk.every(LOOK_EVERY, AddedQueues(self._desk, groups).look)
         for receiving in self._receiving.values():
             receiving.start()
 

@@ -1,17 +1,22 @@
 """What a group must be for a proxy: orderly for fifo topics only, without members on the remoting protocol, begun somewhere."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from oncemq.errors import BrokerRefused
+from oncemq.errors import BrokerError, BrokerRefused
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.desk import Desk
 from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.frames import loose_json
+from oncemq_adapters.rocketmq.remoting.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.inventory import group_settings
-from oncemq_adapters.rocketmq.remoting.offsets import commit_offset, committed_offset, first_offset
+from oncemq_adapters.rocketmq.remoting.routes import Place
+
+LOOK_EVERY = 5.0
+"""Seconds between looks at the topics' queues."""
 
 _PUSHED = "CONSUME_PASSIVELY"
 
@@ -67,8 +72,28 @@ def refuse_others(desk: Desk, group: str) -> None:
 
 def begin(desk: Desk, topic: ProxiedTopic, group: str) -> None:
     """Note where a new group begins; a proxy would let it begin anywhere."""
-    for name, number in desk.routes.find(topic.name).readable:
-        connection = desk.brokers.get(name)
-        if committed_offset(connection, group, topic.name, number) is None:
-            start = first_offset(connection, topic.name, number, topic.options.start)
-            commit_offset(connection, group, topic.name, number, start)
+    places = desk.routes.ask(topic.name).readable
+    begin_group(desk.brokers, places, topic.name, group, topic.options.start)
+
+
+class AddedQueues:
+    """Watches for queues that are added while a group runs: a proxy may begin in them at their end.
+
+    Args:
+        desk: connections over the remoting protocol.
+        groups: each topic with the group that consumes it.
+    """
+
+    def __init__(self, desk: Desk, groups: Sequence[tuple[ProxiedTopic, str]]) -> None:
+        self._desk = desk
+        self._groups = groups
+        self._known: dict[str, tuple[Place, ...]] = {}
+
+    def look(self) -> None:
+        """Commit where the groups begin in queues that are new."""
+        for topic, group in self._groups:
+            with suppress(BrokerError):
+                places = self._desk.routes.ask(topic.name).readable
+                if places != self._known.get(group + topic.name):
+                    begin(self._desk, topic, group)
+                    self._known[group + topic.name] = places

@@ -9,7 +9,7 @@ from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.connection import Connection
 from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.frames import MalformedFrame, loose_json
-from oncemq_adapters.rocketmq.remoting.offsets import commit_offset, committed_offset, first_offset
+from oncemq_adapters.rocketmq.remoting.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.routes import Routes
 
 
@@ -22,19 +22,8 @@ def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) 
     # The library looks for it every ten seconds only; brokers would make it when somebody joins.
     retries = retry_topic(group)
     ensure_topic(routes, brokers, replace(topic, name=retries, tags=frozenset(), create=True, queues=1))
-    for name, number in routes.find(topic.name).readable:
-        connection = brokers.get(name)
-        if _committed(connection, group, topic.name, number) is not None:
-            continue
-        begin = first_offset(connection, topic.name, number, topic.start)
-        try:
-            commit_offset(connection, group, topic.name, number, begin)
-        except Denied as denied:
-            if denied.code != codes.NO_GROUP:
-                raise
-            # Brokers before 5.x make one by themselves at the first commit.
-            connection.call(codes.UPDATE_GROUP, {}, new_group(group))
-            commit_offset(connection, group, topic.name, number, begin)
+    places = routes.ask(topic.name).readable
+    begin_group(brokers, places, topic.name, group, topic.start, lambda broker: _make_group(broker, group))
 
 
 def members(brokers: Brokers, broker: str, group: str) -> list[str]:
@@ -49,10 +38,6 @@ def members(brokers: Brokers, broker: str, group: str) -> list[str]:
         raise MalformedFrame(f"a list of members makes no sense: {error!r}") from error
 
 
-def _committed(connection: Connection, group: str, topic: str, number: int) -> int | None:
-    try:
-        return committed_offset(connection, group, topic, number)
-    except Denied as denied:
-        if denied.code == codes.NO_GROUP:
-            return None
-        raise
+def _make_group(connection: Connection, group: str) -> None:
+    # Brokers before 5.x make one by themselves at the first commit.
+    connection.call(codes.UPDATE_GROUP, {}, new_group(group))

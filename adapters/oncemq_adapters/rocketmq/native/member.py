@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -28,7 +29,7 @@ from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.connection import ANSWER_WITHIN, Connection
 from oncemq_adapters.rocketmq.remoting.heartbeat import producer_heartbeat_body
-from oncemq_adapters.rocketmq.remoting.routes import Routes
+from oncemq_adapters.rocketmq.remoting.routes import Place, Routes
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
 Resend = Callable[[Queue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
@@ -75,6 +76,7 @@ class Member:
         self._routes = Routes(address)
         self._brokers = Brokers(address, self._routes, self._hello, on_close=lambda _: self._changed.set())
         self._progress = Progress(group)
+        self._places: dict[str, tuple[Place, ...]] = {}
         self._generation = 0
         self._changed = Event()
         self._joined = Event()
@@ -157,23 +159,42 @@ class Member:
             self._trouble = self._trouble or "the connection to RocketMQ was lost"
             self._end(session)
 
-    def _connect(self) -> frozenset[str]:
+    def _connect(self) -> set[str]:
         """Connect to every broker; returns their names."""
-        names = frozenset(self._routes.brokers())
+        names = set(self._routes.brokers())
         for name in names:
             self._brokers.get(name)
-        for topic in self._topics:
-            register(self._routes, self._brokers, topic, self._group)
+        self._places.clear()
+        self._register()
         return names
 
-    def _goes_on(self, session: Session, names: frozenset[str]) -> bool:
+    def _adopt(self, names: set[str]) -> None:
+        """Take notice of brokers and queues that were added.
+
+        librocketmq finds them by itself, and would begin in them anywhere.
+        """
+        for name in self._routes.brokers():
+            self._brokers.get(name)
+            names.add(name)
+        self._register()
+
+    def _register(self) -> None:
+        for topic in self._topics:
+            places = self._routes.ask(topic.name).readable
+            if places != self._places.get(topic.name):
+                register(self._routes, self._brokers, topic, self._group)
+                self._places[topic.name] = places
+
+    def _goes_on(self, session: Session, names: AbstractSet[str]) -> bool:
         """Return whether the process and the connections to these brokers live, and nobody has closed us."""
         return not self._closed and session.running and names <= self._brokers.alive().keys()
 
-    def _watch(self, session: Session, names: frozenset[str]) -> None:
+    def _watch(self, session: Session, names: set[str]) -> None:
         while self._goes_on(session, names):
             if not self._changed.wait(LOOK_EVERY):
                 self._look()
+                with suppress(BrokerError):
+                    self._adopt(names)
             self._changed.clear()
             if self._idle_by_gift(session):
                 return
@@ -195,7 +216,7 @@ class Member:
             raise BrokerUnavailable(f"RocketMQ lists us no more in group {self._group!r}")
         self._progress.commit(self._brokers, only_if_many=True)
 
-    def _wait_until_listed(self, session: Session, names: frozenset[str]) -> None:
+    def _wait_until_listed(self, session: Session, names: AbstractSet[str]) -> None:
         deadline = time.monotonic() + JOIN_WITHIN
         while self._instance not in " ".join(self._listed()):
             # No lost broker will ever list us: it is the next process that joins, when the broker is back.

@@ -4,7 +4,6 @@ Messages are read and handled before the library comes to them. It is told which
 pass; only a callback of a message that is not finished asks, and waits.
 """
 
-import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -23,12 +22,15 @@ from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.ranges import Ranges
 from oncemq_adapters.rocketmq.native.whole import FAR, PULLED, WholeMessages
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS, UNIQUE_ID
+from oncemq_adapters.rocketmq.remoting.steward import Steward
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
 RECENT = 1024
 """Half of the finished messages that are kept at most: a callback may ask for one while its pass is on the way."""
 
 _AGAIN_AFTER = 0.2
+_SAID_AFTER = 5
+"""Tries; a broker that restarts is no news."""
 
 
 class Session:
@@ -72,6 +74,7 @@ class Session:
         self._once_more: set[Queue] = set()
         self._queues: list[Queue] = []
         self._indexes: dict[Queue, int] = {}
+        self._aside = Steward("oncemq-librocketmq-aside")
         self._process = LibraryProcess(self._on_message, self._on_reached, on_end)
 
     def start(self, order: Mapping[str, Any]) -> None:
@@ -80,6 +83,7 @@ class Session:
         Raises:
             BrokerUnavailable: the library or the process does not work.
         """
+        self._aside.start()
         self._process.start(order)
 
     @property
@@ -110,6 +114,7 @@ class Session:
     def end(self) -> None:
         """Make everything void and kill the process; what it held is delivered again."""
         self.alive = False
+        self._aside.stop(0)
         self._process.kill()
         # Whoever is taking messages has done it, or takes no more.
         with self._lock:
@@ -155,15 +160,27 @@ class Session:
 
     def _on_message(self, identity: Identity) -> None:
         """Take the call of a thread of the library, which waits until we say that its message is finished."""
-        while self.alive:
-            try:
-                finished = self._finished(identity)
-            except BrokerError:
-                time.sleep(_AGAIN_AFTER)
-                continue
-            if finished:
-                self._process.answer(identity)
+        self._look_up(identity, 0)
+
+    def _look_up(self, identity: Identity, tries: int) -> None:
+        """Find a message and have it delivered; one that cannot be found now waits aside, and is never finished."""
+        if not self.alive:
             return
+        try:
+            finished = self._finished(identity)
+        except BrokerError as error:
+            if tries == _SAID_AFTER:
+                structlog.get_logger("oncemq").warning(
+                    "a message that librocketmq holds cannot be read, and is looked for until it can be",
+                    topic=identity[0],
+                    queue=identity[1],
+                    offset=identity[2],
+                    error=str(error),
+                )
+            self._aside.at(_AGAIN_AFTER, self._look_up, identity, tries + 1)
+            return
+        if finished:
+            self._process.answer(identity)
 
     def _finished(self, identity: Identity) -> bool:
         """Return whether a message is finished for good; if not, have it delivered, and let pass when it is."""
@@ -194,9 +211,8 @@ class Session:
         _, number, offset, stored_at, unique_id = identity
         found = self._whole.find(topics, number, offset, unique_id, stored_at)
         if not found:
-            # Deleted because of its age before we read it.
             structlog.get_logger("oncemq").warning(
-                "a message that librocketmq holds is on no broker any more: it was deleted for its age, or lost",
+                "a message that librocketmq holds is on no broker any more: it was deleted for its age before it was read",
                 topic=topics[0],
                 queue=number,
                 offset=offset,

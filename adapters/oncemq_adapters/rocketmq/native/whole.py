@@ -10,13 +10,16 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.names import FIRST
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.properties import UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.browsing import browse, browsing_fields
 from oncemq_adapters.rocketmq.remoting.connection import Fields
+from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.frames import MalformedFrame
+from oncemq_adapters.rocketmq.remoting.offsets import first_offset
 from oncemq_adapters.rocketmq.remoting.routes import Routes
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage, decode
 
@@ -28,6 +31,10 @@ AHEAD = 2 * PULLED
 
 FAR = 4 * PULLED
 """So far behind a callback messages are read while no consumer has more than it wants."""
+
+
+class NotFound(BrokerError):
+    """A message is not where librocketmq says, and may still be found later."""
 
 
 class Found(NamedTuple):
@@ -64,9 +71,9 @@ class WholeMessages:
         ]
 
     def find(
-        self, topics: Iterable[str], number: int, offset: int, unique_id: str, stored_at: int
+        self, topics: Sequence[str], number: int, offset: int, unique_id: str, stored_at: int
     ) -> Sequence[Found]:
-        """Return the message; all that may be it where none fits in everything; nothing if it is nowhere any more.
+        """Return the message; all that may be it where none fits in everything; nothing if it was deleted for its age.
 
         Args:
             topics: where it may lie, by their real names.
@@ -76,24 +83,55 @@ class WholeMessages:
             stored_at: milliseconds since 1970.
 
         Raises:
+            NotFound: it is not where it should be, and nothing says that it was deleted.
             BrokerError: a broker that may have it does not answer.
         """
+        found = self._find(topics, number, offset, unique_id, stored_at)
+        if found:
+            return found
+        # The queue may be newer than what we know of the topic.
+        for topic in topics:
+            with suppress(Denied):
+                self._routes.ask(topic)
+        found = self._find(topics, number, offset, unique_id, stored_at)
+        if not found and not self._deleted(topics, number, offset):
+            raise NotFound(
+                f"the message at offset {offset} of queue {number} that librocketmq holds cannot be found: no known "
+                "broker has it there, and none says that it was deleted"
+            )
+        return found
+
+    def _find(
+        self, topics: Iterable[str], number: int, offset: int, unique_id: str, stored_at: int
+    ) -> Sequence[Found]:
         failure: BrokerError | None = None
         alike: list[Found] = []
+        as_old: list[Found] = []
         for queue in self.queues_of(topics, number):
             try:
                 found = self._read(queue, offset)
             except BrokerError as error:
                 failure = error
                 continue
-            if not found or not _may_be(found[0], offset, unique_id):
+            if not found or found[0].offset != offset:
                 continue
-            if found[0].stored == stored_at:
-                return [Found(queue, found)]
-            alike.append(Found(queue, found))
+            if _may_be(found[0], unique_id):
+                if found[0].stored == stored_at:
+                    return [Found(queue, found)]
+                alike.append(Found(queue, found))
+            elif found[0].stored == stored_at:
+                as_old.append(Found(queue, found))
         if failure is not None:
             raise failure
-        return alike
+        return alike or as_old
+
+    def _deleted(self, topics: Iterable[str], number: int, offset: int) -> bool:
+        """Return whether every queue that may have held a message begins behind it now."""
+        queues = self.queues_of(topics, number)
+        return bool(queues) and all(
+            first_offset(self._brokers.get(queue.broker), queue.topic, number, FIRST) > offset
+            for queue in queues
+        )
 
     def _read(self, queue: Queue, offset: int) -> Sequence[StoredMessage]:
         connection = self._brokers.get(queue.broker)
@@ -131,8 +169,7 @@ class WholeMessages:
             connection.submit(codes.PULL_MESSAGE, browsing_fields(topic, number, offset + 1), done=answered)
 
 
-def _may_be(stored: StoredMessage, offset: int, unique_id: str) -> bool:
+def _may_be(stored: StoredMessage, unique_id: str) -> bool:
     """Return whether librocketmq may mean this message: it may read one that we cannot, and cuts texts at a NUL."""
     unreadable = bool(stored.trouble) and not stored.properties
-    own_id = stored.properties.get(UNIQUE_ID, "").partition("\0")[0]
-    return stored.offset == offset and (unreadable or own_id == unique_id)
+    return unreadable or stored.properties.get(UNIQUE_ID, "").partition("\0")[0] == unique_id

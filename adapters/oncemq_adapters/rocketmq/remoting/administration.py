@@ -10,8 +10,8 @@ from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.connection import Connection
 from oncemq_adapters.rocketmq.remoting.faults import Denied
+from oncemq_adapters.rocketmq.remoting.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.offsets import (
-    commit_offset,
     committed_offset,
     first_offset,
     last_offset,
@@ -93,11 +93,7 @@ def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) 
         _ensure_group(brokers.get(name), group, topic)
     if topic.start == FIRST:
         return
-    for name, number in places:
-        connection = brokers.get(name)
-        if committed_offset(connection, group, topic.name, number) is None:
-            begin = first_offset(connection, topic.name, number, topic.start)
-            commit_offset(connection, group, topic.name, number, begin)
+    begin_group(brokers, places, topic.name, group, topic.start)
 
 
 def missing_group(topic: TopicOptions, group: str, where: str) -> BrokerRefused:

@@ -49,6 +49,10 @@ class Desk:
         self._steward.every(REFRESH_EVERY, self._refresh)
         self._steward.start()
 
+    def every(self, seconds: float, job: Callable[[], object]) -> None:
+        """Do this again and again on the desk's own thread until it is closed."""
+        self._steward.every(seconds, job)
+
     def publish(
         self, topic: TopicOptions, messages: Sequence[OutgoingMessage], now: datetime
     ) -> Sequence[Confirmed | Refused]:

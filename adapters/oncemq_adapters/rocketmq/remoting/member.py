@@ -15,6 +15,7 @@ from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.assignment import Assignment
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.frames import Frame
+from oncemq_adapters.rocketmq.remoting.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.handover import KEEP_EVERY, Handover
 from oncemq_adapters.rocketmq.remoting.offsets import Offsets
 from oncemq_adapters.rocketmq.remoting.orders import moves
@@ -75,7 +76,11 @@ class Member:
         self.brokers = Brokers(address, routes, self._presence.hello, self._asked, self._lost)
         self.steward = Steward(f"oncemq-rocketmq-{group}")
         self._lookout = Steward(f"oncemq-rocketmq-{group}-routes")
-        self.offsets = Offsets(self.brokers, group)
+        self.offsets = Offsets(
+            self.brokers,
+            group,
+            lambda topic, start: begin_group(self.brokers, routes.ask(topic).readable, topic, group, start),
+        )
         self._address = address
         self._routes = routes
         self._commits = itertools.count(1)

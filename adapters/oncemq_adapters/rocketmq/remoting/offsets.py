@@ -1,5 +1,6 @@
 """How far a group is in a queue: asked when a queue is taken over, told while it is consumed."""
 
+from collections.abc import Callable
 from datetime import datetime
 
 from oncemq.errors import BrokerError
@@ -21,11 +22,16 @@ class Offsets:
     Args:
         brokers: whom to ask and tell.
         group: by its real name.
+        begin_topic: commits where the group begins in every queue of a topic that it has committed nothing of; raises
+            BrokerError if that is not possible now.
     """
 
-    def __init__(self, brokers: Brokers, group: str) -> None:
+    def __init__(
+        self, brokers: Brokers, group: str, begin_topic: Callable[[str, str | datetime], None]
+    ) -> None:
         self._brokers = brokers
         self._group = group
+        self._begin_topic = begin_topic
 
     def begin(self, queue: OwnedQueue, start: str | datetime, known: Progress | None) -> None:
         """Find where to go on with a queue.
@@ -40,6 +46,13 @@ class Offsets:
         """
         connection = self._brokers.get(queue.broker)
         committed = committed_offset(connection, self._group, queue.topic, queue.number)
+        if committed is None and known is not None:
+            # The broker has lost what it was told: a kill takes up to five seconds of it.
+            committed = known.committed
+            commit_offset(connection, self._group, queue.topic, queue.number, committed)
+        if committed is None and start == LAST:
+            self._begin_topic(queue.topic, start)
+            committed = committed_offset(connection, self._group, queue.topic, queue.number)
         if committed is None:
             at = first_offset(connection, queue.topic, queue.number, start)
             # At once: the next start must not skip what comes before the first commit, and brokers lose one of

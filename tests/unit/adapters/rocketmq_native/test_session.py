@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from threading import Event
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from oncemq_adapters.rocketmq.native import settlement
 from oncemq_adapters.rocketmq.native.inbox import Inbox
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.session import Session
-from oncemq_adapters.rocketmq.native.whole import Found
+from oncemq_adapters.rocketmq.native.whole import Found, NotFound
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
@@ -117,10 +119,12 @@ class Sink:
 
     def __init__(self) -> None:
         self.got: list[Delivery] = []
+        self.heard = Event()
 
     def deliver(self, deliveries: Sequence[Delivery], _consumer: str) -> None:
         """Take some."""
         self.got += deliveries
+        self.heard.set()
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
         """Take no notice."""
@@ -430,3 +434,27 @@ def test_finished_messages_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) 
     assert len(bench.sink.got) == 200
     assert not bench.session._held
     assert len(bench.session._recent) <= 20
+
+
+def test_message_that_cannot_be_found_is_never_finished_and_delays_no_other() -> None:
+    """It is looked for until it is found; what comes behind it is delivered meanwhile."""
+    found = Event()
+    bench = Bench(Whole(a=[_stored(7), _stored(8)]))
+    original = bench.whole.find
+
+    def find(topics: Sequence[str], number: int, offset: int, *marks: Any) -> Sequence[Found]:
+        if offset == 7 and not found.is_set():
+            raise NotFound("nowhere")
+        return original(topics, number, offset, *marks)
+
+    bench.whole.find = find  # type: ignore[method-assign]
+    bench.session._aside.start()
+    bench.session._on_message(_asks(7))
+    bench.session._on_message(_asks(8))
+    assert _offsets(bench.sink.got) == [8]
+    assert bench.process.answers == []
+    bench.sink.heard.clear()
+    found.set()
+    assert bench.sink.heard.wait(10)
+    bench.session.end()
+    assert _offsets(bench.sink.got) == [8, 7]

@@ -1,6 +1,6 @@
 """Which stored message is the one that a callback of librocketmq waits with."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.rocketmq.native import whole as module
 from oncemq_adapters.rocketmq.native.progress import Queue
-from oncemq_adapters.rocketmq.native.whole import WholeMessages
+from oncemq_adapters.rocketmq.native.whole import NotFound, WholeMessages
 from oncemq_adapters.rocketmq.properties import UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
@@ -36,13 +36,80 @@ def lying(monkeypatch: pytest.MonkeyPatch) -> dict[str, Sequence[StoredMessage] 
     return places
 
 
-def _found(lying: Mapping[str, object], unique_id: str, stored_at: int) -> list[str]:
-    routes = SimpleNamespace(find=lambda _topic: SimpleNamespace(readable=[(name, 0) for name in lying]))
+class Routes:
+    """Knows some brokers, and hears of more when the name servers are asked.
+
+    Attributes:
+        known: brokers with a queue of the topic.
+        fresh: those that the name servers tell.
+    """
+
+    def __init__(self, known: Iterable[str], fresh: Iterable[str] = ()) -> None:
+        self.known = list(known)
+        self.fresh = list(fresh) or self.known
+
+    def find(self, _topic: str) -> SimpleNamespace:
+        """Return what is known."""
+        return SimpleNamespace(readable=[(name, 0) for name in self.known])
+
+    def ask(self, topic: str) -> SimpleNamespace:
+        """Learn."""
+        self.known = self.fresh
+        return self.find(topic)
+
+
+def _found(
+    lying: Mapping[str, object], unique_id: str, stored_at: int, routes: Routes | None = None
+) -> list[str]:
     brokers = SimpleNamespace(get=lambda name: name)
-    whole = WholeMessages(routes, brokers)  # type: ignore[arg-type]
+    whole = WholeMessages(routes or Routes(lying), brokers)  # type: ignore[arg-type]
     found = whole.find(["orders"], 0, 7, unique_id, stored_at)
     assert all(one.queue == Queue(one.queue.broker, "orders", 0) for one in found)
     return [one.queue.broker for one in found]
+
+
+@pytest.fixture
+def begins(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Where the queue of each broker begins; 0 unless a test says otherwise."""
+    offsets: dict[str, int] = {}
+    monkeypatch.setattr(module, "first_offset", lambda broker, *_: offsets.get(broker, 0))
+    return offsets
+
+
+def test_message_in_a_queue_that_was_added_is_found(lying: dict[str, object]) -> None:
+    """The name servers are asked again before a message counts as gone."""
+    lying.update(a=[], b=[_stored("id", 6)])
+    assert _found(lying, "id", 6, Routes("a", "ab")) == ["b"]
+
+
+def test_message_that_is_nowhere_is_not_gone(lying: dict[str, object], begins: dict[str, int]) -> None:
+    """While a queue that may hold it begins before it, nothing says that it was deleted."""
+    lying.update(a=[], b=[])
+    begins.update(a=8, b=7)
+    with pytest.raises(NotFound):
+        _found(lying, "id", 6)
+
+
+def test_message_of_a_queue_that_is_nowhere_is_not_gone(lying: dict[str, object]) -> None:
+    """No broker has a queue of its number: that is no proof of anything."""
+    routes = Routes([])
+    with pytest.raises(NotFound):
+        _found(lying, "id", 6, routes)
+
+
+def test_message_is_gone_when_all_queues_begin_behind_it(
+    lying: dict[str, object], begins: dict[str, int]
+) -> None:
+    """Brokers delete the oldest messages."""
+    lying.update(a=[], b=[_stored("other", 5)])
+    begins.update(a=8, b=8)
+    assert _found(lying, "id", 6) == []
+
+
+def test_message_with_another_id_is_it_when_nothing_fits_better(lying: dict[str, object]) -> None:
+    """Librocketmq may tell an id otherwise; place and time are those of one message."""
+    lying.update(a=[_stored("other", 6)])
+    assert _found(lying, "id", 6) == ["a"]
 
 
 def test_message_that_fits_in_everything_is_the_only_one(lying: dict[str, object]) -> None:

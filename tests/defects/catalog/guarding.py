@@ -1,0 +1,59 @@
+"""Defects of connecting and subscribing: what is skipped unseen, and what one missing part does to the others."""
+
+from defects.defect import Defect, Edit
+
+ROCKETMQ = "adapters/oncemq_adapters/rocketmq"
+ROCKETMQ_TRAPS = "tests/suites/test_rocketmq_traps.py"
+WHOLE = "tests/unit/adapters/rocketmq_native/test_whole.py"
+SESSION = "tests/unit/adapters/rocketmq_native/test_session.py"
+
+DEFECTS = (
+    Defect(
+        "added-queue-read-from-its-end",
+        "A queue that did not exist when the group began is read from its beginning.",
+        [
+            Edit(
+                f"{ROCKETMQ}/remoting/group_start.py",
+                "where = FIRST if begun and start == LAST else start",
+                "where = start",
+            )
+        ],
+        [f"{ROCKETMQ_TRAPS}::test_queues_added_while_a_group_is_away_are_read_from_their_beginning"],
+    ),
+    Defect(
+        "route-not-asked-again",
+        "A message that librocketmq holds is looked for in queues that were added, too.",
+        [
+            Edit(
+                f"{ROCKETMQ}/native/whole.py",
+                "                self._routes.ask(topic)\n",
+                "                self._routes.find(topic)\n",
+            )
+        ],
+        [f"{WHOLE}::test_message_in_a_queue_that_was_added_is_found"],
+    ),
+    Defect(
+        "message-not-found-is-finished",
+        "A message that cannot be found is never finished, unless its queue begins behind it.",
+        [
+            Edit(
+                f"{ROCKETMQ}/native/whole.py",
+                "if not found and not self._deleted(topics, number, offset):",
+                "if not found and not topics:",
+            )
+        ],
+        [f"{WHOLE}::test_message_that_is_nowhere_is_not_gone"],
+    ),
+    Defect(
+        "missing-message-delays-others",
+        "A message that cannot be found now waits aside.",
+        [
+            Edit(
+                f"{ROCKETMQ}/native/session.py",
+                "self._aside.at(_AGAIN_AFTER, self._look_up, identity, tries + 1)\n            return",
+                "self._look_up(identity, tries + 1) if tries < 50 else None\n            return",
+            )
+        ],
+        [f"{SESSION}::test_message_that_cannot_be_found_is_never_finished_and_delays_no_other"],
+    ),
+)
