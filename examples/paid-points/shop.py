@@ -4,12 +4,12 @@ import sys
 
 from handlers import Order
 
-from oncemq import TransactionalPublisher, publisher_of
+from oncemq import AppPublisher, open_publisher
 
 TOPIC = "order-paid"
 
 
-def pay(publisher: TransactionalPublisher, order_id: str, user: str) -> None:
+def pay(publisher: AppPublisher, order_id: str, user: str) -> None:
     """Write the order down, and let consumers know if that lasts."""
     message = {"order_id": order_id, "payment_no": 1, "user": user}
     with publisher.transaction(TOPIC, message, key=order_id) as session:
@@ -19,7 +19,7 @@ def pay(publisher: TransactionalPublisher, order_id: str, user: str) -> None:
             raise LookupError("there is no such user")
 
 
-with publisher_of("app.yaml") as publisher:
+with open_publisher("app.yaml") as publisher:
     for argument in sys.argv[1:]:
         order_id, user = argument.split(":")
         try:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from oncemq.app import App, publisher_of
+    from oncemq.app import App, open_async_publisher, open_publisher, publisher_of
     from oncemq.batch import Batch
-    from oncemq.errors import ConfigError, OnceMQError, Reject, Retry, Unpublishable
+    from oncemq.errors import ConfigError, OnceMQError, PartlyPublished, Reject, Retry, Unpublishable
     from oncemq.fencing import FencingToken
     from oncemq.message.envelope import Envelope
     from oncemq.publisher import Publisher
     from oncemq.retry.unique import UniqueViolation
+    from oncemq.run.app_publisher import AppPublisher, NewMessage
+    from oncemq.run.async_app_publisher import AsyncAppPublisher
     from oncemq.run.transactions import TransactionalPublisher
     from oncemq.verification import Done, NotDone, Unknown
 
@@ -20,13 +22,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "AppPublisher",
+    "AsyncAppPublisher",
     "Batch",
     "ConfigError",
     "Done",
     "Envelope",
     "FencingToken",
+    "NewMessage",
     "NotDone",
     "OnceMQError",
+    "PartlyPublished",
     "Publisher",
     "Reject",
     "Retry",
@@ -35,18 +41,24 @@ __all__ = [
     "UniqueViolation",
     "Unknown",
     "Unpublishable",
+    "open_async_publisher",
+    "open_publisher",
     "publisher_of",
 ]
 
 _HOMES = {
     "App": "oncemq.app",
+    "AppPublisher": "oncemq.run.app_publisher",
+    "AsyncAppPublisher": "oncemq.run.async_app_publisher",
     "Batch": "oncemq.batch",
     "ConfigError": "oncemq.errors",
     "Done": "oncemq.verification",
     "Envelope": "oncemq.message.envelope",
     "FencingToken": "oncemq.fencing",
+    "NewMessage": "oncemq.run.app_publisher",
     "NotDone": "oncemq.verification",
     "OnceMQError": "oncemq.errors",
+    "PartlyPublished": "oncemq.errors",
     "Publisher": "oncemq.publisher",
     "Reject": "oncemq.errors",
     "Retry": "oncemq.errors",
@@ -55,6 +67,8 @@ _HOMES = {
     "UniqueViolation": "oncemq.retry.unique",
     "Unknown": "oncemq.verification",
     "Unpublishable": "oncemq.errors",
+    "open_async_publisher": "oncemq.app",
+    "open_publisher": "oncemq.app",
     "publisher_of": "oncemq.app",
 }
 

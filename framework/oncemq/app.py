@@ -4,9 +4,11 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -21,9 +23,11 @@ from oncemq.config.validate import validate
 from oncemq.durations import parse_duration
 from oncemq.errors import ConfigError
 from oncemq.observe.logs import configure
+from oncemq.redaction import Redactor
+from oncemq.run.app_publisher import AppPublisher
 from oncemq.run.application import Application
+from oncemq.run.async_app_publisher import AsyncAppPublisher
 from oncemq.run.plan import AppPlan
-from oncemq.run.transactions import TransactionalPublisher
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -167,15 +171,15 @@ class App:
         idle = parse_duration(until_idle) if isinstance(until_idle, str) else until_idle
         return run_loaded(loaded, until_idle=idle)
 
-    def publisher(self) -> TransactionalPublisher:
-        """Return what publishes together with database transactions, outside of handlers; open it by `with`.
+    def publisher(self) -> AppPublisher:
+        """Return what publishes to the app's topics from outside of handlers; as `oncemq.open_publisher`."""
+        return AppPublisher(lambda: _for_publishing(self._load(consumers=False)))
 
-        Raises:
-            ConfigError: the app cannot run; carries every problem.
-        """
-        return TransactionalPublisher(self.plan())
+    def async_publisher(self) -> AsyncAppPublisher:
+        """Return the same for coroutines; as `oncemq.open_async_publisher`."""
+        return AsyncAppPublisher(lambda: _for_publishing(self._load(consumers=False)))
 
-    def _load(self) -> LoadedApp:
+    def _load(self, *, consumers: bool = True) -> LoadedApp:
         problems = Problems(found=list(self._problems))
         given = {name: value for name, value in self._sections.items() if value is not None}
         tree = from_python(given, self._position)
@@ -187,6 +191,8 @@ class App:
         problems.raise_errors()
         if model is None:
             raise ConfigError(problems.found)
+        if not consumers:
+            model = model.model_copy(update={"consumers": {}})
         return build_app(model, tree, problems, Path(self._position.file).parent, self._catalog)
 
     def _declare(
@@ -201,16 +207,41 @@ class App:
         section.keys[name] = position
 
 
-def publisher_of(*files: str | Path) -> TransactionalPublisher:
-    """Return what publishes together with database transactions, for an app in YAML; open it by `with`.
+def open_publisher(*files: str | Path) -> AppPublisher:
+    """Return what publishes to the topics of an app in YAML, from a web request, a script or a scheduled job.
+
+    No handler is imported. One for each process is enough, for all threads; open it by `with`, or call `close()`.
 
     Args:
         files: the app, and files laid over it; `app.yaml` unless given.
 
     Raises:
-        ConfigError: the app cannot run; carries every problem.
+        ConfigError: by `with` or the first message, if the app cannot work; carries every problem.
     """
-    return TransactionalPublisher(load([Path(file) for file in files or ("app.yaml",)]).plan)
+    return AppPublisher(partial(_load_files, files))
+
+
+def open_async_publisher(*files: str | Path) -> AsyncAppPublisher:
+    """Return the same for coroutines; open it by `async with`, or as the lifespan of a FastAPI application.
+
+    Args:
+        files: the app, and files laid over it; `app.yaml` unless given.
+    """
+    return AsyncAppPublisher(partial(_load_files, files))
+
+
+def publisher_of(*files: str | Path) -> AppPublisher:
+    """Return `open_publisher(*files)`; deprecated, will go in the next release."""
+    warnings.warn("oncemq.publisher_of is now oncemq.open_publisher", DeprecationWarning, stacklevel=2)
+    return open_publisher(*files)
+
+
+def _load_files(files: Sequence[str | Path]) -> tuple[AppPlan, Callable[[str], str]]:
+    return _for_publishing(load([Path(file) for file in files or ("app.yaml",)], consumers=False))
+
+
+def _for_publishing(loaded: LoadedApp) -> tuple[AppPlan, Callable[[str], str]]:
+    return loaded.plan, Redactor(loaded.secrets)
 
 
 def run_loaded(loaded: LoadedApp, *, index: int = 0, until_idle: timedelta | None = None) -> int:

@@ -24,7 +24,8 @@ OnceMQError
 │   └── AnswerNotKept        it has been carried out, but its answer was not kept
 ├── BrokerError
 │   ├── BrokerUnavailable    cannot be reached now; trying again may help
-│   └── BrokerRefused        it said no; trying again will not help
+│   ├── BrokerRefused        it said no; trying again will not help
+│   └── PartlyPublished      it did not confirm all of many messages; says which
 ├── SettleError
 │   ├── AlreadySettled       a delivery was settled twice
 │   └── DeliveryVoid         the connection or lease of the delivery is gone; the broker delivers it again
@@ -39,7 +40,7 @@ OnceMQError
 └── StrategyBug              a strategy failed where it may not; the consumer pauses
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -174,6 +175,17 @@ class BrokerUnavailable(BrokerError):
 
 class BrokerRefused(BrokerError):
     """The broker said no; trying the same again will not help."""
+
+
+class PartlyPublished(BrokerError):
+    """A broker did not confirm all of many messages; `errors` holds the reason by position, the others are confirmed."""
+
+    def __init__(self, topic: str, total: int, errors: Mapping[int, BrokerError]) -> None:
+        first = min(errors)
+        super().__init__(
+            f"{len(errors)} of {total} messages to {topic!r} are not confirmed; number {first + 1}: {errors[first]}"
+        )
+        self.errors = dict(errors)
 
 
 class SettleError(OnceMQError):

@@ -28,6 +28,7 @@ COMMANDS = {
     "outbox": Command(
         "oncemq.cli.outbox:outbox", "List or drop published messages that their broker refuses."
     ),
+    "relay": Command("oncemq.cli.relay:relay", "Send what waits in the outbox, without consuming."),
     "requests": Command(
         "oncemq.cli.requests:requests",
         "List or clear requests of which nobody knows whether they took effect.",

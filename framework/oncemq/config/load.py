@@ -20,6 +20,7 @@ def load(
     *,
     environment: Mapping[str, str] | None = None,
     catalog: Catalog | None = None,
+    consumers: bool = True,
 ) -> LoadedApp:
     """Return the app that `files`, laid over each other, declare; connects to no broker.
 
@@ -27,12 +28,15 @@ def load(
         files: the base first, overlays after it; the folder of the first is importable.
         environment: what `${VAR}` may name; the process's own unless given.
         catalog: which adapters and strategies there are; what is installed, unless given.
+        consumers: build the consumers, which imports their handlers; without them the app can only publish.
 
     Raises:
         ConfigError: it cannot run; carries every problem with its place.
     """
     problems = Problems()
     tree, model = _model(files, environment, problems)
+    if not consumers:
+        model = model.model_copy(update={"consumers": {}})
     return build_app(model, tree, problems, Path(files[0]).parent, catalog)
 
 

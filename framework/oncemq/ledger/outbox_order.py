@@ -25,16 +25,17 @@ def sendable(
         at_least_until: rows that are ours only until before then are left out.
     """
     waiting_for = _oldest_others(connection, claim, rows)
-    ours = select(TABLE.c.id).where(
+    # The message id too: SQLite gives the number of a row that was rolled back to the next one.
+    ours = select(TABLE.c.id, TABLE.c.message_id).where(
         among(connection, TABLE.c.id, BigInteger(), [one.id for one in rows]),
         TABLE.c.owner == claim.owner,
         TABLE.c.due_at > at_least_until,
     )
-    still = set(connection.execute(ours).scalars())
+    still = {row.id: row.message_id for row in connection.execute(ours)}
     return {
         one.id: one.message.key is None or waiting_for.get((one.topic, one.message.key), one.id) >= one.id
         for one in rows
-        if one.id in still
+        if still.get(one.id) == one.message.message_id
     }
 
 

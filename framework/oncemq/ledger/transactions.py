@@ -29,7 +29,8 @@ TABLE = ledger_table(
     Index("oncemq_transactions_age", "app", "decided_at"),
 )
 
-_OWN_ID = "ledger"
+OWN_ID = "ledger"
+"""The row whose place tells this ledger from every other one."""
 _NOBODY = ""
 _ASKING_MAY_WAIT = "1s"
 """A transaction that is still open holds its row; whoever asks then asks again later."""
@@ -52,9 +53,9 @@ class Unsent:
 
 def ledger_id(connection: Connection, now: datetime) -> str:
     """Return what tells this ledger from every other one, made when it is asked for the first time."""
-    row = _row(_OWN_ID, _NOBODY, _NOBODY, uuid4().hex, now, None, committed=True)
+    row = _row(OWN_ID, _NOBODY, _NOBODY, uuid4().hex, now, None, committed=True)
     upsert(connection, TABLE, row, {"place": TABLE.c.place})
-    return str(connection.execute(select(TABLE.c.place).where(TABLE.c.id == _OWN_ID)).scalar_one())
+    return str(connection.execute(select(TABLE.c.place).where(TABLE.c.id == OWN_ID)).scalar_one())
 
 
 def commit(connection: Connection, app: str, unsent: Unsent, now: datetime, due_at: datetime) -> None:

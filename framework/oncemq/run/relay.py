@@ -5,12 +5,13 @@ from datetime import timedelta
 from typing import Self
 from uuid import uuid4
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from oncemq.clock import Clock
 from oncemq.ledger import outbox
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.outbox import Claim, Stored
+from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.observers import Observers
 from oncemq.run.plan import AppPlan
 from oncemq.run.post import DueIn, Post
@@ -76,14 +77,37 @@ class Relay:
         outgoing, run.outgoing = run.outgoing or [], None
         messages = [(one.topic, one.message) for one in outgoing if _counts(one)]
         if messages:
-            now = self._clock.now()
-            claim = Claim(self._app, self._owner, now + self._window)
-            run.notes[self] = outbox.add(run.connection, claim, run.consumer, messages, now)
+            run.notes[self] = self.add(run.connection, run.consumer, messages)
+
+    def add(
+        self,
+        connection: Connection,
+        scope: str,
+        messages: Sequence[tuple[str, OutgoingMessage]],
+        *,
+        owned: bool = True,
+    ) -> list[Stored]:
+        """Store messages in an open transaction; returns the rows, for `send` after the commit.
+
+        Args:
+            connection: the transaction's.
+            scope: the ledger scope of who publishes.
+            messages: topic and message.
+            owned: this process sends them; else any relay that finds them.
+        """
+        now = self._clock.now()
+        claim = Claim(self._app, self._owner, now + self._window) if owned else Claim(self._app, "", now)
+        return outbox.add(connection, claim, scope, messages, now)
 
     def committed(self, run: Run) -> None:
         """Send what the run stored, from a thread of its own."""
         stored = run.notes.get(self)
         if stored:
+            self.send(stored)
+
+    def send(self, stored: Sequence[Stored]) -> None:
+        """Send rows of this process, from a thread of their own; what was rolled back is not found and left out."""
+        if not self._stopped:
             self._put(stored)
 
     def task(self, *, every: timedelta) -> UpkeepTask:

@@ -172,7 +172,7 @@ class TransactionalPublisher:
 
     def _broker(self, topic: OutgoingTopic) -> HeldMessages:
         if not self._ledger:
-            raise Unpublishable("the publisher is not open: write `with app.publisher() as publisher:`")
+            raise Unpublishable("the publisher is not open: use it in a `with` block")
         found = self._held.get(topic.broker)
         if found is None:
             raise Unpublishable(
