@@ -33,6 +33,44 @@ def parse_duration(text: str) -> timedelta:
     return duration
 
 
+LONGEST_DELAY = timedelta(days=3650)
+"""No message waits for longer; beyond that a date can no longer be computed on every database."""
+
+
+def delay_of(value: object) -> timedelta:
+    """Return how long `value` says: seconds as a number, text such as "5m", or a timedelta; zero means at once.
+
+    Raises:
+        TypeError: it is none of these; a bool is no number of seconds.
+        ValueError: it is negative, not finite or longer than ten years, or a text that is no duration.
+    """
+    if isinstance(value, str):
+        delay = parse_duration(value)
+    elif isinstance(value, timedelta):
+        delay = value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        delay = _of_seconds(value)
+    else:
+        raise TypeError(f'a delay is seconds, text such as "5m" or a timedelta, not {type(value).__name__}')
+    if delay < timedelta(0):
+        raise ValueError("a delay must not be negative")
+    if delay > LONGEST_DELAY:
+        raise ValueError(_TOO_LONG)
+    return delay
+
+
+def _of_seconds(seconds: float) -> timedelta:
+    try:
+        return timedelta(seconds=seconds)
+    except ValueError:
+        raise ValueError(f"{seconds!r} is no number of seconds") from None
+    except OverflowError:
+        raise ValueError(_TOO_LONG) from None
+
+
+_TOO_LONG = f"no message is delayed for longer than {LONGEST_DELAY.days} days"
+
+
 def format_duration(duration: timedelta) -> str:
     """Return `duration` as `parse_duration` reads it, in its largest fitting unit, to three digits."""
     seconds = duration.total_seconds()

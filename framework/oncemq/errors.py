@@ -44,6 +44,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from oncemq.durations import delay_of
+
 
 class OnceMQError(Exception):
     """The root of every error of this framework."""
@@ -110,11 +112,19 @@ class Reject(Signal):
 
 
 class Retry(Signal):
-    """Deliver this message again; after `after`, or when the retry policy says so."""
+    """Deliver this message again; after `after`, or when the retry policy says so.
 
-    def __init__(self, why: str = "", *, after: timedelta | None = None) -> None:
+    Args:
+        why: a few words for people.
+        after: seconds (`30`, `1.5`), text (`"5m"`) or a timedelta; None = as the retry policy says.
+
+    Raises:
+        TypeError, ValueError: `after` is none of these, negative, not finite or longer than ten years.
+    """
+
+    def __init__(self, why: str = "", *, after: timedelta | float | str | None = None) -> None:
         super().__init__(why)
-        self.after = after
+        self.after: timedelta | None = None if after is None else delay_of(after)
 
 
 class HandlerFault(OnceMQError):

@@ -20,9 +20,6 @@ ERROR_TEXT = "oncemq-error-text"
 CONTENT_TYPE = "content-type"
 CONTENT_ENCODING = "content-encoding"
 
-MAX_ERROR_TEXT = 2000
-"""Characters of an error's text that travel with a message; brokers limit the size of headers."""
-
 _KEPT_BY_REPLAY = frozenset({PUBLISHED_AT, MESSAGE_ID, KEY})
 
 

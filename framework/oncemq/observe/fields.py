@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from oncemq.durations import format_duration
+from oncemq.error_text import clean_text, name_of, text_of
 from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
 from oncemq.redaction import MASK, Redactor, is_secret_name
 
@@ -48,11 +49,8 @@ def delivery_fields(consumer: str, delivery: Delivery) -> dict[str, Any]:
 
 def error_text(error: BaseException) -> str:
     """Return class and text of an error; never raises."""
-    try:
-        text = str(error)
-    except Exception:
-        text = "<its text cannot be made>"
-    return f"{type(error).__qualname__}: {text}" if text else type(error).__qualname__
+    text = text_of(error)
+    return f"{name_of(error)}: {text}" if text else name_of(error)
 
 
 def error_place(error: BaseException) -> str | None:
@@ -151,6 +149,6 @@ def _represent(value: object) -> str:
     if isinstance(value, Delivery | Message | OutgoingMessage):
         return f"<{type(value).__name__}>"
     try:
-        return repr(value)
-    except Exception:
+        return clean_text(repr(value))
+    except BaseException:  # a foreign object's __repr__ may raise anything
         return f"<{type(value).__qualname__} whose repr fails>"

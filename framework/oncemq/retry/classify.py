@@ -6,6 +6,7 @@ from enum import StrEnum
 from sqlalchemy import exc
 from sqlalchemy.orm.exc import StaleDataError
 
+from oncemq.error_text import attribute, text_of
 from oncemq.errors import InfrastructureError
 
 
@@ -207,14 +208,20 @@ _BY_CLASS: Mapping[str, Fault] = {
 
 
 def classify(error: BaseException) -> Fault:
-    """Return whose fault `error` is; SQLAlchemy's wrappers and plain driver errors are both understood."""
-    if isinstance(error, InfrastructureError | StaleDataError | exc.TimeoutError):
+    """Return what `error` says; SQLAlchemy's wrappers and plain driver errors are both understood; never raises."""
+    kind = type(error)  # not isinstance, which asks the object what it is
+    if issubclass(kind, InfrastructureError | StaleDataError | exc.TimeoutError):
         return Fault.TRANSIENT  # ours; a rival changed the row meanwhile; no free connection in the pool
-    if isinstance(error, exc.DBAPIError):
-        if error.connection_invalidated:
+    if issubclass(kind, exc.DBAPIError):
+        if attribute(error, "connection_invalidated"):
             return Fault.OFFLINE
-        return classify(error.orig) if error.orig is not None else Fault.UNKNOWN
-    return _of_driver(error)
+        error = _original(error)
+        if issubclass(type(error), exc.DBAPIError):
+            return Fault.UNKNOWN
+    try:
+        return _of_driver(error)
+    except Exception:  # a driver's error with attributes that no driver sets
+        return Fault.UNKNOWN
 
 
 def is_unique_violation(error: BaseException) -> bool:
@@ -244,7 +251,10 @@ def is_whole_database_locked(error: BaseException) -> bool:
 
 
 def _original(error: BaseException) -> BaseException:
-    return error.orig or error if isinstance(error, exc.DBAPIError) else error
+    if not issubclass(type(error), exc.DBAPIError):
+        return error
+    original = attribute(error, "orig")
+    return original if issubclass(type(original), BaseException) else error
 
 
 def _of_driver(error: BaseException) -> Fault:
@@ -267,7 +277,7 @@ def _of_driver(error: BaseException) -> Fault:
 def _of_sqlite(error: BaseException) -> Fault | None:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        closed = "closed" in str(error)
+        closed = "closed" in text_of(error)
         return Fault.OFFLINE if closed else Fault.DATA
     return SQLITE.get(code & 0xFF)
 
@@ -281,7 +291,8 @@ def _of_class(error: BaseException) -> Fault:
 
 def _driver(error: BaseException) -> str:
     """Return the top package that defines the error's class; drivers are optional, so none is imported."""
-    return type(error).__module__.partition(".")[0]
+    module = attribute(type(error), "__module__")
+    return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 def _is_mysql(error: BaseException) -> bool:
@@ -289,9 +300,10 @@ def _is_mysql(error: BaseException) -> bool:
 
 
 def _sqlstate(error: BaseException) -> str:
-    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
+    state = attribute(error, "sqlstate") or attribute(error, "pgcode")
+    return state if isinstance(state, str) else ""
 
 
 def _errno(error: BaseException) -> int:
-    code = getattr(error, "errno", None) or (error.args[0] if error.args else None)
+    code = attribute(error, "errno") or (error.args[0] if error.args else None)
     return code if isinstance(code, int) else -1

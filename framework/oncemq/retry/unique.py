@@ -33,6 +33,9 @@ class UniqueViolation(IntegrityError, OnceMQError):
         values: theirs, as the database shows them; empty where it does not.
     """
 
+    speaks_for_itself = True
+    """The driver's words hold values; see `oncemq.error_text.describe`."""
+
     def __init__(
         self, error: IntegrityError, table: str, columns: Sequence[str] = (), values: Sequence[str] = ()
     ) -> None:

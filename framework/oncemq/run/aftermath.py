@@ -5,7 +5,7 @@ all that is waiting at a time together. Nothing later depends on it: keys are gi
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -51,10 +51,14 @@ class Aftermath:
     Args:
         settler: does the settling, from any thread.
         holder: told what is still in hand.
+        failed: told of an error that no settling should raise; the message that it is about stays unsettled.
     """
 
-    def __init__(self, settler: Settles, holder: Holder) -> None:
+    def __init__(
+        self, settler: Settles, holder: Holder, failed: Callable[[str, BaseException], None]
+    ) -> None:
         self._settler = settler
+        self._report = failed
         self._holder = holder
         self._failed: list[tuple[Delivery, Verdict]] = []
         self._changed = threading.Condition()
@@ -81,9 +85,21 @@ class Aftermath:
         if not failed:
             return
         try:
-            self._settler.settle(failed)
+            self._settle(failed)
         finally:
             self._holder.settled([delivery for delivery, _ in failed])
+
+    def _settle(self, failed: list[tuple[Delivery, Verdict]]) -> None:
+        """Settle all together; where that raises, each alone: this thread serves all messages of its consumer."""
+        try:
+            self._settler.settle(failed)
+        except Exception as error:
+            if len(failed) == 1:
+                # The broker delivers it again when this process ends.
+                self._report(f"settling {failed[0][0]!r}", error)
+                return
+            for pair in failed:
+                self._settle([pair])
 
     def close(self) -> None:
         """Let `loop` end when all is settled."""

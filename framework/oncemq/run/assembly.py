@@ -25,7 +25,7 @@ from oncemq.run.outcomes import dead_row
 from oncemq.run.parked_shards import whole
 from oncemq.run.parking_chain import parking_of, with_parking
 from oncemq.run.plan import ConsumerPlan
-from oncemq.run.recorder import AnyRecorder, NoRecorder
+from oncemq.run.recorder import AnyRecorder, Crash, NoRecorder
 from oncemq.run.rescue import Rescue
 from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import Settler
@@ -79,7 +79,8 @@ class Crew:
             self._forget,
         )
         self.consumer.learn_of_deaths = self.learn_of_deaths
-        self._aftermath = Aftermath(self._settler(), self.consumer)
+        self.consumer.charge = self._charge
+        self._aftermath = Aftermath(self._settler(), self.consumer, shop.observers.failed)
         self.refresh_suspects()
 
     def _understand(self, delivery: Delivery) -> None:
@@ -292,6 +293,19 @@ class Crew:
 
     def _lane_changed(self, on: bool, error: BaseException | None) -> None:
         self._shop.observers.exclusive_units(self.consumer.plan.name, on=on, error=error)
+
+    def _charge(self, deliveries: Sequence[Delivery]) -> None:
+        """Treat what a thread held when it failed as if the process had died: it runs alone, and each end counts."""
+        plan, book = self.consumer.plan, self._shop.book
+        held = tuple((one.key, one.envelope.identity) for one in deliveries if one.envelope is not None)
+        if book is None or not held:
+            return
+        crash = Crash(plan.scope, held, known=len(held) == 1)
+        try:
+            book.note(crash)
+            tell([crash], book, self._shop.observers)
+        except Exception as error:
+            self._shop.observers.failed("noting what a thread held when it failed", error)
 
     def _forget(self, identity: str) -> None:
         if self._shop.book is not None:

@@ -162,6 +162,7 @@ class AsyncWorker:
                 self._finished.seconds = max(self._finished.seconds, clock() - began)
                 self._changed.set()
         except Exception as error:
+            self._consumer.charge(keyrun.deliveries)
             self._broken = error
         # The key is given up only now: none of its messages may run beside another.
         self._finished.over.append(keyrun)
@@ -231,6 +232,7 @@ class AsyncWorker:
 
     async def _settle_loop(self) -> None:
         """Settle what has finished, all of it at once, while the next messages run."""
+        finished = _Finished()
         try:
             while self._finished or not self._leaving:
                 if not self._finished:
@@ -239,6 +241,7 @@ class AsyncWorker:
                 finished, self._finished = self._finished, _Finished()
                 await asyncio.to_thread(self._settle, finished)
         except Exception as error:
+            self._consumer.charge([delivery for delivery, _ in finished.verdicts])
             self._broken = error
             self._freed.set()
 

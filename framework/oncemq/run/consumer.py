@@ -40,6 +40,7 @@ class Consumer:
 
     Attributes:
         learn_of_deaths: makes `intake.suspects` what it is now, the latest deaths included.
+        charge: notes that a thread ended in an error while it held these deliveries, which ends the process.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Consumer:
         self.intake = Intake(plan.reader)
         self.point = point
         self.learn_of_deaths: Callable[[], None] = lambda: None
+        self.charge: Callable[[Sequence[Delivery]], None] = lambda _deliveries: None
         self._forget = forget
         self._pause_reason: PauseReason | None = None
         self._trouble = ""

@@ -10,13 +10,13 @@ from datetime import timedelta
 from sqlalchemy import Connection, Engine
 
 from oncemq.clock import Clock
+from oncemq.error_text import MAX_ERROR_TEXT
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.ledger import outbox
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.outbox import Claim, Stored
 from oncemq.ledger.outbox_order import sendable
 from oncemq.message.envelope import OutgoingMessage
-from oncemq.message.headers import MAX_ERROR_TEXT
 from oncemq.observe.fields import error_text
 from oncemq.observe.observers import Observers
 from oncemq.retry.backoff import RetryPolicy

@@ -9,17 +9,21 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 
 from oncemq.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.clock import Clock
+from oncemq.durations import delay_of
+from oncemq.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, name_of
 from oncemq.errors import BrokerError, DeliveryVoid, SettleError
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers
 from oncemq.redaction import Redactor
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.judge import describe
-from oncemq.verdict import Outcome, Verdict
+from oncemq.run.sending import send_isolated
+from oncemq.verdict import Outcome, Verdict, retry
 
 EXHAUSTED = "attempts-exhausted"
 CRASHED = "crashed"
+UNSETTLEABLE = "unsettleable"
+"""The message's retry could not even be put into words for the broker."""
 
 Part = TypeVar("Part")
 
@@ -87,8 +91,8 @@ class Settler:
     def _acknowledge(self, done: list[Delivery]) -> None:
         failures = _told(self._adapter.acknowledge, done)
         if failures:
-            self._report([failure for failure in failures if isinstance(failure.error, SettleError)])
-            again = [failure.delivery for failure in failures if not isinstance(failure.error, SettleError)]
+            self._report([failure for failure in failures if not _is_brokers(failure.error)])
+            again = [failure.delivery for failure in failures if _is_brokers(failure.error)]
             if again:
                 self._insist(self._adapter.acknowledge, {delivery: delivery for delivery in again})
 
@@ -99,14 +103,22 @@ class Settler:
             if verdict.outcome in {Outcome.RETURNED, Outcome.DEFER, Outcome.VOID}:
                 continue
             if verdict.outcome is Outcome.RETRY and not self.exhausted(delivery):
-                later.append((self._later(delivery, verdict), verdict))
+                later.append(self._as_later(delivery, verdict))
             else:
                 code = EXHAUSTED if verdict.outcome is Outcome.RETRY else verdict.code
                 dead.append((self._as_dead(delivery, verdict, code), verdict, code))
         if later:
-            self._retry(later)
+            dead += self._retry(later)
         if dead:
             self._bury(dead)
+
+    def _as_later(self, delivery: Delivery, verdict: Verdict) -> tuple[Later, Verdict]:
+        """Return how the message comes again; a delay that cannot be used is the message's own failure."""
+        try:
+            delay = None if verdict.delay is None else delay_of(verdict.delay)
+        except (TypeError, ValueError) as wrong:
+            verdict, delay = retry(describe(wrong), error=wrong), None
+        return self._later(delivery, verdict, delay), verdict
 
     def exhausted(self, delivery: Delivery) -> bool:
         """Return whether the try that just ended was the last one."""
@@ -133,8 +145,9 @@ class Settler:
             }
             self._insist(self._adapter.retry, later)
 
-    def _retry(self, later: list[tuple[Later, Verdict]]) -> None:
-        settled = self._insist(self._adapter.retry, {each.delivery: each for each, _ in later})
+    def _retry(self, later: list[tuple[Later, Verdict]]) -> list[tuple[Dead, Verdict, str]]:
+        """Have these come again; returns those that cannot, which end as dead letters."""
+        settled, broken = self._insist(self._adapter.retry, {each.delivery: each for each, _ in later})
         self._point("retry-published")
         for each, verdict in later:
             if each.delivery in settled:
@@ -145,20 +158,25 @@ class Settler:
                     reason=verdict.reason,
                     error=verdict.error,
                 )
+        return [
+            (self._as_dead(each.delivery, verdict, UNSETTLEABLE), verdict, UNSETTLEABLE)
+            for each, verdict in later
+            if each.delivery in broken
+        ]
 
     def _bury(self, dead: list[tuple[Dead, Verdict, str]]) -> None:
-        settled = self._insist(self._adapter.dead_letter, {each.delivery: each for each, _, _ in dead})
+        settled, _ = self._insist(self._adapter.dead_letter, {each.delivery: each for each, _, _ in dead})
         self._point("dead-letter-published")
         safe = [(each.delivery, code, verdict) for each, verdict, code in dead if each.delivery in settled]
-        self._dead([(delivery, code, self._clean(verdict.reason)) for delivery, code, verdict in safe])
+        self._dead([(delivery, code, self._reason(verdict)) for delivery, code, verdict in safe])
         for delivery, code, verdict in safe:
             self._observers.dead_lettered(
                 self._consumer, delivery, code=code, reason=verdict.reason, error=verdict.error
             )
 
-    def _later(self, delivery: Delivery, verdict: Verdict) -> Later:
+    def _later(self, delivery: Delivery, verdict: Verdict, delay: timedelta | None) -> Later:
         attempt = delivery.message.attempt
-        pause = verdict.delay if verdict.delay is not None else self._policy.pause(attempt, self._draw)
+        pause = delay if delay is not None else self._policy.pause(attempt, self._draw)
         return Later(delivery, pause, self._headers(delivery, attempt + 1) | self._cause(delivery, verdict))
 
     def _as_dead(self, delivery: Delivery, verdict: Verdict, code: str) -> Dead:
@@ -185,32 +203,34 @@ class Settler:
     def _cause(self, delivery: Delivery, verdict: Verdict) -> dict[str, str]:
         now, error = self._clock.now(), verdict.error
         first = delivery.message.first_failed_at or now
-        text = verdict.reason or (describe(error) if error is not None else "")
+        text = self._reason(verdict) or (self._clean(describe(error)) if error is not None else "")
         return {
             headers.FIRST_FAILED_AT: first.isoformat(),
             headers.LAST_FAILED_AT: now.isoformat(),
-            headers.ERROR_CLASS: type(error).__name__ if error is not None else verdict.outcome.value,
-            headers.ERROR_TEXT: self._clean(text)[: headers.MAX_ERROR_TEXT],
+            headers.ERROR_CLASS: name_of(error) if error is not None else verdict.outcome.value,
+            headers.ERROR_TEXT: text[:MAX_ERROR_TEXT],
         }
+
+    def _reason(self, verdict: Verdict) -> str:
+        """Return the verdict's reason as any place can keep it; a strategy may have written anything."""
+        return self._clean(clean_text(verdict.reason if isinstance(verdict.reason, str) else NO_TEXT))
 
     def _pause(self, seconds: float) -> None:
         self._sleep(seconds)
 
     def _insist(
-        self, send: Callable[[list[Part]], Sequence[SettleFailed]], left: dict[Delivery, Part]
-    ) -> set[Delivery]:
-        """Send until each part is settled or void; returns those that are settled."""
+        self, send: Callable[[Sequence[Part]], Sequence[SettleFailed]], left: dict[Delivery, Part]
+    ) -> tuple[set[Delivery], set[Delivery]]:
+        """Send until each part is settled or void; returns those that are settled, and those that never can be."""
         settled: set[Delivery] = set()
+        broken: set[Delivery] = set()
 
         def once() -> None:
-            failures = list(send(list(left.values())))
-            final = [failure for failure in failures if isinstance(failure.error, SettleError)]
+            failures = send_isolated(send, list(left.values()))
+            final = [failure for failure in failures if not _is_brokers(failure.error)]
             self._report(final)
-            again = {
-                failure.delivery: failure
-                for failure in failures
-                if not isinstance(failure.error, SettleError)
-            }
+            broken.update(failure.delivery for failure in final if not isinstance(failure.error, SettleError))
+            again = {failure.delivery: failure for failure in failures if _is_brokers(failure.error)}
             settled.update(left.keys() - again.keys() - {failure.delivery for failure in final})
             for delivery in left.keys() - again.keys():
                 del left[delivery]
@@ -229,7 +249,7 @@ class Settler:
             retrying(once)
         except (Unsettled, BrokerError) as error:
             self._observers.settle_failed(self._consumer, len(left), error)
-        return settled
+        return settled, broken
 
     def _complain(self, state: RetryCallState, count: int) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
@@ -252,6 +272,11 @@ def _told(
 ) -> Sequence[SettleFailed]:
     """Send once; a broker that is away altogether has settled none of them."""
     try:
-        return send(deliveries)
+        return send_isolated(send, deliveries)
     except BrokerError as error:
         return [SettleFailed(delivery, error) for delivery in deliveries]
+
+
+def _is_brokers(error: Exception) -> bool:
+    """Whether trying again may help: the adapter answered, and not that the delivery is void or settled."""
+    return isinstance(error, BrokerError)

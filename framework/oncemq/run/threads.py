@@ -45,6 +45,6 @@ class Threads:
     def _surfacing(self, loop: Callable[[], None]) -> None:
         try:
             loop()
-        except Exception as error:
-            # The app ends too: what is unsettled comes again.
+        except BaseException as error:
+            # Also SystemExit, which would end the thread without a word. The app ends: what is unsettled comes again.
             self._failed(f"a thread of {self._name}", error)

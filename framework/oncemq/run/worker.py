@@ -109,6 +109,10 @@ class Worker:
                 if consumer.doubtful(taken):
                     consumer.doubt(taken)
                 self.work(taken)
+            except BaseException:
+                # This ends the process: what was held must not end the next ones for ever.
+                consumer.charge(taken)
+                raise
             finally:
                 consumer.finished(taken)
 

@@ -1,13 +1,14 @@
 """What an exception means for the message whose handler raised it."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from oncemq.error_text import MAX_ERROR_TEXT
 from oncemq.errors import InfrastructureError, InvalidPayload, Reject, Retry
-from oncemq.message.headers import MAX_ERROR_TEXT
 from oncemq.run.judge import describe, is_infrastructure, judge
 from oncemq.verdict import Outcome
 
@@ -33,6 +34,51 @@ def test_retry_keeps_its_delay() -> None:
     """`raise Retry(after=…)` is redelivered after that."""
     verdict = judge(Retry("later", after=timedelta(minutes=3)))
     assert (verdict.outcome, verdict.delay) == (Outcome.RETRY, timedelta(minutes=3))
+
+
+@pytest.mark.parametrize(
+    ("after", "delay"),
+    [
+        (1, timedelta(seconds=1)),
+        (1.5, timedelta(milliseconds=1500)),
+        ("5m", timedelta(minutes=5)),
+        (0, timedelta(0)),
+        (None, None),
+    ],
+)
+def test_retry_takes_seconds_and_words(after: Any, delay: timedelta | None) -> None:
+    """A delay is written as people write it."""
+    assert judge(Retry(after=after)).delay == delay
+
+
+@pytest.mark.parametrize(
+    ("after", "error"),
+    [
+        (-1, ValueError),
+        (float("nan"), ValueError),
+        (float("inf"), ValueError),
+        (10**400, ValueError),
+        (timedelta(seconds=-1), ValueError),
+        (timedelta.max, ValueError),
+        ("soon", ValueError),
+        (True, TypeError),
+        (b"5m", TypeError),
+        ([5], TypeError),
+    ],
+)
+def test_retry_refuses_any_other_delay_where_it_is_raised(after: Any, error: type[Exception]) -> None:
+    """So the error is the handler's, with its own place."""
+    with pytest.raises(error):
+        Retry(after=after)
+
+
+def test_a_delay_that_was_set_past_the_constructor_is_the_messages_failure() -> None:
+    """A subclass may set anything; that costs an attempt and says why."""
+    signal = Retry("later")
+    signal.after = float("nan")  # type: ignore[assignment]
+    verdict = judge(signal)
+    assert (verdict.outcome, verdict.delay) == (Outcome.RETRY, None)
+    assert "no number of seconds" in verdict.reason
 
 
 @pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(3), KeyboardInterrupt(), TimeoutError()])

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from oncemq.adapter import Subscription
+from oncemq.error_text import MAX_ERROR_TEXT
 from oncemq.errors import BrokerUnavailable, Reject, Undecodable
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery, Envelope
 from oncemq.observe.observers import Observers
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.settle import CRASHED, EXHAUSTED, Settler
+from oncemq.run.settle import CRASHED, EXHAUSTED, UNSETTLEABLE, Settler
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq.testing.scripted import ScriptedAdapter
@@ -193,7 +194,7 @@ def test_a_refused_message_is_buried_without_a_key(desk: Desk) -> None:
 def test_error_text_is_cut(desk: Desk) -> None:
     """An error of any length fits into a header."""
     desk.settle((desk.delivery(), reject("x" * 100_000, error=Reject())))
-    assert len(desk.adapter.dead[0].headers[headers.ERROR_TEXT]) == headers.MAX_ERROR_TEXT
+    assert len(desk.adapter.dead[0].headers[headers.ERROR_TEXT]) == MAX_ERROR_TEXT
 
 
 @pytest.mark.parametrize(
@@ -236,6 +237,46 @@ def test_a_broker_that_raises_is_asked_again(desk: Desk, monkeypatch: pytest.Mon
     monkeypatch.setattr(desk.adapter, "acknowledge", acknowledge)
     desk.settle((desk.delivery(), PROCEED))
     assert len(desk.adapter.acknowledged) == 1
+
+
+def test_an_error_about_one_message_does_not_reach_its_neighbours(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the adapter cannot put into a retry ends as a dead letter; the others come again as they should."""
+    bad, good = desk.delivery(b'{"bad": 1}'), desk.delivery()
+    send = desk.adapter.retry
+
+    def retry_all(later: Any) -> Any:
+        if any(each.delivery is bad for each in later):
+            raise OverflowError("date value out of range")
+        return send(later)
+
+    monkeypatch.setattr(desk.adapter, "retry", retry_all)
+    desk.settle((bad, retry("ValueError: its own")), (good, retry("again")))
+    assert [each.delivery for each in desk.adapter.retried] == [good]
+    [dead] = desk.adapter.dead
+    assert (dead.delivery, dead.headers[headers.REASON]) == (bad, UNSETTLEABLE)
+    assert dead.headers[headers.ERROR_TEXT] == "ValueError: its own"
+
+
+@pytest.mark.parametrize("delay", [1, "soon", float("nan"), timedelta(days=-1), timedelta.max])
+def test_a_delay_of_a_strategy_that_cannot_be_used_is_that_messages_failure(desk: Desk, delay: Any) -> None:
+    """Seconds are understood; anything else follows the policy, and says what was wrong."""
+    desk.settle((desk.delivery(), retry("later", after=delay)))
+    [later] = desk.adapter.retried
+    assert later.delay == timedelta(seconds=1)
+    assert (later.headers[headers.ERROR_CLASS] == "ValueError") == (delay != 1)
+
+
+@pytest.mark.parametrize("hostile", ["lone \udcff", "NUL \0", "escape \x1b[2J", None])
+def test_a_reason_is_clean_text_in_every_header(desk: Desk, hostile: Any) -> None:
+    """What no broker or database keeps never reaches them."""
+    verdict = reject("x", error=ValueError("x"))
+    verdict.reason = hostile
+    desk.settle((desk.delivery(), verdict))
+    text = desk.adapter.dead[0].headers[headers.ERROR_TEXT]
+    assert text.encode()
+    assert text.isprintable()
 
 
 def test_a_delivery_that_becomes_void_meanwhile_is_dropped_quietly() -> None:
