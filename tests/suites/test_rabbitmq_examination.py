@@ -53,6 +53,27 @@ def test_what_a_start_makes_is_no_problem_and_is_not_made(
             connection.channel().queue_declare(queue, passive=True)
 
 
+@pytest.mark.parametrize("queue_type", ["quorum", "classic"])
+def test_looking_whether_a_queue_is_a_stream_takes_no_message(
+    rabbitmq_url: str, fresh: str, channel: BlockingChannel, queue_type: str
+) -> None:
+    """A queue of another type is no problem, and its messages are not even marked as redelivered."""
+    channel.queue_declare(fresh, durable=True, arguments={"x-queue-type": queue_type})
+    channel.confirm_delivery()
+    channel.basic_publish("", fresh, b"one")
+    assert examined(rabbitmq_url, fresh, queue=fresh) == []
+    method, _, body = channel.basic_get(fresh, auto_ack=True)
+    assert (method.redelivered, body) == (False, b"one")
+
+
+def test_a_stream_is_found(rabbitmq_url: str, fresh: str, channel: BlockingChannel) -> None:
+    """What nobody consumes meanwhile would be skipped: it is said before the start."""
+    channel.queue_declare(fresh, durable=True, arguments={"x-queue-type": "stream"})
+    (problem,) = examined(rabbitmq_url, fresh, queue=fresh)
+    assert f"queue '{fresh}' is a stream, which OnceMQ cannot consume" in problem.text
+    assert problem.where == "topic.queue"
+
+
 def start_once(url: str, name: str, **options: Any) -> None:
     """Have everything made that a consumer of topic and group `name` needs."""
     adapter = adapter_on(url)

@@ -78,6 +78,24 @@ def put(url: str, queue: str, *bodies: bytes, **properties: Any) -> None:
     connection.close()
 
 
+def test_a_stream_is_never_consumed(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """A stream is refused at the start, and by the subscription itself when a queue becomes one behind our back."""
+    connection = connect(rabbitmq_url)
+    channel = connection.channel()
+    channel.queue_declare(fresh, durable=True, arguments={"x-queue-type": "stream"})
+    with pytest.raises(BrokerRefused, match="is a stream"):
+        open_adapter(rabbitmq_url, subscription_of(fresh, queue=fresh))
+    channel.queue_delete(fresh)
+    channel.queue_declare(fresh, durable=True, arguments={"x-queue-type": "classic"})
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh, queue=fresh))
+    channel.queue_delete(fresh)
+    channel.queue_declare(fresh, durable=True, arguments={"x-queue-type": "stream"})
+    channel.basic_publish("", fresh, b"one")
+    eventually(lambda: "is a stream" in adapter.health()[0].detail)
+    connection.close()
+    assert sink.deliveries() == []
+
+
 def eventually(reached: Callable[[], bool], seconds: float = 30) -> None:
     """Wait until `reached()`; for states that nobody signals."""
     deadline = monotonic() + seconds

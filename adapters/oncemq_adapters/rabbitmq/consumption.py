@@ -11,6 +11,7 @@ from oncemq_adapters.rabbitmq import faults
 from oncemq_adapters.rabbitmq.intake import Intake
 from oncemq_adapters.rabbitmq.link import Link
 from oncemq_adapters.rabbitmq.names import PREFETCH_LIMIT, Place
+from oncemq_adapters.rabbitmq.queue_type import NO_STREAM, is_stream, stream
 
 ANSWER_WITHIN = 5.0
 """Seconds for the broker to confirm a subscription."""
@@ -135,7 +136,11 @@ class Consumption:
         elif self._tag is None:
             self._tag = f"{self.consumer}.{next(self._tags)}"
             intake.channel.basic_consume(
-                self.place.queue, intake.on_message, consumer_tag=self._tag, callback=self._on_consuming
+                self.place.queue,
+                intake.on_message,
+                consumer_tag=self._tag,
+                arguments=dict(NO_STREAM),
+                callback=self._on_consuming,
             )
 
     def _on_consuming(self, _: Any) -> None:
@@ -179,6 +184,8 @@ class Consumption:
 
 
 def _error_of(reason: BaseException, place: Place) -> BrokerError:
+    if is_stream(reason):
+        return stream(place.queue)
     if getattr(reason, "reply_code", 0) in (faults.MISSING, faults.DIFFERENT, faults.FORBIDDEN):
         return faults.declaring(reason, "queue", place.queue, "declare it again")
     return faults.lost(reason)

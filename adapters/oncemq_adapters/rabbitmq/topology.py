@@ -11,6 +11,7 @@ from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq import faults
 from oncemq_adapters.rabbitmq.address import Address
 from oncemq_adapters.rabbitmq.names import DEFAULT_KIND, Place, TopicOptions
+from oncemq_adapters.rabbitmq.queue_type import insist_on_queue
 
 Arguments = Mapping[str, Any]
 
@@ -152,10 +153,10 @@ def queue_exists(connection: Any, queue: str) -> bool:
 
 
 def look_at_queue(connection: Any, place: Place) -> None:
-    """Insist that a queue of somebody else's exists.
+    """Insist that a queue of somebody else's exists, and can be consumed.
 
     Raises:
-        BrokerRefused: it does not, or we may not use it.
+        BrokerRefused: it does not, is a stream, or we may not use it.
     """
     advice = (
         f"topic {place.topic.topic!r} says queue: {place.queue}, which is never declared here – declare it, or "
@@ -163,6 +164,7 @@ def look_at_queue(connection: Any, place: Place) -> None:
     )
     with _explained("queue", place.queue, advice):
         connection.channel().queue_declare(place.queue, passive=True)
+        insist_on_queue(connection, place.queue)
 
 
 def _differs_elsewhere(error: ChannelClosed, argument: str) -> bool:

@@ -3,6 +3,9 @@
 from defects.defect import Defect, Edit
 
 ROCKETMQ = "adapters/oncemq_adapters/rocketmq"
+RABBITMQ = "adapters/oncemq_adapters/rabbitmq"
+RABBITMQ_TRAPS = "tests/suites/test_rabbitmq_traps.py"
+RABBITMQ_EXAMINATION = "tests/suites/test_rabbitmq_examination.py"
 ROCKETMQ_TRAPS = "tests/suites/test_rocketmq_traps.py"
 WHOLE = "tests/unit/adapters/rocketmq_native/test_whole.py"
 SESSION = "tests/unit/adapters/rocketmq_native/test_session.py"
@@ -55,5 +58,24 @@ DEFECTS = (
             )
         ],
         [f"{SESSION}::test_message_that_cannot_be_found_is_never_finished_and_delays_no_other"],
+    ),
+    Defect(
+        "stream-examined-as-a-queue",
+        "A stream is refused at the start and by `check --connect`.",
+        [Edit(f"{RABBITMQ}/topology.py", "        insist_on_queue(connection, place.queue)\n", "")],
+        [f"{RABBITMQ_EXAMINATION}::test_a_stream_is_found"],
+    ),
+    Defect(
+        "stream-subscribed",
+        "The subscription itself is refused when a queue has become a stream.",
+        [
+            Edit(
+                f"{RABBITMQ}/consumption.py",
+                "                arguments=dict(NO_STREAM),\n",
+                "",
+            ),
+            Edit(f"{RABBITMQ}/topology.py", "        insist_on_queue(connection, place.queue)\n", ""),
+        ],
+        [f"{RABBITMQ_TRAPS}::test_a_stream_is_never_consumed"],
     ),
 )
