@@ -10,6 +10,7 @@ from defects.catalog import (
     in_redis,
     looking_after,
     ordering,
+    publishing,
     reading,
     remembering,
 )
@@ -23,6 +24,7 @@ DEFECTS: tuple[Defect, ...] = (
     *blaming.DEFECTS,
     *failing.DEFECTS,
     *brokers.DEFECTS,
+    *publishing.DEFECTS,
     *reading.DEFECTS,
     *in_redis.DEFECTS,
     *looking_after.DEFECTS,

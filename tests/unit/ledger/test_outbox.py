@@ -1,5 +1,6 @@
 """Rows of the outbox: who may send them, in which order, and what happens when their owner is gone."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -88,6 +89,13 @@ def test_a_claim_that_ends_soon_is_left_alone(engine: Engine) -> None:
     rows = add(engine, MINE, "a")
     assert sendable(engine, MINE, rows, NOW + WINDOW) == {}
     assert sendable(engine, YOURS, rows) == {}
+
+
+def test_a_rolled_back_number_is_not_taken_for_the_next_row(engine: Engine) -> None:
+    """SQLite gives a rolled-back row's number to the next row: the message in memory is not sent in its place."""
+    (row,) = add(engine, MINE, "a")
+    rolled_back = replace(row, message=replace(row.message, message_id="id-2"))
+    assert sendable(engine, MINE, [rolled_back]) == {}
 
 
 def test_only_the_owner_deletes(engine: Engine) -> None:

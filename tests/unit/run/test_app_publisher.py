@@ -16,9 +16,7 @@ from oncemq import App, AppPublisher, NewMessage, PartlyPublished, Unpublishable
 from oncemq.errors import BrokerRefused
 from oncemq.ledger import outbox, schema
 from oncemq.ledger.engine import make_engine
-from oncemq.ledger.outbox import Stored
 from oncemq.run import publishing
-from oncemq.run.relay import Relay
 from support.effects import Base, effects, give
 from support.program import eventually
 
@@ -115,23 +113,6 @@ def test_a_rolled_back_transaction_sends_nothing(app: App, publisher: AppPublish
         session.commit()
     emptied(app, engine)
     assert applied(app, engine) == ["kept"]
-
-
-def test_a_rolled_back_number_is_not_taken_for_the_next_row(
-    app: App, publisher: AppPublisher, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite gives a rolled-back row's number to the next row: its message is not sent in the place of that one."""
-    late: list[tuple[Relay, list[Stored]]] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(Relay, "send", lambda relay, stored: late.append((relay, stored)))
-        for end in (Session.rollback, Session.commit):
-            with Session(engine) as session:
-                publisher.publish("orders", order(end.__name__), session=session)
-                end(session)
-    for relay, stored in late:
-        relay.send(stored)
-    emptied(app, engine)
-    assert applied(app, engine) == ["commit"]
 
 
 def test_a_connection_stands_for_a_session(app: App, publisher: AppPublisher, engine: Engine) -> None:
