@@ -11,13 +11,13 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from oncemq.config import load
 from oncemq.config.build import LoadedApp, build_app
 from oncemq.config.catalog import Catalog
 from oncemq.config.problems import ConfigProblem, Position, Problems
-from oncemq.config.read import note_secrets
+from oncemq.config.read import note_secrets, read_tree
 from oncemq.config.tree import Fields, from_python
 from oncemq.config.validate import validate
 from oncemq.durations import parse_duration
@@ -25,9 +25,10 @@ from oncemq.errors import ConfigError
 from oncemq.observe.logs import configure
 from oncemq.redaction import Redactor
 from oncemq.run.app_publisher import AppPublisher
-from oncemq.run.application import Application
+from oncemq.run.application import Application, create_tables
 from oncemq.run.async_app_publisher import AsyncAppPublisher
 from oncemq.run.plan import AppPlan
+from oncemq.run.running import RunningApp
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -65,6 +66,9 @@ class App:
         self._position = _caller()
         self._catalog = catalog
         self._name = name
+        self._files: tuple[Path, ...] = ()
+        self._publisher: AppPublisher | None = None
+        self._running: RunningApp | None = None
         self._problems: list[ConfigProblem] = []
         self._topics = Fields({}, self._position)
         self._consumers = Fields({}, self._position)
@@ -79,6 +83,18 @@ class App:
 
     def __repr__(self) -> str:
         return f"App({self._name!r})"
+
+    @classmethod
+    def from_yaml(cls, *files: str | Path) -> Self:
+        """Return the app that YAML files declare; topics and consumers may be added to it.
+
+        Args:
+            files: the app, and files laid over it; `app.yaml` unless given. They are read when they are needed.
+        """
+        paths = tuple(Path(file) for file in files or ("app.yaml",))
+        app = cls(str(paths[0]), brokers={})
+        app._files = paths
+        return app
 
     def topic(
         self,
@@ -146,7 +162,7 @@ class App:
         Raises:
             ConfigError: the app cannot run; carries every problem.
         """
-        loaded = self._load()
+        loaded = self.load()
         for engine in loaded.plan.engines:
             engine.dispose()
         return [str(warning) for warning in loaded.warnings]
@@ -157,7 +173,7 @@ class App:
         Raises:
             ConfigError: the app cannot run; carries every problem.
         """
-        return self._load().plan
+        return self.load().plan
 
     def run(self, until_idle: timedelta | str | None = None) -> int:
         """Run in this process until SIGTERM or Ctrl-C, or until nothing has come for `until_idle`.
@@ -167,33 +183,118 @@ class App:
         Raises:
             OnceMQError: it could not start.
         """
-        loaded = self._load()
+        loaded = self.load()
         idle = parse_duration(until_idle) if isinstance(until_idle, str) else until_idle
         return run_loaded(loaded, until_idle=idle)
 
+    def start(self) -> None:
+        """Consume in threads of this process, and return when every consumer is subscribed; for services and tests.
+
+        Logging and signals stay the caller's. Every thread that publishes or handles is ended by `stop`.
+
+        Raises:
+            OnceMQError: it could not start; everything opened so far is closed.
+            RuntimeError: it runs already.
+        """
+        if self._running is not None:
+            raise RuntimeError(f"{self!r} runs already")
+        running = RunningApp(self.plan())
+        running.start()
+        self._running = running
+
+    def stop(self) -> int:
+        """Finish and settle what was begun, within `grace`, and close what `publish` opened.
+
+        Returns the exit code that `run` would have: 0 when everything that was begun is settled.
+        """
+        running, self._running = self._running, None
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.close()
+        return running.stop() if running is not None else 0
+
+    def create_tables(self) -> list[str]:
+        """Create the ledger's tables that are missing, as `oncemq tables create`; returns their names.
+
+        Raises:
+            ConfigError: the app cannot work, or has no database.
+            LedgerError, InfrastructureError: a database refuses, or cannot be reached.
+        """
+        plan = self.plan()
+        if plan.engine is None:
+            raise ConfigError(["the app has no database, so there are no tables: add database: and its URL"])
+        try:
+            return create_tables(plan)
+        finally:
+            for engine in plan.engines:
+                engine.dispose()
+
+    def publish(self, topic: str, body: Any, **more: Any) -> str:
+        """Publish from outside of handlers; as `AppPublisher.publish`, with the same arguments and errors.
+
+        The first call opens a publisher, which `stop` closes. For many messages, or for a web service, keep one of
+        `publisher()`.
+        """
+        if self._publisher is None:
+            self._publisher = self.publisher()
+        return self._publisher.publish(topic, body, **more)
+
     def publisher(self) -> AppPublisher:
         """Return what publishes to the app's topics from outside of handlers; as `oncemq.open_publisher`."""
-        return AppPublisher(lambda: _for_publishing(self._load(consumers=False)))
+        return AppPublisher(lambda: _for_publishing(self.load(consumers=False)))
 
     def async_publisher(self) -> AsyncAppPublisher:
         """Return the same for coroutines; as `oncemq.open_async_publisher`."""
-        return AsyncAppPublisher(lambda: _for_publishing(self._load(consumers=False)))
+        return AsyncAppPublisher(lambda: _for_publishing(self.load(consumers=False)))
 
-    def _load(self, *, consumers: bool = True) -> LoadedApp:
+    def load(self, *, consumers: bool = True) -> LoadedApp:
+        """Return the app checked and built, as the program `oncemq` takes it: `oncemq -f module:app run`.
+
+        Args:
+            consumers: build the consumers; without them the app can only publish.
+
+        Raises:
+            ConfigError: the app cannot work; carries every problem.
+        """
         problems = Problems(found=list(self._problems))
-        given = {name: value for name, value in self._sections.items() if value is not None}
-        tree = from_python(given, self._position)
-        if not isinstance(tree, Fields):
-            raise TypeError("an app's sections are a mapping")
-        tree.fields |= {"topics": self._topics, "consumers": self._consumers}
-        note_secrets(tree, problems)
+        tree, folder = self._tree(problems)
         model = validate(tree, problems)
         problems.raise_errors()
         if model is None:
             raise ConfigError(problems.found)
         if not consumers:
             model = model.model_copy(update={"consumers": {}})
-        return build_app(model, tree, problems, Path(self._position.file).parent, self._catalog)
+        return build_app(model, tree, problems, folder, self._catalog)
+
+    def _tree(self, problems: Problems) -> tuple[Fields, Path]:
+        if self._files:
+            tree = read_tree(self._files, os.environ, problems)
+            for section, added in (("topics", self._topics), ("consumers", self._consumers)):
+                self._add(tree, section, added, problems)
+            return tree, self._files[0].parent
+        given = {name: value for name, value in self._sections.items() if value is not None}
+        found = from_python(given, self._position)
+        if not isinstance(found, Fields):
+            raise TypeError("an app's sections are a mapping")
+        found.fields |= {"topics": self._topics, "consumers": self._consumers}
+        note_secrets(found, problems)
+        return found, Path(self._position.file).parent
+
+    def _add(self, tree: Fields, section: str, added: Fields, problems: Problems) -> None:
+        """Lay what was declared in Python beside what the files declare."""
+        there = tree.fields.setdefault(section, Fields({}, self._position))
+        if not isinstance(there, Fields):
+            return
+        for name, node in added.fields.items():
+            if name in there.fields:
+                text = f"{section.removesuffix('s')} {name!r} is declared a second time"
+                first = there.key_position(name)
+                problems.found.append(
+                    ConfigProblem(added.key_position(name), text, f"the first one is at {first}")
+                )
+                continue
+            there.fields[name] = node
+            there.keys[name] = added.key_position(name)
 
     def _declare(
         self, section: Fields, kind: str, name: str, fields: Mapping[str, Any], position: Position

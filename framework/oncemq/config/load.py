@@ -1,11 +1,15 @@
-"""The ways into the configuration: files to a model, files to a plan."""
+"""Leads into the configuration: files to a model, files to a plan; and apps declared in Python, named `module:app`."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from oncemq.config.build import LoadedApp, build_app
 from oncemq.config.catalog import Catalog
+from oncemq.config.fields import WrongValue
+from oncemq.config.importing import import_object, make_importable
 from oncemq.config.model import AppModel
 from oncemq.config.problems import Problems
 from oncemq.config.read import read_tree
@@ -13,6 +17,16 @@ from oncemq.config.tree import Fields
 from oncemq.config.validate import validate
 from oncemq.errors import ConfigError
 from oncemq.run.plan import AppPlan
+
+_IN_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+class Loadable(Protocol):
+    """An app declared in Python, such as `oncemq.App`."""
+
+    def load(self, *, consumers: bool = True) -> LoadedApp:
+        """Return the app, checked and built."""
+        ...
 
 
 def load(
@@ -25,7 +39,8 @@ def load(
     """Return the app that `files`, laid over each other, declare; connects to no broker.
 
     Args:
-        files: the base first, overlays after it; the folder of the first is importable.
+        files: the base first, overlays after it; the folder of the first is importable. Or one name
+            `module:app` of an app in Python, looked for in the working directory and among what is installed.
         environment: what `${VAR}` may name; the process's own unless given.
         catalog: which adapters and strategies there are; what is installed, unless given.
         consumers: build the consumers, which imports their handlers; without them the app can only publish.
@@ -33,6 +48,9 @@ def load(
     Raises:
         ConfigError: it cannot run; carries every problem with its place.
     """
+    in_code = _in_code(files)
+    if in_code is not None:
+        return in_code.load(consumers=consumers)
     problems = Problems()
     tree, model = _model(files, environment, problems)
     if not consumers:
@@ -55,7 +73,30 @@ def load_model(files: Sequence[Path], *, environment: Mapping[str, str] | None =
     Raises:
         ConfigError: the files are not a valid app; carries every problem with its place.
     """
+    in_code = _in_code(files)
+    if in_code is not None:
+        return in_code.load(consumers=False).model
     return _model(files, environment, Problems())[1]
+
+
+def _in_code(files: Sequence[Path]) -> Loadable | None:
+    """Return the app in Python that is named instead of a file; None where files are named."""
+    names = [str(file) for file in files if _IN_CODE.fullmatch(str(file)) and not file.exists()]
+    if not names:
+        return None
+    if len(files) > 1:
+        raise ConfigError([f"{names[0]} is an app in Python: nothing can be laid over it, so name it alone"])
+    here = Path.cwd()
+    make_importable(here)
+    try:
+        found = import_object(names[0], here)
+    except WrongValue as error:
+        advice = f" – {error.advice}" if error.advice else ""
+        raise ConfigError([f"{names[0]}: {error}{advice}"]) from error
+    if not callable(getattr(found, "load", None)):
+        raise ConfigError([f"{names[0]} is {type(found).__name__}, not an oncemq.App"])
+    app: Loadable = found
+    return app
 
 
 def _model(

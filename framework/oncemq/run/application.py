@@ -81,8 +81,12 @@ class Application:
         """Ask for an ordered end; from any thread, or a signal handler."""
         self._stop.put(None)
 
-    def run(self, until_idle: timedelta | None = None) -> int:
+    def run(self, until_idle: timedelta | None = None, *, started: Callable[[], None] = lambda: None) -> int:
         """Run until `stop`, or until nothing has come for `until_idle`; returns the exit code.
+
+        Args:
+            until_idle: None = run until `stop`.
+            started: called when every consumer is subscribed.
 
         Raises:
             OnceMQError: the app could not start; everything opened so far is closed.
@@ -95,6 +99,7 @@ class Application:
         self._phase = Phase.RUNNING
         self._running_since = self._plan.clock.monotonic()
         try:
+            started()
             self._watch(until_idle)
         finally:
             self._drain()
@@ -286,6 +291,20 @@ def _present(state: Path) -> Presence:
     except OSError as error:
         text = f"the folder {state}, where flight recorders are kept, cannot be written: {error.strerror}"
         raise ConfigError([f"{text} – write state: and a folder that can"]) from error
+
+
+def create_tables(plan: AppPlan) -> list[str]:
+    """Create what is missing in the app's databases; returns the names of the tables that were created.
+
+    Raises:
+        InfrastructureError, LedgerError: a database cannot be reached, or refuses.
+    """
+    created: list[str] = []
+    for engine in plan.engines:
+        probe.prove(engine)
+        created += schema.create(engine, tables_of(plan))
+    shards.create(plan.engines, plan.name, plan.layout)
+    return created
 
 
 def tables_of(plan: AppPlan) -> list[Table]:

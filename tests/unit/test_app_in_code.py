@@ -1,0 +1,132 @@
+"""An app in Python does what the program does with an app in YAML."""
+
+from pathlib import Path
+from threading import Event
+
+import pytest
+from sqlalchemy import create_engine, inspect
+from sqlalchemy.orm import Session
+
+from oncemq import App
+from oncemq.cli.exit_codes import CONFIG
+from oncemq.errors import ConfigError, LedgerError
+from support.effects import Base, effects, give
+from support.program import Program
+
+SHOP = """
+from pathlib import Path
+from sqlalchemy.orm import Session
+from oncemq import App
+from oncemq.cli.exit_codes import CONFIG
+
+here = Path(__file__).parent
+app = App("shop", brokers={"main": f"embedded:///{here}/broker.db"}, database=f"sqlite:///{here}/shop.db")
+app.topic("orders", key="body.id", strategies=["unique_key"])
+
+@app.consumer(topic="orders")
+def count(order: dict, session: Session) -> None:
+    with (here / "seen").open("a") as seen:
+        seen.write(order["id"] + "\\n")
+"""
+
+YAML = """
+app: shop
+brokers: {main: {url: "embedded:///broker.db"}}
+database: {url: "sqlite:///shop.db"}
+topics: {orders: {key: body.id, strategies: [unique_key]}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of a user, with an app.yaml."""
+    (tmp_path / "app.yaml").write_text(YAML)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_an_app_starts_and_stops_beside_other_work(folder: Path) -> None:
+    """start() returns when consumers are subscribed, publish() reaches them, stop() drains and returns 0."""
+    app, handled = App.from_yaml(), Event()
+
+    @app.consumer(topic="orders")
+    def count(order: dict, session: Session) -> None:
+        give(session, order)
+        handled.set()
+
+    created = app.create_tables()
+    assert "oncemq_processed" in created
+    engine = create_engine(f"sqlite:///{folder}/shop.db")
+    Base.metadata.create_all(engine)
+    app.start()
+    with pytest.raises(RuntimeError, match="runs already"):
+        app.start()
+    app.publish("orders", {"id": "a", "key": "a"})
+    assert handled.wait(20)
+    assert app.stop() == 0
+    assert app.stop() == 0
+    assert effects(engine) == ["a"]
+    assert app.create_tables() == []
+    engine.dispose()
+
+
+def test_a_start_that_fails_raises(folder: Path) -> None:
+    """Missing tables are raised by start(), and nothing stays open."""
+    app = App.from_yaml(folder / "app.yaml")
+    app.consumer(topic="orders", name="count")(print_order)
+    with pytest.raises(LedgerError):
+        app.start()
+    app.create_tables()
+    app.start()
+    assert app.stop() == 0
+
+
+def print_order(order: dict) -> None:
+    """Do nothing."""
+
+
+def test_a_name_that_the_file_has_is_refused(folder: Path) -> None:
+    """What Python declares does not replace in silence what the file says; both places are named."""
+    app = App.from_yaml()
+    app.topic("orders", key="body.id")
+    with pytest.raises(
+        ConfigError, match=r"test_app_in_code\.py:\d+: topic 'orders' is declared a second time.*app\.yaml:5"
+    ):
+        app.check()
+
+
+def test_an_app_without_a_database_has_no_tables() -> None:
+    """create_tables() says what is missing."""
+    with pytest.raises(ConfigError, match="no database"):
+        App("shop", brokers={"main": "embedded://"}).create_tables()
+
+
+def test_the_program_takes_an_app_in_python(folder: Path) -> None:
+    """`oncemq -f module:app` runs each command on it, worker processes included."""
+    (folder / "shop.py").write_text(SHOP)
+    program = Program(folder)
+    program.succeed("-f", "shop:app", "tables", "create")
+    assert "oncemq_processed" in inspect(create_engine(f"sqlite:///{folder}/shop.db")).get_table_names()
+    program.succeed("-f", "shop:app", "check")
+    (folder / "orders.jsonl").write_text('{"id": "a"}\n{"id": "b"}\n')
+    program.succeed("-f", "shop:app", "publish", "orders", "orders.jsonl")
+    program.succeed("-f", "shop:app", "run", "--until-idle", "300ms")
+    assert sorted((folder / "seen").read_text().split()) == ["a", "b"]
+    assert "processed" in program.succeed("-f", "shop:app", "inspect", "a")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("shpo:app", "did you mean 'shop'"),
+        ("shop:ap", "did you mean 'app'"),
+        ("shop:here", "not an oncemq.App"),
+    ],
+)
+def test_a_wrong_name_is_told(folder: Path, name: str, said: str) -> None:
+    """A module or object that is not there is named, with what may be meant."""
+    (folder / "shop.py").write_text(SHOP)
+    done = Program(folder).call("-f", name, "check")
+    assert done.returncode == CONFIG
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
