@@ -75,6 +75,7 @@ class ConsumerFacts:
         hold_key: after a Retry the key's later messages wait in the ledger until it is done.
         options: the topic's broker options as declared.
         longest_pause: the longest that a single pause between two tries can be.
+        publishes: the handler asks for a `Publisher`.
     """
 
     app: str
@@ -99,3 +100,4 @@ class ConsumerFacts:
     hold_key: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     longest_pause: timedelta = timedelta(0)
+    publishes: bool = False

@@ -1,12 +1,32 @@
 """What handlers publish with: messages are kept until the handler's own effect is sure, and sent only then."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from oncemq.errors import HandlerFault, Unpublishable
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.registry import did_you_mean
 from oncemq.unit import Item, Outgoing, Run
+
+
+class Collects(Protocol):
+    """Keeps what a Publisher is given; None once nothing more can be published."""
+
+    outgoing: list[Outgoing] | None
+
+
+class Collected:
+    """What a function that is no handler published."""
+
+    __slots__ = ("outgoing",)
+
+    def __init__(self) -> None:
+        self.outgoing: list[Outgoing] | None = []
+
+    def end(self) -> list[Outgoing]:
+        """Return what was published; nothing can be published any more."""
+        published, self.outgoing = self.outgoing or [], None
+        return published
 
 
 class Publisher:
@@ -16,14 +36,17 @@ class Publisher:
     in order for each key, at least once and always with the same message id. If the transaction does not commit,
     or the message is not applied, nothing is sent.
 
-    Where effects are external, messages are sent when the handler has returned, and the broker has confirmed
-    them before the handler's own message is acknowledged. If that fails, the message is tried again, and what
-    was sent is sent again.
+    Where effects are external and a strategy keeps claims (`two_phase`, `redis_flag`), messages are stored in the
+    database when the handler has returned, before its claim is done, and sent after that.
+
+    Where effects are external without claims, messages are sent when the handler has returned, and the broker has
+    confirmed them before the handler's own message is acknowledged. If that fails, the message is tried again, and
+    what was sent is sent again.
     """
 
     __slots__ = ("_item", "_run", "_topics")
 
-    def __init__(self, topics: Mapping[str, OutgoingTopic], run: Run, item: Item | None) -> None:
+    def __init__(self, topics: Mapping[str, OutgoingTopic], run: Collects, item: Item | None) -> None:
         self._topics = topics
         self._run = run
         self._item = item
@@ -82,6 +105,10 @@ class Publishers:
     def of_run(self, run: Run) -> Publisher:
         """Return the publisher of a batch: what it published is sent if the batch is."""
         return Publisher(self._topics, run, None)
+
+    def of_function(self, collected: Collected) -> Publisher:
+        """Return the publisher of a function that is called outside of any run."""
+        return Publisher(self._topics, collected, None)
 
 
 def _known(topics: Mapping[str, OutgoingTopic], name: str) -> OutgoingTopic:

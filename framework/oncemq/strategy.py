@@ -50,6 +50,7 @@ from sqlalchemy import Connection, Engine, MetaData, Table
 from oncemq.clock import Clock
 from oncemq.facts import ConsumerFacts, Problem, UnitKind
 from oncemq.message.expressions import Expression
+from oncemq.publisher import Publishers
 from oncemq.redis.client import RedisClient
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import PROCEED, Verdict
@@ -91,6 +92,7 @@ class Scope:
         import_object: resolves `module:name` to an object of the user's code.
         redis: the app's Redis, opened when first used; None without one.
         retry_horizon: the longest time from the first delivery to the last retry.
+        publishers: make a `Publisher` for the user's other functions; None where nothing can be published.
     """
 
     app: str
@@ -104,6 +106,7 @@ class Scope:
     import_object: Callable[[str], Any]
     redis: RedisClient | None = None
     retry_horizon: timedelta = timedelta(0)
+    publishers: Publishers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,8 @@ class Strategy:
     """An item that violated a unique constraint runs once more in its unit, since `decide` may now see the rival."""
     parks: bool = False
     """It may say that a message is parked, so the consumer needs the place where those are kept."""
+    stores_outgoing: bool = False
+    """In a direct unit its `save` stores what the handler published, in the transaction of its own record."""
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:

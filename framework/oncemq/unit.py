@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from sqlalchemy import Connection
@@ -118,6 +118,18 @@ class Outgoing:
     item: Item | None
 
 
+class Outbox(Protocol):
+    """Keeps what the handlers of direct units published, together with a strategy's own record, and sends it then."""
+
+    def keep(self, connection: Connection, run: "Run") -> object:
+        """Store what the run's applied items published; returns what `send` needs, once the transaction is durable."""
+        ...
+
+    def send(self, stored: Any) -> None:
+        """Send what was stored, from a thread of its own."""
+        ...
+
+
 class Run:
     """One try of a unit: one transaction, or for direct units one item without any.
 
@@ -129,6 +141,8 @@ class Run:
         wake: keys whose parked messages may have their turn now: those numbered from the given number on
             without a gap, or with None all without a number; filled in `record` or `save`.
         outgoing: what handlers have published, in order, each with its item; None once the unit is over.
+        published: the same for the strategy of a direct unit that stores it, once the handler has returned.
+        outbox: where such a strategy stores it; None where there is no database.
     """
 
     __slots__ = (
@@ -138,7 +152,9 @@ class Run:
         "follow",
         "items",
         "notes",
+        "outbox",
         "outgoing",
+        "published",
         "unit",
         "wake",
     )
@@ -157,6 +173,8 @@ class Run:
         self.follow: list[Delivery] = []
         self.wake: dict[str, int | None] = {}
         self.outgoing: list[Outgoing] | None = []
+        self.published: Sequence[Outgoing] = ()
+        self.outbox: Outbox | None = None
         self._connection = connection
         self._session = session
 

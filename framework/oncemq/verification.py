@@ -4,8 +4,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from oncemq.message.envelope import Envelope
-
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -37,8 +35,11 @@ class Unknown:
 Answer = Done | NotDone | Unknown
 """A class of these without arguments, as in `return NotDone`, means the same as its instance."""
 
-Verify = Callable[[Envelope], Answer | type[Answer] | Awaitable[Answer | type[Answer]]]
-"""Asked about a message whose handler was cut off or failed; plain or `async def`.
+Verify = Callable[..., Answer | type[Answer] | Awaitable[Answer | type[Answer]]]
+"""Asked about a message whose handler was cut off or failed, with its Envelope; plain or `async def`.
+
+A parameter annotated `Publisher` is filled, too: before it answers Done it publishes what the handler would have
+published. That is stored with the claim's end; with any other answer nothing of it is sent.
 
 It may raise: an exception says that it cannot be asked now, and costs the message an attempt;
 `raise Retry(after=…)` says when to ask again.

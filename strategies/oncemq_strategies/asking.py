@@ -2,11 +2,14 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, get_type_hints
 
 from oncemq.message.envelope import Envelope
+from oncemq.publisher import Collected, Publisher, Publishers
+from oncemq.unit import Outgoing
 from oncemq.verification import Answer, Done, NotDone, Unknown, Verify
 
 
@@ -17,27 +20,59 @@ class Unanswered:
     error: Exception
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What `verify` answered, and what it published; without Done nothing of that counts."""
+
+    answer: Answer | Unanswered
+    published: Sequence[Outgoing] = ()
+
+
 class Asker:
     """Asks about messages.
 
     Args:
-        verify: the user's function; None: nobody can say.
+        verify: the user's function; None: no function knows.
+        publishers: make what `verify` may ask for besides the envelope; None where nothing can be published.
+        silent: `verify` says Done never, so what the handler would have published is not lost by its answers.
     """
 
-    def __init__(self, verify: Verify | None) -> None:
-        self._verify = verify
+    def __init__(
+        self, verify: Verify | None, publishers: Publishers | None = None, *, silent: bool = False
+    ) -> None:
+        self._verify: Callable[..., Any] | None = verify
+        self._publishers = publishers
+        self._parameter = _publisher_parameter(verify) if verify is not None else None
+        self._silent = silent
+
+    @property
+    def can_publish(self) -> bool:
+        """Whether `verify` publishes what the handler would have, or never says Done."""
+        return self._silent or self._parameter is not None
 
     @property
     def can_ask(self) -> bool:
         """Whether there is a `verify`."""
         return self._verify is not None
 
-    def ask(self, envelope: Envelope) -> Answer | Unanswered:
+    def ask(self, envelope: Envelope) -> Asked:
         """Return what is known about the message's effect; never raises an Exception."""
         if self._verify is None:
-            return Unknown("there is no `verify` to ask")
+            return Asked(Unknown("there is no `verify` to ask"))
+        collected, more = Collected(), {}
+        if self._parameter is not None:
+            if self._publishers is None:
+                return Asked(Unanswered(TypeError("verify asks for a Publisher, and there is none here")))
+            more = {self._parameter: self._publishers.of_function(collected)}
+        answer = self._answer(self._verify, envelope, more)
+        published = collected.end()
+        return Asked(answer, published if isinstance(answer, Done) else ())
+
+    def _answer(
+        self, verify: Callable[..., Any], envelope: Envelope, more: Mapping[str, Any]
+    ) -> Answer | Unanswered:
         try:
-            answer: Any = self._verify(envelope)
+            answer: Any = verify(envelope, **more)
             if inspect.isawaitable(answer):
                 answer = asyncio.run(_awaited(answer))
         except Exception as error:
@@ -49,6 +84,15 @@ class Asker:
         return Unanswered(
             TypeError(f"verify returned {answer!r}; it must return Done(result), NotDone or Unknown")
         )
+
+
+def _publisher_parameter(verify: Callable[..., Any]) -> str | None:
+    """Return the name of the parameter that asks for a Publisher, by its annotation."""
+    try:
+        hints = get_type_hints(inspect.unwrap(verify) if not isinstance(verify, partial) else verify.func)
+    except Exception:
+        hints = dict(getattr(verify, "__annotations__", {}))
+    return next((name for name, hint in hints.items() if hint is Publisher and name != "return"), None)
 
 
 async def _awaited(answer: Awaitable[Any]) -> Any:

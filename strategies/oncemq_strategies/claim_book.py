@@ -14,6 +14,7 @@ from oncemq.ledger.claim import Claim, End, NewClaim, State
 from oncemq.ledger.claims import Claims
 from oncemq.message.envelope import Envelope
 from oncemq.message.stored import to_text
+from oncemq_strategies.claim_messages import Messages, OfHandler
 from oncemq_strategies.own_transaction import TRIES, in_transaction
 from oncemq_strategies.together import Together
 
@@ -50,6 +51,7 @@ class Held:
         error: why it could not be verified.
         reason: why it is unknown.
         fingerprint: of the content that is done.
+        messages: what its handler published in this unit.
     """
 
     phase: Phase
@@ -59,6 +61,7 @@ class Held:
     error: Exception | None = None
     reason: str = ""
     fingerprint: str | None = None
+    messages: OfHandler | None = None
 
     @property
     def before(self) -> str:
@@ -161,10 +164,20 @@ class ClaimBook:
         )
 
     def finish(
-        self, identity: str, owner: str, *, result: str | None = None, fingerprint: str | None = None
+        self,
+        identity: str,
+        owner: str,
+        *,
+        result: str | None = None,
+        fingerprint: str | None = None,
+        messages: Messages | None = None,
     ) -> bool:
-        """Write down that the effect has happened; returns whether the claim was ours."""
-        return self._finishing.ask(End(identity, owner, result, fingerprint))
+        """Write down that the effect has happened; returns whether the claim was ours.
+
+        `messages` are stored in the same transaction; not if an earlier try has, whose answer was lost.
+        """
+        also = messages.store if messages is not None else None
+        return self._finishing.ask(End(identity, owner, result, fingerprint, also))
 
     def _finish(self, ends: Sequence[End]) -> list[bool]:
         now = self._clock.now()

@@ -7,12 +7,13 @@ from typing import ClassVar, Protocol
 from oncemq.errors import MessageRefused, OnceMQError, Retry, Signal
 from oncemq.facts import UnitKind
 from oncemq.message.envelope import Envelope
-from oncemq.strategy import Strategy, Traits
+from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import DUPLICATE, PROCEED, Outcome, Verdict, conflict, defer, reject, retry
 from oncemq.verification import Done, NotDone
 from oncemq_strategies.asking import Asker, Unanswered
 from oncemq_strategies.claim_book import Held, Phase
+from oncemq_strategies.claim_messages import Messages, OfHandler, OfVerify
 from oncemq_strategies.fingerprint import Fingerprint
 from oncemq_strategies.results import stored, stored_or_none
 
@@ -46,9 +47,18 @@ class Book(Protocol):
         ...
 
     def finish(
-        self, identity: str, owner: str, *, result: str | None = None, fingerprint: str | None = None
+        self,
+        identity: str,
+        owner: str,
+        *,
+        result: str | None = None,
+        fingerprint: str | None = None,
+        messages: Messages | None = None,
     ) -> bool:
-        """Write down that the effect has happened; returns whether the claim was ours."""
+        """Write down that the effect has happened; returns whether the claim was ours.
+
+        `messages` are stored in the same transaction, where the claim is in the database; else before.
+        """
         ...
 
     def doubt(
@@ -93,6 +103,7 @@ class Claiming(Strategy):
     _fingerprint: Fingerprint | None
     _book: Book
     _keeper: Keeper
+    _scope: Scope
 
     def reserve(self, unit: Unit) -> None:
         """Claim every identity of the unit in one transaction; what others hold is put off."""
@@ -190,14 +201,19 @@ class Claiming(Strategy):
 
     def _verify(self, run: Run, item: Item, held: Held) -> None:
         identity, owner = item.envelope.identity, run.unit.owner
-        answer = self._asker.ask(item.envelope)
+        asked = self._asker.ask(item.envelope)
+        answer = asked.answer
         if isinstance(answer, Unanswered):
             self._book.doubt(identity, owner, _text_of(answer.error))
             held.phase, held.error = Phase.UNANSWERED, answer.error
         elif isinstance(answer, Done):
             held.result, held.has_result = answer.result, True
             ours = self._book.finish(
-                identity, owner, result=stored_or_none(answer.result), fingerprint=self._print(item)
+                identity,
+                owner,
+                result=stored_or_none(answer.result),
+                fingerprint=self._print(item),
+                messages=OfVerify(self._scope, asked.published) if asked.published else None,
             )
             held.phase = Phase.DONE if ours else Phase.FOREIGN
         elif isinstance(answer, NotDone):
@@ -216,7 +232,14 @@ class Claiming(Strategy):
             result = stored(item.result) if item.result is not None else None
         except ValueError as error:
             told.append(ValueError(f"what the handler of {identity!r} returned cannot be kept: {error}"))
-        if not self._book.finish(identity, run.unit.owner, result=result, fingerprint=held.fingerprint):
+        owner, messages = run.unit.owner, held.messages
+        if messages is None and run.published:
+            # Kept with the claim: when this fails and is done again, they must not be stored twice.
+            messages = held.messages = OfHandler(run)
+        if self._book.finish(identity, owner, result=result, fingerprint=held.fingerprint, messages=messages):
+            if messages is not None:
+                messages.send()
+        else:
             told.append(
                 ClaimLost(
                     f"{self._consumer}: the handler of {identity!r} outlived its claim, and another process took "

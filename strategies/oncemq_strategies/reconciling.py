@@ -5,10 +5,11 @@ from uuid import uuid4
 
 from oncemq.ledger.claim import Claim, State
 from oncemq.message.stored import from_text
-from oncemq.strategy import Reconciled
+from oncemq.strategy import Reconciled, Scope
 from oncemq.verification import Answer, Done, NotDone, Unknown
-from oncemq_strategies.asking import Asker, Unanswered
+from oncemq_strategies.asking import Asked, Asker, Unanswered
 from oncemq_strategies.claim_book import ClaimBook
+from oncemq_strategies.claim_messages import OfVerify
 from oncemq_strategies.claiming import ASK_AGAIN, Keeper
 from oncemq_strategies.results import stored_or_none
 
@@ -18,17 +19,19 @@ _STEP = 20
 class Reconciler:
     """Settles stuck claims of one consumer.
 
-    Nothing is published here: a message is acknowledged only when its claim is done, so the broker still has every
+    No message is run here: a message is acknowledged only when its claim is done, so the broker still has every
     message whose claim is stuck, or its dead letter. A claim that proves undone is deleted, and the message runs
     when it comes.
 
     Args:
+        scope: of the consumer.
         book: the claims.
         keeper: renews them while they are asked about.
         asker: asks.
     """
 
-    def __init__(self, book: ClaimBook, keeper: Keeper, asker: Asker) -> None:
+    def __init__(self, scope: Scope, book: ClaimBook, keeper: Keeper, asker: Asker) -> None:
+        self._scope = scope
         self._book = book
         self._keeper = keeper
         self._asker = asker
@@ -64,20 +67,24 @@ class Reconciler:
         try:
             if self._book.is_live(claim) or not self._book.take_over(claim, owner):
                 return Reconciled(claim.key, claim.identity, "busy", "somebody is at work on it")
-            return self._write(claim, owner, answer if answer is not None else self._ask(claim))
+            return self._write(claim, owner, Asked(answer) if answer is not None else self._ask(claim))
         finally:
             self._keeper.let_go(owner)
 
-    def _ask(self, claim: Claim) -> Answer | Unanswered:
+    def _ask(self, claim: Claim) -> Asked:
         if claim.envelope is None:
-            return Unknown("its message is not in the ledger")
+            return Asked(Unknown("its message is not in the ledger"))
         return self._asker.ask(from_text(claim.envelope))
 
-    def _write(self, claim: Claim, owner: str, answer: Answer | Unanswered) -> Reconciled:
-        identity = claim.identity
+    def _write(self, claim: Claim, owner: str, asked: Asked) -> Reconciled:
+        identity, answer = claim.identity, asked.answer
         if isinstance(answer, Done):
             self._book.finish(
-                identity, owner, result=stored_or_none(answer.result), fingerprint=claim.fingerprint
+                identity,
+                owner,
+                result=stored_or_none(answer.result),
+                fingerprint=claim.fingerprint,
+                messages=OfVerify(self._scope, asked.published) if asked.published else None,
             )
             return Reconciled(claim.key, identity, "done", "")
         if isinstance(answer, NotDone):

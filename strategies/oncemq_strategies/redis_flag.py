@@ -13,6 +13,7 @@ from oncemq.unit import Unit
 from oncemq.verification import Answer, NotDone, Verify
 from oncemq_strategies.asking import Asker
 from oncemq_strategies.claim_keeper import ClaimKeeper
+from oncemq_strategies.claim_messages import check_messages
 from oncemq_strategies.claim_options import lease_option, verify_option
 from oncemq_strategies.claiming import Claiming
 from oncemq_strategies.fingerprint import Fingerprint, fingerprint_option
@@ -41,6 +42,9 @@ class RedisFlag(Claiming):
       dead letter `unknown-effect`.
     - `fingerprint: [body.amount, …]`: the same identity with other content is a Conflict.
 
+    What the handler publishes is stored in the app's database before its flag says success; without a database such a
+    handler is refused. As for `two_phase`, `verify` publishes what a handler that was cut off would have.
+
     What the handler returns is kept as JSON (at most 64 KiB) and given to a duplicate.
 
     A process that dies leaves flags, and its messages, which nobody has acknowledged, come again. After `lease` whoever
@@ -56,13 +60,14 @@ class RedisFlag(Claiming):
         ttl: Mapping[str, timedelta],
         fingerprint: Fingerprint | None,
     ) -> None:
-        self._consumer = scope.consumer
+        self._scope, self._consumer = scope, scope.consumer
+        self.stores_outgoing = scope.engine is not None
         self._asker = asker
         self._fingerprint = fingerprint
         self._ttl = ttl
         self._client = scope.redis
         if scope.redis is not None:
-            self._flags = Flags(scope.redis, scope.consumer, lease=lease, **ttl)
+            self._flags = Flags(scope.redis, scope.consumer, lease=lease, engine=scope.engine, **ttl)
             self._book = self._flags
             self._keeper = ClaimKeeper(self._flags.renew, lease)
 
@@ -71,7 +76,7 @@ class RedisFlag(Claiming):
         """Make one from its options."""
         given = Options("redis_flag", options, scope)
         given.known("ttl", "lease", "verify", "in_doubt", "fingerprint")
-        asker = Asker(_verify(given))
+        asker = Asker(_verify(given), scope.publishers, silent=given.raw("in_doubt") == "run")
         return cls(scope, asker, lease_option(given), _ttl(given, scope), fingerprint_option(given))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
@@ -82,6 +87,7 @@ class RedisFlag(Claiming):
                 'give the app redis: {url: "redis://localhost:6379/0"}',
                 "strategies",
             )
+        yield from check_messages("redis_flag", self._asker, facts)
         for end, lives in self._ttl.items():
             if lives < facts.retry_horizon:
                 yield Problem(

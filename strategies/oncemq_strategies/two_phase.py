@@ -15,6 +15,7 @@ from oncemq.verification import Answer
 from oncemq_strategies.asking import Asker
 from oncemq_strategies.claim_book import ClaimBook
 from oncemq_strategies.claim_keeper import ledger_keeper
+from oncemq_strategies.claim_messages import check_messages
 from oncemq_strategies.claim_options import lease_option, verify_option
 from oncemq_strategies.claiming import Claiming
 from oncemq_strategies.fingerprint import Fingerprint, fingerprint_option
@@ -36,12 +37,17 @@ class TwoPhase(Claiming):
     - `lease: 60s`: how long a dead process's claim is respected. A living one renews its claims.
     - `fingerprint: [body.amount, …]`: the same identity with other content is a Conflict.
 
+    What the handler publishes is stored with the end of its claim. A `verify` that says Done publishes it instead:
+    `def verify(envelope: Envelope, publisher: Publisher)`; without that parameter such a handler is refused.
+
     What the handler returns is kept as JSON (at most 64 KiB) and given to a duplicate. `raise Retry` and
     `raise Reject` say that nothing happened; any other exception leaves the claim unknown until `verify` answers.
     """
 
+    stores_outgoing = True
+
     def __init__(self, scope: Scope, asker: Asker, lease: timedelta, fingerprint: Fingerprint | None) -> None:
-        self._consumer = scope.consumer
+        self._scope, self._consumer = scope, scope.consumer
         self._asker = asker
         self._lease = lease
         self._fingerprint = fingerprint
@@ -56,7 +62,7 @@ class TwoPhase(Claiming):
         """Make one from its options."""
         given = Options("two_phase", options, scope)
         given.known("verify", "lease", "fingerprint")
-        asker = Asker(verify_option(given))
+        asker = Asker(verify_option(given), scope.publishers)
         return cls(scope, asker, lease_option(given), fingerprint_option(given))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
@@ -65,6 +71,7 @@ class TwoPhase(Claiming):
             yield Problem(
                 "two_phase keeps its claims in a database", "give the app a `database`", "strategies"
             )
+        yield from check_messages("two_phase", self._asker, facts)
         if not self._asker.can_ask:
             yield Problem(
                 "two_phase without `verify`: when a handler fails or its process dies, nobody can say whether its "
@@ -100,4 +107,4 @@ class TwoPhase(Claiming):
         return self._reconciler().all(identity, answer)
 
     def _reconciler(self) -> Reconciler:
-        return Reconciler(self._ledger_book, self._keeper, self._asker)
+        return Reconciler(self._scope, self._ledger_book, self._keeper, self._asker)

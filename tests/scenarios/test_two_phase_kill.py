@@ -1,5 +1,7 @@
 """Processes die before, after and in the middle of effects outside the database: each happens once, none is lost.
 
+What handlers publish is sent for each effect, also where its process died before the handler returned.
+
 The effect is a line appended to a plain file, which nothing rolls back and no constraint guards.
 """
 
@@ -25,6 +27,7 @@ database: {{url: "${{DATABASE}}"}}
 grace: 10s
 topics:
   {name}: {{key: body.key, identity: body.id}}
+  {name}-told: {{key: body.id}}
 consumers:
   judge:
     topic: {name}
@@ -33,6 +36,11 @@ consumers:
     workers: 4
     strategies: [two_phase: {{verify: "handlers:happened", lease: 1s}}]
     retry: {{attempts: 6, backoff: {{first: 100ms, factor: 1}}}}
+  hear:
+    topic: {name}-told
+    handler: "handlers:hear"
+    effects: external
+    strategies: [none]
 """
 _HANDLERS = '''"""One line in a file for each event, and a disaster for some, each once."""
 
@@ -41,10 +49,11 @@ import os
 import signal
 from pathlib import Path
 
-from oncemq import Done, Envelope, NotDone, Retry, Unknown
+from oncemq import Done, Envelope, NotDone, Publisher, Retry, Unknown
 
 HERE = Path(__file__).parent
 EFFECTS, ASKED, DISASTERS = HERE / "effects.log", HERE / "asked.log", HERE / "disasters"
+HEARD = HERE / "heard.log"
 
 
 def write(path: Path, line: str) -> None:
@@ -65,32 +74,39 @@ def disaster(event: dict, when: str) -> None:
     raise Retry("busy") if kind == "retry" else ConnectionError("hung up")
 
 
-def apply(event: dict) -> dict:
+def apply(event: dict, envelope: Envelope, publisher: Publisher) -> dict:
     disaster(event, "before")
     write(EFFECTS, event["id"])
     disaster(event, "after")
+    publisher.publish(f"{envelope.topic}-told", {"id": event["id"]})
+    disaster(event, "published")
     return {"id": event["id"]}
 
 
-async def apply_async(event: dict) -> dict:
+async def apply_async(event: dict, envelope: Envelope, publisher: Publisher) -> dict:
     await asyncio.sleep(0.001)
-    return apply(event)
+    return apply(event, envelope, publisher)
 
 
-def happened(envelope: Envelope) -> Done | NotDone | Unknown:
+def hear(told: dict) -> None:
+    write(HEARD, told["id"])
+
+
+def happened(envelope: Envelope, publisher: Publisher) -> Done | NotDone | Unknown:
     write(ASKED, envelope.identity)
     if envelope.identity == "lost-track":
         return Unknown("the log was rotated")
     seen = EFFECTS.exists() and envelope.identity in EFFECTS.read_text().split()
+    publisher.publish(f"{envelope.topic}-told", {"id": envelope.identity})
     return Done({"id": envelope.identity}) if seen else NotDone()
 '''
 
-DISASTERS = ["kill-before", "kill-after", "error-before", "error-after", "retry-before"]
+DISASTERS = ["kill-before", "kill-after", "error-before", "error-after", "retry-before", "kill-published"]
 EVENTS = [
     {
         "id": f"e{number}",
         "key": f"k{number % 7}",
-        "disaster": DISASTERS[number % 10] if number % 10 < 5 else "",
+        "disaster": DISASTERS[number % 10] if number % 10 < len(DISASTERS) else "",
     }
     for number in range(10)
 ]
@@ -121,7 +137,7 @@ def lines(place: Place, name: str) -> list[str]:
 
 
 def test_each_effect_happens_once_whatever_dies(handler_and_kind: tuple[str, str], place: Place) -> None:
-    """Two kills, two errors and a retry, half of the events twice: one line each, and one dead letter for a person."""
+    """Three kills, two errors and a retry, half of the events twice: one line each, and one dead letter for a person."""
     (place.folder / "app.yaml").write_text(_APP.format(name=place.name, handler=handler_and_kind[0]))
     (place.folder / "handlers.py").write_text(_HANDLERS)
     (place.folder / "disasters").mkdir()
@@ -157,6 +173,7 @@ def test_each_effect_happens_once_whatever_dies(handler_and_kind: tuple[str, str
     ] == [("lost-track", "unknown-effect")]
     struck = {one["id"] for one in EVENTS if one["disaster"].startswith(("kill", "error"))}
     assert struck <= set(lines(place, "asked.log")), "a disaster came to nobody's attention"
+    assert Counter(lines(place, "heard.log")) == Counter(everything), "an effect without its message, or two"
     assert place.unsettled("judge") == 0
     assert "lost-track" in program.succeed("reconcile")
     known = ("reconcile", "judge", "--identity", "lost-track", "--assume", "done")

@@ -73,15 +73,16 @@ def build_consumer(
     before = len(around.report.problems.errors)
     function = _handler(settled, around)
     allowed = _publishable(settled, around, topics)
-    chain = _strategies(settled, around)
+    publishers = Publishers(allowed)
+    chain = _strategies(settled, around, publishers)
     reader = build_reader(settled, around.folder, around.report)
     handler = None
     if function is not None and chain is not None:
-        handler = _bind(function, chain, settled, around, Publishers(allowed))
+        handler = _bind(function, chain, settled, around, publishers)
     _check(settled, around, chain, handler)
     if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
         return None
-    parts = _more_parts(function, settled, around, Publishers(allowed))
+    parts = _more_parts(function, settled, around, publishers)
     if parts is None:
         return None
     limits = [one.traits.max_batch for one in chain if one.traits.max_batch is not None]
@@ -115,7 +116,7 @@ def _more_parts(
     parts = []
     for engine, metadata in around.more_shards:
         there = replace(around, engine=engine, metadata=metadata)
-        chain = _strategies(settled, there)
+        chain = _strategies(settled, there, publishers)
         handler = _bind(function, chain, settled, there, publishers) if chain is not None else None
         if chain is None or handler is None:
             return None
@@ -140,11 +141,11 @@ def _handler(settled: Settled, around: Surroundings) -> Any:
     return found
 
 
-def _strategies(settled: Settled, around: Surroundings) -> list[Strategy] | None:
+def _strategies(settled: Settled, around: Surroundings, publishers: Publishers) -> list[Strategy] | None:
     """None when one of them could not be built; every one is tried, so that all problems are told at once."""
     chain: list[Strategy] = []
     complete = True
-    scope = _scope(settled, around)
+    scope = _scope(settled, around, publishers)
     for index, choice in enumerate(settled.strategies):
         path = settled.path(f"strategies[{index}]")
         try:
@@ -164,7 +165,7 @@ def _strategies(settled: Settled, around: Surroundings) -> list[Strategy] | None
     return chain if complete else None
 
 
-def _scope(settled: Settled, around: Surroundings) -> Scope:
+def _scope(settled: Settled, around: Surroundings, publishers: Publishers) -> Scope:
     def import_for_strategy(name: str) -> Any:
         try:
             return import_object(reference(name), around.folder)
@@ -184,6 +185,7 @@ def _scope(settled: Settled, around: Surroundings) -> Scope:
         retry_horizon=settled.retry.horizon(),
         expression=compile_expression,
         import_object=import_for_strategy,
+        publishers=publishers,
     )
 
 
@@ -284,4 +286,5 @@ def facts_of(settled: Settled, around: Surroundings, handler: BoundHandler | Non
         hold_key=settled.hold_key,
         options=written(settled.options),
         longest_pause=settled.retry.longest_pause(),
+        publishes=handler.publishes if handler is not None else False,
     )

@@ -1,9 +1,12 @@
 """What the ledger knows of an effect outside the database."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
+
+from sqlalchemy import Connection
 
 
 class State(StrEnum):
@@ -76,9 +79,11 @@ class End(NamedTuple):
         owner: the token.
         result: what the handler returned, as JSON.
         fingerprint: of the content, where it is compared.
+        also: called in the transaction if the claim is ours and was not noted as done before.
     """
 
     identity: str
     owner: str
     result: str | None = None
     fingerprint: str | None = None
+    also: Callable[[Connection], object] | None = None

@@ -109,18 +109,8 @@ class Claims:
 
     def finish(self, connection: Connection, ends: Sequence[End], now: datetime) -> list[bool]:
         """Note that effects have happened; returns of each whether the claim was ours, also if it was noted before."""
-        rows = [
-            {
-                "scope": self._consumer,
-                "one": one,
-                "token": owner,
-                "at": now,
-                "came_of_it": result,
-                "print": mark,
-            }
-            for one, owner, result, mark in sorted(ends, key=lambda end: end.identity)
-        ]
-        if connection.execute(_FINISH, rows).rowcount == len(ends):
+        in_order = sorted(ends, key=lambda end: end.identity)
+        if self._finish_all(connection, in_order, now) == len(ends):
             return [True] * len(ends)
         found = self.read(connection, [end.identity for end in ends])
         claims = [found.get(end.identity) for end in ends]
@@ -128,6 +118,29 @@ class Claims:
             claim is not None and claim.state is State.DONE and claim.holder == end.owner
             for claim, end in zip(claims, ends, strict=True)
         ]
+
+    def _finish_all(self, connection: Connection, ends: Sequence[End], now: datetime) -> int:
+        """Return how many were ours and not noted before; in order, so that two processes lock the rows in one order."""
+        if not any(end.also for end in ends):
+            rows = [self._finished(end, now) for end in ends]
+            return connection.execute(_FINISH, rows).rowcount if rows else 0
+        finished = 0
+        for end in ends:
+            if connection.execute(_FINISH, self._finished(end, now)).rowcount == 1:
+                finished += 1
+                if end.also is not None:
+                    end.also(connection)
+        return finished
+
+    def _finished(self, end: End, now: datetime) -> dict[str, Any]:
+        return {
+            "scope": self._consumer,
+            "one": end.identity,
+            "token": end.owner,
+            "at": now,
+            "came_of_it": end.result,
+            "print": end.fingerprint,
+        }
 
     def doubt(
         self,

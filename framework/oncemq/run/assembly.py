@@ -224,6 +224,7 @@ class Crew:
             leaving.is_set,
             leaving.wait,
             self._shop.publishing.send,
+            self._shop.relays[shard] if self._shop.relays else None,
         )
 
     def _async_worker(self) -> AsyncWorker:

@@ -22,7 +22,7 @@ from oncemq.run.tracks import Track, by_key
 from oncemq.run.transactional import Failed, release, reserve
 from oncemq.run.worker import Hands, Trouble
 from oncemq.sharding import Layout
-from oncemq.unit import Run, Unit
+from oncemq.unit import Unit
 from oncemq.verdict import PROCEED, RETURNED, Outcome, Verdict
 
 _TAKE_TIMEOUT = 0.2
@@ -202,7 +202,7 @@ class AsyncWorker:
     async def _handle(self, unit: Unit, delivery: Delivery, slot: Slot) -> Verdict:
         plan, track = self._consumer.plan, self._track(delivery.key)
         item = make_items([delivery], plan.reader)[0]
-        run = Run(unit, [item])
+        run = track.finisher.run_of(unit, item)
         await self._blocked(lambda: before(track.chain, run, item))
         ran = item.verdict is PROCEED
         if ran:

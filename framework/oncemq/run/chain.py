@@ -16,6 +16,7 @@ class Chain:
             next would not know of.
         one_per_key: a unit may hold at most one item of a key.
         max_batch: the most items of a unit; None = any number.
+        stores_outgoing: a strategy stores what handlers of direct units published.
         second_look: an item that violated a unique constraint runs once more before it is charged.
     """
 
@@ -32,6 +33,7 @@ class Chain:
         "reserves",
         "saves",
         "second_look",
+        "stores_outgoing",
     )
 
     def __init__(self, strategies: Sequence[Strategy]) -> None:
@@ -44,6 +46,7 @@ class Chain:
         self.committeds: list[Callable[[Run], None]] = _overridden(strategies, "committed")
         self.releases: list[Callable[[Unit], None]] = _overridden(strategies, "release")[::-1]
         self.second_look = any(strategy.second_look for strategy in strategies)
+        self.stores_outgoing = any(strategy.stores_outgoing for strategy in strategies)
         self.divisible = not any(strategy.parks for strategy in strategies)
         self.one_per_key = any(strategy.traits.one_per_key for strategy in strategies)
         limits = [

@@ -91,7 +91,7 @@ class DirectRunner:
 
     def _run_one(self, unit: Unit, delivery: Delivery, result: UnitResult) -> Verdict:
         item = make_item(delivery, self._reader)
-        run = Run(unit, [item])
+        run = self._finisher.run_of(unit, item)
         try:
             if self._asks:
                 before(self._chain, run, item)

@@ -7,7 +7,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.run.chain import Chain
 from oncemq.run.judge import describe, is_infrastructure
-from oncemq.unit import Item, Run
+from oncemq.unit import Item, Outbox, Run, Unit
 from oncemq.verdict import Culprits
 
 Step = Callable[[], None]
@@ -31,6 +31,7 @@ class Finisher:
         give_up: whether to stop trying, since the process is leaving.
         sleep: waits seconds between tries.
         send: publishes what the handler published, with confirmation.
+        outbox: where a strategy stores it instead; None without a database.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Finisher:
         give_up: Callable[[], bool],
         sleep: Callable[[float], object],
         send: Callable[[Run], None] = lambda _run: None,
+        outbox: Outbox | None = None,
     ) -> None:
         self._chain = chain
         self._idle = not (chain.records or chain.saves or chain.confirms or chain.committeds)
@@ -49,6 +51,13 @@ class Finisher:
         self._give_up = give_up
         self._sleep = sleep
         self._send = send
+        self._outbox = outbox
+
+    def run_of(self, unit: Unit, item: Item) -> Run:
+        """Return the item's own run."""
+        run = Run(unit, [item])
+        run.outbox = self._outbox
+        return run
 
     def finish(self, run: Run, item: Item, *, ran: bool) -> None:
         """Do what follows the decision; a strategy may still change the verdict by Culprits.
@@ -81,7 +90,9 @@ class Finisher:
                 self._failed("a strategy's committed hook", error)
 
     def _steps(self, run: Run, item: Item) -> Iterator[tuple[str, Step]]:
-        if run.outgoing:
+        if self._chain.stores_outgoing:
+            run.published = run.outgoing or ()
+        elif run.outgoing:
             yield "publish", lambda: self._send(run)
         run.outgoing = None
         if item.verdict is not None and item.verdict.final:

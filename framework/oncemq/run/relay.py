@@ -74,10 +74,15 @@ class Relay:
 
     def store(self, run: Run) -> None:
         """Store what the applied items of a run published, in their transaction; nothing can be published after it."""
-        outgoing, run.outgoing = run.outgoing or [], None
-        messages = [(one.topic, one.message) for one in outgoing if _counts(one)]
-        if messages:
-            run.notes[self] = self.add(run.connection, run.consumer, messages)
+        outgoing, run.outgoing = run.outgoing, None
+        if outgoing:
+            run.published = outgoing
+            run.notes[self] = self.keep(run.connection, run)
+
+    def keep(self, connection: Connection, run: Run) -> Sequence[Stored]:
+        """Store what the applied items of a run published, in this transaction; returns the rows for `send`."""
+        messages = [(one.topic, one.message) for one in run.published if _counts(one)]
+        return self.add(connection, run.consumer, messages) if messages else ()
 
     def add(
         self,

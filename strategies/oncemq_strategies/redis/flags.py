@@ -8,12 +8,16 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
+from sqlalchemy import Engine
+
 from oncemq.ledger.text import storable
 from oncemq.message.envelope import Envelope
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument, Call, Script
 from oncemq.redis.faults import Failure
 from oncemq_strategies.claim_book import Held, Phase
+from oncemq_strategies.claim_messages import Messages
+from oncemq_strategies.own_transaction import in_transaction
 from oncemq_strategies.redis.flag_scripts import CLAIM, DROP, FINISH, MOVE, RENEW
 from oncemq_strategies.redis.marks import key_in_redis
 from oncemq_strategies.together import Together
@@ -30,12 +34,21 @@ class Flags:
         lease: how long a claim lives without renewal.
         success: how long it is remembered at least that a message took effect.
         failed: the same, that nobody knows whether it did.
+        engine: the database that stores what handlers published; None without one.
     """
 
     def __init__(
-        self, client: RedisClient, consumer: str, *, lease: timedelta, success: timedelta, failed: timedelta
+        self,
+        client: RedisClient,
+        consumer: str,
+        *,
+        lease: timedelta,
+        success: timedelta,
+        failed: timedelta,
+        engine: Engine | None = None,
     ) -> None:
         self._client = client
+        self._engine = engine
         self._consumer = consumer
         self._lease = _milliseconds(lease)
         self._success = success
@@ -73,9 +86,21 @@ class Flags:
         return self._one(identity, MOVE, owner, self._lease, "checking", "pending")
 
     def finish(
-        self, identity: str, owner: str, *, result: str | None = None, fingerprint: str | None = None
+        self,
+        identity: str,
+        owner: str,
+        *,
+        result: str | None = None,
+        fingerprint: str | None = None,
+        messages: Messages | None = None,
     ) -> bool:
-        """Write down that the effect has happened; returns whether the claim was ours."""
+        """Write down that the effect has happened; returns whether the claim was ours.
+
+        `messages` are stored in the database before: a process that dies in between has them sent, and is asked about.
+        """
+        if messages is not None and self._engine is not None and not messages.committed:
+            in_transaction(self._engine, messages.store)
+            messages.committed = True
         lives = _jittered(self._success)
         return self._one(identity, FINISH, owner, "success", lives, result or "", fingerprint or "", "")
 

@@ -4,6 +4,7 @@ from defects.catalog import (
     acknowledging,
     blaming,
     brokers,
+    claiming,
     committing,
     failing,
     guarding,
@@ -29,4 +30,5 @@ DEFECTS: tuple[Defect, ...] = (
     *in_redis.DEFECTS,
     *looking_after.DEFECTS,
     *guarding.DEFECTS,
+    *claiming.DEFECTS,
 )

@@ -1,0 +1,74 @@
+"""Defects of claims: what handlers publish beside them, and whom fences and flags believe."""
+
+from defects.defect import Defect, Edit
+
+MESSAGES = "tests/unit/strategies/test_claim_messages.py"
+
+DEFECTS = (
+    Defect(
+        "claims-messages-not-stored",
+        "What a handler with a claim publishes is stored with the claim's end.",
+        [
+            Edit(
+                "framework/oncemq/ledger/claims.py",
+                "                if end.also is not None:\n                    end.also(connection)\n",
+                "",
+            )
+        ],
+        [f"{MESSAGES}::test_messages_are_stored_before_they_are_sent_and_with_the_claims_end"],
+    ),
+    Defect(
+        "claims-messages-stored-twice",
+        "A claim's end that was noted before stores no messages again.",
+        [
+            Edit(
+                "framework/oncemq/ledger/claims.py",
+                "                finished += 1\n                if end.also",
+                "                finished += 1\n            if True:\n                if end.also",
+            )
+        ],
+        [f"{MESSAGES}::test_an_end_that_was_noted_before_stores_nothing_again"],
+    ),
+    Defect(
+        "claims-messages-sent-first",
+        "In a direct unit with claims nothing is sent before the claim's end.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/two_phase.py",
+                "    stores_outgoing = True\n",
+                "    stores_outgoing = False\n",
+            )
+        ],
+        [f"{MESSAGES}::test_messages_are_stored_before_they_are_sent_and_with_the_claims_end"],
+    ),
+    Defect(
+        "silent-verify-allowed",
+        "A `verify` that cannot publish is refused beside a handler that does.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/claim_messages.py",
+                "if asker.can_ask and not asker.can_publish:",
+                "if False:",
+            )
+        ],
+        [f"{MESSAGES}::test_a_verify_that_does_not_publish_is_refused_beside_a_handler_that_does"],
+    ),
+    Defect(
+        "verify-publishes-without-done",
+        "What `verify` published counts only with Done.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/asking.py",
+                "published if isinstance(answer, Done) else ()",
+                "published",
+            ),
+            Edit(
+                "strategies/oncemq_strategies/claiming.py",
+                "        elif isinstance(answer, NotDone):\n",
+                "        elif isinstance(answer, NotDone):\n            if run.outgoing is not None:\n"
+                "                run.outgoing.extend(asked.published)\n",
+            ),
+        ],
+        [f"{MESSAGES}::test_what_a_dead_process_did_not_publish_is_sent_once"],
+    ),
+)
