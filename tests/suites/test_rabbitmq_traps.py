@@ -1,6 +1,7 @@
 """What was seen to go wrong with RabbitMQ, each held against a real server."""
 
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -466,3 +467,51 @@ def unacknowledged(server: RabbitMQ, fresh: str) -> str:
     """Return how many messages of the test's queue are delivered and not settled."""
     rows = control(server, "list_queues", "name", "messages_unacknowledged").splitlines()
     return next(row.split()[1] for row in rows if row.startswith(f"{fresh}-group.{fresh}.paid\t"))
+
+
+def test_a_silent_host_keeps_no_other_from_being_tried(
+    rabbitmq_url: str, fresh: str, open_adapter: Open
+) -> None:
+    """A first host that accepts and answers nothing costs a moment, not its connect_timeout for each connection."""
+    with socket.create_server((LOOPBACK, 0)) as silent:
+        url = through(rabbitmq_url, silent.getsockname()[1])
+        started = monotonic()
+        adapter, sink = open_adapter(
+            url,
+            subscription_of(fresh),
+            hosts=[f"{LOOPBACK}:{urlsplit(rabbitmq_url).port}"],
+            connect_timeout="20s",
+        )
+        assert monotonic() - started < 10
+        put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x")
+        assert not adapter.acknowledge(sink.wait_for(1))
+
+
+def test_looking_for_a_missing_queue_delays_no_other_consumer(
+    rabbitmq_url: str, fresh: str, open_adapter: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a host does not answer what became of one consumer's queue, the others of the connection go on."""
+    connection = connect(rabbitmq_url)
+    channel = connection.channel()
+    channel.queue_declare(fresh, durable=True)
+    missing = Subscription("missing", f"{fresh}.missing", f"{fresh}-group", {"queue": fresh})
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh), missing)
+    looking, answer = Event(), Event()
+
+    def ensure(*_: object) -> None:
+        looking.set()
+        answer.wait(60)
+
+    monkeypatch.setattr("oncemq_adapters.rabbitmq.topology.ensure_place", ensure)
+    channel.queue_delete(fresh)
+    try:
+        assert looking.wait(20)
+        put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x")
+        assert not adapter.acknowledge(sink.wait_for(1))
+        assert [row.subscribed for row in adapter.health()] == [True, False]
+    finally:
+        answer.set()
+    channel.queue_declare(fresh, durable=True)
+    eventually(lambda: all(row.subscribed for row in adapter.health()))
+    channel.queue_delete(fresh)
+    connection.close()

@@ -11,6 +11,7 @@ import pika
 
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
+from oncemq_adapters.rabbitmq.host_order import HostOrder
 
 PLAIN_PORT = 5672
 TLS_PORT = 5671
@@ -38,7 +39,7 @@ class Address:
     """Everything needed to connect.
 
     Args:
-        hosts: tried in turn.
+        hosts: tried in turn, those first that did not fail a moment ago.
         virtual_host: decoded.
         username: shown in errors.
         password: never shown.
@@ -47,6 +48,7 @@ class Address:
         connect_timeout: for each try to connect.
         publish_timeout: how long a retry, dead letter or published message may wait for its confirmation.
         queue_type: of the queues that the adapter declares, unless the topic says otherwise.
+        order: which host is next.
     """
 
     hosts: tuple[Host, ...]
@@ -58,10 +60,19 @@ class Address:
     connect_timeout: timedelta
     publish_timeout: timedelta
     queue_type: str
+    order: HostOrder[Host] = field(repr=False, compare=False)
 
-    def parameters(self, host: Host, name: str) -> Any:
-        """Return pika's parameters for one host; `name` is what the broker's operators see."""
+    def parameters(self, host: Host, name: str, patience: float | None = None) -> Any:
+        """Return pika's parameters for one host.
+
+        Args:
+            host: where.
+            name: what the broker's operators see.
+            patience: seconds for its answer, if less than is configured.
+        """
         seconds = self.connect_timeout.total_seconds()
+        if patience is not None:
+            seconds = min(seconds, patience)
         heartbeat = round(self.heartbeat.total_seconds())
         return pika.ConnectionParameters(
             host=host.name,
@@ -71,7 +82,7 @@ class Address:
             ssl_options=pika.SSLOptions(self.tls, host.name) if self.tls else None,
             heartbeat=heartbeat,
             socket_timeout=seconds,
-            stack_timeout=seconds * 1.5,
+            stack_timeout=seconds * (1.5 if patience is None else 1),
             connection_attempts=1,
             client_properties={"connection_name": name, "product": "OnceMQ"},
             # A vanished machine answers nothing at all: the kernel gives up as early as the heartbeat would.
@@ -90,8 +101,9 @@ def parse_address(url: str, options: Mapping[str, Any]) -> Address:
     secure = parts.scheme == "amqps"
     if not secure:
         _refuse_tls_options(reader, options)
+    hosts = _hosts(parts, reader)
     address = Address(
-        hosts=_hosts(parts, reader),
+        hosts=hosts,
         virtual_host=_virtual_host(parts),
         username=reader.text("username", unquote(parts.username or "guest")) or "",
         password=reader.text("password", unquote(parts.password or "guest")) or "",
@@ -100,6 +112,7 @@ def parse_address(url: str, options: Mapping[str, Any]) -> Address:
         connect_timeout=reader.duration("connect_timeout", 5 * SECOND, SECOND / 10, 120 * SECOND),
         publish_timeout=reader.duration("publish_timeout", 10 * SECOND, SECOND / 10, 600 * SECOND),
         queue_type=reader.choice("queue_type", "quorum", QUEUE_TYPES),
+        order=HostOrder(hosts),
     )
     reader.finish()
     return address

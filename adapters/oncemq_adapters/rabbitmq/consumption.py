@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from typing import Any
 
 from oncemq.adapter import ConsumerHealth, Sink, Subscription
@@ -15,6 +15,8 @@ from oncemq_adapters.rabbitmq.queue_type import NO_STREAM, is_stream, stream
 
 ANSWER_WITHIN = 5.0
 """Seconds for the broker to confirm a subscription."""
+
+LOOK_AGAIN = 1.0
 
 
 class Consumption:
@@ -41,6 +43,7 @@ class Consumption:
         self._tags = count(1)
         self._lock = Lock()
         self._paused = False
+        self._looking = False
         self._tries = 0
         self._tag: str | None = None
         self._subscribed = False
@@ -173,11 +176,36 @@ class Consumption:
             self._failures += 1
 
     def _repair(self) -> None:
-        if not self._connection.is_open or self._channel is not None:
+        """Look at the place again, aside: a host that answers slowly must not delay the link's other consumers."""
+        if not self._connection.is_open or self._channel is not None or self._link is None:
             return
+        if self._looking:
+            self._link.later(LOOK_AGAIN, self._repair)
+            return
+        self._looking = True
+        Thread(
+            target=self._look,
+            args=[self._connection, self._link],
+            name=f"oncemq {self.consumer} repair",
+            daemon=True,
+        ).start()
+
+    def _look(self, connection: Any, link: Link) -> None:
+        error: BrokerError | None = None
         try:
             self._ensure(self.place)
-        except BrokerError as error:
+        except BrokerError as failure:
+            error = failure
+        except Exception as failure:
+            error = BrokerUnavailable(f"looking at queue {self.place.queue!r} failed: {failure!r}")
+        self._looking = False
+        link.post(lambda: self._looked(connection, error))
+
+    def _looked(self, connection: Any, error: BrokerError | None) -> None:
+        # A connection that was made meanwhile has a channel of its own.
+        if connection is not self._connection or not connection.is_open or self._channel is not None:
+            return
+        if error is not None:
             self._failed(error)
         else:
             self._open_channel()

@@ -14,6 +14,7 @@ from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq import faults
 from oncemq_adapters.rabbitmq.address import Address, Host
 from oncemq_adapters.rabbitmq.connection import Connection
+from oncemq_adapters.rabbitmq.host_order import Try
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 4.0
@@ -32,7 +33,7 @@ class Listener(Protocol):
         ...
 
     def disconnected(self, error: BrokerError) -> None:
-        """Note that there is no connection; called after each failed try, too."""
+        """Note that there is no connection; called after all hosts have failed, too."""
         ...
 
 
@@ -54,7 +55,7 @@ class Link:
         self._connection: Any = None
         self._stopping = Event()
         self._thread: Thread | None = None
-        self._turn = 0
+        self._was_open = False
         self._failures = 0
         self._draw = random.SystemRandom()
 
@@ -103,19 +104,23 @@ class Link:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            error = self._try_hosts()
-            if self._stopping.is_set():
-                return
+            for one in self._address.order.tries():
+                error = self._try(one)
+                if self._stopping.is_set():
+                    return
+                if self._was_open:
+                    self._address.order.succeeded(one.host)
+                    break
+                self._address.order.failed(one.host)
             self._listener.disconnected(error)
             self._stopping.wait(self.pause_after(self._failures))
             self._failures += 1
 
-    def _try_hosts(self) -> BrokerError:
-        host = self._address.hosts[self._turn % len(self._address.hosts)]
-        self._turn += 1
+    def _try(self, one: Try[Host]) -> BrokerError:
+        self._was_open = False
         try:
             self._listener.before_connecting()
-            return self._serve(host)
+            return self._serve(one)
         except BrokerError as error:
             return error
         except Exception as error:
@@ -123,14 +128,16 @@ class Link:
             # told to close while it connects.
             if not self._stopping.is_set():
                 logging.getLogger(__name__).exception("the connection's thread failed, connecting anew")
-            return BrokerUnavailable(f"the connection to RabbitMQ at {host} failed: {error!r}")
+            return BrokerUnavailable(f"the connection to RabbitMQ at {one.host} failed: {error!r}")
 
-    def _serve(self, host: Host) -> BrokerError:
+    def _serve(self, one: Try[Host]) -> BrokerError:
+        host = one.host
         ended: list[BrokerError] = []
         loop = IOLoop()
 
         def opened(connection: Any) -> None:
             self._failures = 0
+            self._was_open = True
             self._listener.connected(connection)
 
         def failed(_: Any, error: BaseException) -> None:
@@ -145,7 +152,7 @@ class Link:
         with self._lock:
             self._loop = loop
         try:
-            parameters = self._address.parameters(host, self._name)
+            parameters = self._address.parameters(host, self._name, one.patience)
             self._connection = Connection(parameters, opened, failed, closed, custom_ioloop=loop)
             if self._stopping.is_set():
                 self._close()

@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from pika import BlockingConnection
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
 
 from oncemq.errors import BrokerError, BrokerUnavailable
@@ -39,11 +40,15 @@ def connected(address: Address, name: str) -> Iterator[Any]:
 
 def _connect(address: Address, name: str) -> Any:
     failure: BrokerError = BrokerUnavailable("no RabbitMQ host is configured")
-    for host in address.hosts:
+    for host, patience in address.order.tries():
         try:
-            return BlockingConnection(address.parameters(host, name))
-        except (AMQPError, OSError) as error:
+            connection = BlockingConnection(address.parameters(host, name, patience))
+        except (AMQPError, AMQPConnectorException, OSError) as error:
             failure = faults.connecting(error, address, host)
+            address.order.failed(host)
+        else:
+            address.order.succeeded(host)
+            return connection
     raise failure
 
 

@@ -78,4 +78,28 @@ DEFECTS = (
         ],
         [f"{RABBITMQ_TRAPS}::test_a_stream_is_never_consumed"],
     ),
+    Defect(
+        "repair-on-the-shared-thread",
+        "One consumer's missing queue delays no other consumer.",
+        [
+            Edit(
+                f"{RABBITMQ}/consumption.py",
+                "            daemon=True,\n        ).start()",
+                "            daemon=True,\n        ).run()",
+            )
+        ],
+        [f"{RABBITMQ_TRAPS}::test_looking_for_a_missing_queue_delays_no_other_consumer"],
+    ),
+    Defect(
+        "silent-host-waited-for",
+        "A silent host keeps no other from being tried.",
+        [
+            Edit(
+                f"{RABBITMQ}/host_order.py",
+                "for patience in (FIRST_LOOK, None) if",
+                "for patience in (None, None) if",
+            )
+        ],
+        [f"{RABBITMQ_TRAPS}::test_a_silent_host_keeps_no_other_from_being_tried"],
+    ),
 )
