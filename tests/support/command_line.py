@@ -46,6 +46,11 @@ def _program(arguments: tuple[str, ...]) -> None:
     main(arguments)
 
 
+def run_program(*arguments: str, stdin: str | bytes | None = None) -> Result:
+    """Run `oncemq` with these arguments in this process, exit code and error message included."""
+    return CliRunner().invoke(_program, list(arguments), input=stdin)
+
+
 class CommandLine:
     """An app in `folder`."""
 
@@ -63,7 +68,7 @@ class CommandLine:
 
     def run(self, *arguments: str, stdin: str | bytes | None = None) -> Result:
         """Run `oncemq -f app.yaml` with these arguments, exit code and error message included."""
-        return CliRunner().invoke(_program, ["-f", str(self.app), *arguments], input=stdin)
+        return run_program("-f", str(self.app), *arguments, stdin=stdin)
 
     @contextmanager
     def plan(self) -> Iterator[AppPlan]:

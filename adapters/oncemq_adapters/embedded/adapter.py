@@ -25,6 +25,7 @@ from oncemq.capabilities import Capabilities, Order
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq.naming import PrivateNames, group_on_topic
 from oncemq_adapters.embedded import advice, settlements, topics
 from oncemq_adapters.embedded.custody import Custody
 from oncemq_adapters.embedded.desk import Desk
@@ -76,6 +77,14 @@ class EmbeddedAdapter:
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe or cannot work about this consumer on this broker."""
         return advice.problems(self._settings, facts)
+
+    def private_names(self, subscription: Subscription) -> PrivateNames | None:
+        """Return the group on its topic, in this file; memory is shared with nobody."""
+        path = self._settings.path
+        if path is None:
+            return None
+        name = group_on_topic(subscription.group, subscription.topic)
+        return PrivateNames(str(path.resolve()), {name: "messages"})
 
     # Life
 

@@ -24,6 +24,7 @@ from oncemq.capabilities import Capabilities, Order
 from oncemq.errors import BrokerError
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq.naming import PrivateNames
 from oncemq_adapters.rabbitmq import dead_letters, settlement, topology
 from oncemq_adapters.rabbitmq.address import Address, parse_address
 from oncemq_adapters.rabbitmq.checks import check_consumer
@@ -33,7 +34,7 @@ from oncemq_adapters.rabbitmq.copies import burial_copy, dead_copy, delayed_copy
 from oncemq_adapters.rabbitmq.examination import examine_place
 from oncemq_adapters.rabbitmq.intake import Token
 from oncemq_adapters.rabbitmq.link import quiet_pika
-from oncemq_adapters.rabbitmq.names import Place, TopicOptions, parse_topic, place_of
+from oncemq_adapters.rabbitmq.names import Place, TopicOptions, parse_topic, place_of, private_queues
 from oncemq_adapters.rabbitmq.publishing import Publisher
 
 
@@ -79,6 +80,10 @@ class RabbitMQAdapter:
         subscription = Subscription(facts.name, facts.topic, facts.group, facts.options)
         with self._short_connection() as connection:
             return list(examine_place(connection, self._place(subscription)))
+
+    def private_names(self, subscription: Subscription) -> PrivateNames:
+        """Return the queues of a group: where it consumes, its retries and its dead letters."""
+        return PrivateNames(self._address.place, private_queues(self._place(subscription)))
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect once and declare what the subscriptions need."""

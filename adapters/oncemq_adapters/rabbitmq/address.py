@@ -62,6 +62,13 @@ class Address:
     queue_type: str
     order: HostOrder[Host] = field(repr=False, compare=False)
 
+    @property
+    def place(self) -> str:
+        """Where the queues are, credentials left out; the same in whichever order hosts are written."""
+        loopback = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
+        hosts = sorted({str(Host(loopback.get(host.name, host.name), host.port)) for host in self.hosts})
+        return f"{','.join(hosts)}/{self.virtual_host.removeprefix('/')}"
+
     def parameters(self, host: Host, name: str, patience: float | None = None) -> Any:
         """Return pika's parameters for one host.
 

@@ -1,5 +1,6 @@
 """What a topic means on RabbitMQ: its exchange or existing queue, and the names that are private to a group."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ LONGEST_NAME = 255
 """Bytes; a short string of AMQP 0-9-1."""
 
 PREFETCH_LIMIT = 65535
+_RETRY = re.compile(r"\.retry\.\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +138,15 @@ def place_of(subscription: Subscription, queue_type: str) -> Place:
             [f"the queue name {place.queue!r} is too long for RabbitMQ – shorten group or topic"]
         )
     return place
+
+
+def private_queues(place: Place) -> dict[str, str]:
+    """Return the queues that belong to one group alone, with what lies there; those of retries as one."""
+    return {
+        f"queue {_RETRY.sub('.retry.*', name)}": role
+        for name, role in (
+            (f"{place.private}.retry.1", "retries"),
+            (place.dead_queue, "dead letters"),
+            (place.queue, "messages"),
+        )
+    }

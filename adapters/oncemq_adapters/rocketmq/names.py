@@ -1,7 +1,7 @@
 """What a topic means on RocketMQ: its real name, what is wanted of it, and the names that belong to a group."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from oncemq.adapter import Subscription
 from oncemq.errors import ConfigError
 from oncemq.facts import Problem
+from oncemq.naming import PrivateNames, group_on_topic
 from oncemq_adapters.options import OptionReader
 
 RETRY_PREFIX = "%RETRY%"
@@ -120,6 +121,13 @@ def group_of(subscription: Subscription, namespace: str) -> str:
     if len(group) > LONGEST_GROUP - len(RETRY_PREFIX):
         raise ConfigError([f"the group {group!r} is too long for RocketMQ – shorten it"])
     return group
+
+
+def private_names(peers: Iterable[str], group: str, topic: TopicOptions) -> PrivateNames:
+    """Return what members of a group share, at these name servers or endpoints; other tags are another share."""
+    place = ",".join(sorted({peer.replace("localhost:", "127.0.0.1:") for peer in peers}))
+    tags = f" (tags {topic.expression})" if topic.tags else ""
+    return PrivateNames(place, {group_on_topic(group, topic.name) + tags: "messages"})
 
 
 def _start(reader: OptionReader, declared: Any) -> str | datetime:

@@ -33,6 +33,7 @@ COMMANDS = {
         "oncemq.cli.requests:requests",
         "List or clear requests of which nobody knows whether they took effect.",
     ),
+    "groups": Command("oncemq.cli.groups:groups", "List or take over consumer groups."),
     "inspect": Command("oncemq.cli.inspect:inspect", "Show everything known about one business key."),
     "reconcile": Command(
         "oncemq.cli.reconcile:reconcile",

@@ -1,18 +1,21 @@
 """Whether an app's brokers, database, Redis and ledger tables are there, asked without changing anything."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.adapter import Adapter
 from oncemq.config.build import LoadedApp
 from oncemq.config.examined import examined
 from oncemq.config.problems import Problems
-from oncemq.errors import OnceMQError
+from oncemq.errors import ConfigError, OnceMQError
 from oncemq.examining import ExaminingAdapter
 from oncemq.ledger import probe, schema, shards
 from oncemq.redis.probe import prove, startup_warnings
 from oncemq.run.application import tables_of
+from oncemq.run.ownership import look
 from oncemq.run.plan import AppPlan
 
 
@@ -23,7 +26,7 @@ class Proof:
     Args:
         failures: what could not be reached, or is not what it should be.
         problems: what does not fit the consumers, with its place in the file.
-        risks: what is risky about Redis' settings.
+        risks: what is risky about Redis' settings, and groups that another app may own.
     """
 
     failures: list[OnceMQError] = field(default_factory=list)
@@ -35,29 +38,29 @@ def connect_to_all(loaded: LoadedApp) -> Proof:
     """Connect to everything, and look what the brokers have of what each consumer needs."""
     problems = Problems(secrets=set(loaded.secrets))
 
-    def look(broker: str, adapter: Adapter) -> Iterable[OnceMQError]:
+    def examine(broker: str, adapter: Adapter) -> Iterable[OnceMQError]:
         if isinstance(adapter, ExaminingAdapter):
             return examined(loaded, broker, adapter, problems)
         return ()
 
-    failures = list(failed_connections(loaded.plan, look))
-    return Proof(failures, problems, redis_risks(loaded.plan))
+    failures = list(failed_connections(loaded.plan, examine))
+    return Proof(failures, problems, [*redis_risks(loaded.plan), *_other_owners(loaded.plan)])
 
 
 def failed_connections(
-    plan: AppPlan, look: Callable[[str, Adapter], Iterable[OnceMQError]] = lambda *_: ()
+    plan: AppPlan, examine: Callable[[str, Adapter], Iterable[OnceMQError]] = lambda *_: ()
 ) -> Iterator[OnceMQError]:
     """Connect to everything and yield what failed; goes on after a failure, so that a person mends all in one go.
 
     Args:
         plan: the app.
-        look: told each broker's name and its connected adapter; yields what else is wrong with it.
+        examine: told each broker's name and its connected adapter; yields what else is wrong with it.
     """
     for name, adapter in plan.adapters.items():
         try:
             # Without subscriptions nothing is declared: only address and credentials are proved.
             adapter.prepare(())
-            yield from look(name, adapter)
+            yield from examine(name, adapter)
         except OnceMQError as error:
             yield error
         finally:
@@ -82,11 +85,21 @@ def redis_risks(plan: AppPlan) -> list[str]:
         plan.redis.close()
 
 
+def _other_owners(plan: AppPlan) -> Sequence[str]:
+    """Return who else may own the app's groups; nothing where the ledger does not answer, which is a failure already."""
+    try:
+        return look(plan).warnings
+    except SQLAlchemyError:
+        return ()
+
+
 def _prove_database(plan: AppPlan) -> None:
     for engine in plan.engines:
         probe.prove(engine)
         schema.ensure(engine, tables_of(plan))
     shards.ensure(plan.engines, plan.name, plan.layout)
+    if conflicts := look(plan).conflicts:
+        raise ConfigError(conflicts)
 
 
 def _prove_redis(plan: AppPlan) -> None:

@@ -18,6 +18,7 @@ from oncemq.config.build_databases import (
 from oncemq.config.build_parts import Reporter, build_adapters, build_redis
 from oncemq.config.build_topics import build_topics
 from oncemq.config.catalog import Catalog
+from oncemq.config.groups import check_groups, check_private_names
 from oncemq.config.importing import make_importable
 from oncemq.config.model import AppModel, Topic
 from oncemq.config.problems import ConfigProblem, Problems
@@ -113,7 +114,8 @@ def _build(
     )
     topics = build_topics(model, brokers, folder, report)
     plans = [build_consumer(settled, around, topics) for settled in consumers]
-    _check_groups(consumers, report)
+    check_groups(consumers, report)
+    check_private_names(plans, around.adapters, report)
     problems.raise_errors()
     if model.http is not None:
         require_metrics()
@@ -193,16 +195,3 @@ def _broker_of(name: str, topic: Topic, model: AppModel, report: Reporter) -> st
         report.at(("topics", name, "broker"), f"unknown broker {topic.broker!r}{hint}")
         return None
     return topic.broker
-
-
-def _check_groups(consumers: list[Settled], report: Reporter) -> None:
-    """Two consumers in one group would each see only some of the messages, which nobody wants inside one app."""
-    first: dict[tuple[str, str, str], str] = {}
-    for settled in consumers:
-        other = first.setdefault((settled.broker, settled.topic, settled.group), settled.name)
-        if other != settled.name:
-            report.at(
-                ("consumers", settled.name, "group"),
-                f"{settled.name} and {other} share topic {settled.topic!r} in one group, so each gets only some messages",
-                "give each consumer a group of its own",
-            )

@@ -24,6 +24,7 @@ from oncemq.clock import SystemClock
 from oncemq.errors import LedgerError
 from oncemq.ledger import (
     claims,
+    groups,
     history,
     lanes,
     leases,
@@ -56,6 +57,7 @@ TABLES: tuple[Table, ...] = (
     processed.TABLE,
     shards.TABLE,
     claims.TABLE,
+    groups.TABLE,
     states.TABLE,
     sequences.TABLE,
     parking.TABLE,

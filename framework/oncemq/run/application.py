@@ -22,6 +22,7 @@ from oncemq.run.crashes import SuspectBook, collect, tell
 from oncemq.run.crews import Crews
 from oncemq.run.leases import extend_leases
 from oncemq.run.limits import Watchdog
+from oncemq.run.ownership import own
 from oncemq.run.plan import AppPlan
 from oncemq.run.points import nothing
 from oncemq.run.presence import Presence
@@ -116,6 +117,8 @@ class Application:
             for warning in probe.startup_warnings(engine):
                 self._observer.warned(warning)
         shards.ensure(plan.engines, plan.name, plan.layout)
+        for warning in own(plan):
+            self._observer.warned(warning)
         if plan.state is not None:
             self._presence = _present(plan.state)
             book = SuspectBook(plan.engine, plan.state)

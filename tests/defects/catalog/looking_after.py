@@ -3,6 +3,7 @@
 from defects.defect import Defect, Edit
 
 RABBIT_LETTERS = "adapters/oncemq_adapters/rabbitmq/dead_letters.py"
+GROUPS = "tests/unit/cli/test_groups.py"
 RABBIT_SUITE = "tests/suites/test_rabbitmq_dead_letters.py"
 
 DEFECTS = (
@@ -32,5 +33,41 @@ DEFECTS = (
         "Two dead letters with one id are both done.",
         [Edit(RABBIT_LETTERS, "wanted = Counter(ids)", "wanted = Counter(set(ids))")],
         [f"{RABBIT_SUITE}::test_letters_that_are_alike_are_all_done"],
+    ),
+    Defect(
+        "second-owner-of-a-group-starts",
+        "A second app in one group is refused before it receives anything.",
+        [
+            Edit(
+                "framework/oncemq/run/ownership.py",
+                "    if finding.conflicts:\n        raise",
+                "    if not places:\n        raise",
+            )
+        ],
+        [f"{GROUPS}::test_a_second_app_in_the_group_is_refused[embedded]"],
+    ),
+    Defect(
+        "last-owner-wins-a-group",
+        "The first owner of a group keeps it.",
+        [
+            Edit(
+                "framework/oncemq/ledger/groups.py",
+                'upsert(connection, TABLE, row, {"name": row["name"]})',
+                'upsert(connection, TABLE, row, {"owner": row["owner"]})',
+            )
+        ],
+        ["tests/unit/ledger/test_groups.py::test_the_first_owner_keeps_a_place"],
+    ),
+    Defect(
+        "private-queues-not-compared",
+        "Two consumers of one app never share a queue by names that happen to be equal.",
+        [
+            Edit(
+                "framework/oncemq/config/groups.py",
+                "if other is consumer or _same_group(other, consumer):",
+                "if other is not None:",
+            )
+        ],
+        ["tests/unit/config/test_groups.py::test_queues_that_would_be_shared_are_refused"],
     ),
 )

@@ -26,6 +26,7 @@ from oncemq.capabilities import Capabilities, Order
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq.naming import PrivateNames
 from oncemq_adapters.rocketmq.grpc.checks import check_consumer
 from oncemq_adapters.rocketmq.grpc.client import hush
 from oncemq_adapters.rocketmq.grpc.copies import (
@@ -46,7 +47,7 @@ from oncemq_adapters.rocketmq.grpc.settings import Settings, parse_settings
 from oncemq_adapters.rocketmq.grpc.settlement import SHORTEST, Settler
 from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, parse_proxied
-from oncemq_adapters.rocketmq.names import group_of
+from oncemq_adapters.rocketmq.names import group_of, private_names
 from oncemq_adapters.rocketmq.remoting.desk import Desk
 
 
@@ -100,6 +101,10 @@ class RocketMQGrpcAdapter:
         outbox, desk = self._opened()
         topic, group = self._topic(facts.topic, facts.options), self._group(subscription)
         return list(examine(self._settings, Places(outbox.exists, desk), desk, facts, topic, group))
+
+    def private_names(self, subscription: Subscription) -> PrivateNames:
+        """Return the group on its topic."""
+        return private_names(self._settings.endpoints, self._group(subscription), self._plain(subscription))
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect to the proxy and the name servers, and make sure that topics and the groups' places exist."""

@@ -26,9 +26,10 @@ from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.held import Decision, HeldMessages
 from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq.naming import PrivateNames
 from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
-from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic
+from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic, private_names
 from oncemq_adapters.rocketmq.remoting import administration, settlement
 from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
 from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
@@ -86,6 +87,12 @@ class RocketMQAdapter:
         """Return what the brokers lack for this consumer, or have otherwise."""
         topic, group = self._place(facts)
         return list(examine(self._opened_desk(), facts, topic, group, makes_groups=False))
+
+    def private_names(self, subscription: Subscription) -> PrivateNames:
+        """Return the group on its topic."""
+        return private_names(
+            self._address.name_servers, self._group(subscription), self._topic_of(subscription)
+        )
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect to name server and brokers, and make sure that the topics exist."""

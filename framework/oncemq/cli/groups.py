@@ -1,0 +1,69 @@
+"""The commands `groups list / take`: which consumer owns which consumer group, and changing it deliberately."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from oncemq.cli.exit_codes import OK
+from oncemq.cli.files import app_option
+from oncemq.cli.opened import chosen_consumers, opened_ledger
+from oncemq.cli.output import Output, counted, json_option
+from oncemq.ledger import groups as ledger_groups
+from oncemq.run.ownership import places_of
+
+COLUMNS = {"name": "name", "broker": "broker", "owner": "owner"}
+
+
+@click.group(short_help="List or take over consumer groups.")
+def groups() -> None:
+    """Look after the owners of consumer groups.
+
+    A group, with its queues, belongs to the consumer that first ran with it. Another consumer or app with the same
+    ledger is refused: both would apply copies of the same messages.
+    """
+
+
+@groups.command("list", short_help="List what this app's consumers need for themselves, and the owners.")
+@json_option
+@app_option
+def list_groups(files: Sequence[Path], *, as_json: bool) -> int:
+    """List queues and groups that this app's consumers need for themselves, with their owners."""
+    plan = opened_ledger(files, "has no ledger that knows owners of groups")
+    names = [place.name for place in places_of(plan)]
+    engine = plan.engines[0]
+    with engine.begin() as connection:
+        known = ledger_groups.owners(connection, names)
+    rows = [{"name": one.name, "broker": one.broker, "owner": one.owner} for one in known]
+    Output(as_json=as_json).rows(COLUMNS, rows, none="no group has an owner yet")
+    return OK
+
+
+@groups.command("take", short_help="Make this app's consumers the owners of their groups.")
+@click.argument("consumer", required=False)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@app_option
+def take_groups(consumer: str | None, files: Sequence[Path], *, yes: bool) -> int:
+    """Make CONSUMER (or all consumers of this app) the owner of its group, after a rename or a deliberate move.
+
+    Stop the former owner first. What it has applied is remembered under its name: messages of that time which come
+    again are applied again.
+    """
+    plan = opened_ledger(files, "has no ledger that knows owners of groups")
+    for one in chosen_consumers(plan, consumer):
+        places = places_of(plan, one.name)
+        with plan.engines[0].begin() as connection:
+            known = ledger_groups.owners(connection, [place.name for place in places])
+        there = {(place.name, place.broker) for place in places}
+        former = sorted({other.owner for other in known if (other.name, other.broker) in there} - {one.scope})
+        if former and not yes:
+            click.confirm(
+                f"{one.name} takes what belongs to {', '.join(former)}. Is that stopped, and may what it applied be "
+                "applied again if it is delivered again?",
+                abort=True,
+                err=True,
+            )
+        with plan.engines[0].begin() as connection:
+            ledger_groups.take(connection, places, plan.clock.now())
+        click.echo(f"{one.name} owns {counted(len(places), 'name')}")
+    return OK

@@ -1,0 +1,50 @@
+"""Refuses consumers of one app that would be in each other's way: in one group, or in each other's queues."""
+
+from collections.abc import Mapping, Sequence
+
+from oncemq.adapter import Adapter
+from oncemq.config.build_parts import Reporter
+from oncemq.config.settled import Settled
+from oncemq.naming import names_of
+from oncemq.run.plan import ConsumerPlan
+
+
+def check_groups(consumers: Sequence[Settled], report: Reporter) -> None:
+    """Refuse two consumers in one group: each would see only some of the messages."""
+    first: dict[tuple[str, str, str], str] = {}
+    for settled in consumers:
+        other = first.setdefault((settled.broker, settled.topic, settled.group), settled.name)
+        if other != settled.name:
+            report.at(
+                ("consumers", settled.name, "group"),
+                f"{settled.name} and {other} share topic {settled.topic!r} in one group, so each gets only some messages",
+                "give each consumer a group of its own",
+            )
+
+
+def check_private_names(
+    consumers: Sequence[ConsumerPlan | None], adapters: Mapping[str, Adapter], report: Reporter
+) -> None:
+    """Refuse a consumer that would use what another one of the app needs for itself, by names that happen to be equal."""
+    taken: dict[tuple[str, str], tuple[ConsumerPlan, str]] = {}
+    for consumer in consumers:
+        if consumer is None or consumer.broker not in adapters:
+            continue
+        private = names_of(adapters[consumer.broker], consumer.broker, consumer.subscription)
+        if private is None:
+            continue
+        for name, role in private.names.items():
+            other, lies = taken.setdefault((private.broker, name), (consumer, role))
+            if other is consumer or _same_group(other, consumer):
+                continue
+            report.at(
+                ("consumers", consumer.name, "group"),
+                f"the {role} of {consumer.name} and the {lies} of {other.name} would be in one place, {name}",
+                "write another group:, or another name for the topic",
+            )
+
+
+def _same_group(one: ConsumerPlan, other: ConsumerPlan) -> bool:
+    """Return whether that has been refused already."""
+    ours, theirs = one.subscription, other.subscription
+    return (one.broker, ours.topic, ours.group) == (other.broker, theirs.topic, theirs.group)
