@@ -125,7 +125,9 @@ class RabbitMQAdapter:
     def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
         """Publish messages of other origin to the group's dead letters."""
         place, now = self._place(subscription), self._scope.clock.now()
-        copies = [burial_copy(burial, place, now, self._scope.app) for burial in burials]
+        copies = [
+            burial_copy(burial, place, now, self._scope.app, self._address.username) for burial in burials
+        ]
         return [CONFIRMED if error is None else Refused(error) for error in self._send_own(copies)]
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:

@@ -9,7 +9,10 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from pika import BasicProperties, SelectConnection
+from pika.frame import Header
 from pika.spec import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, Basic
+
+from oncemq_adapters.rabbitmq.raw_properties import RawProperties
 
 RECEIVED_AT_ONCE = 65_536
 """Bytes; pika asks for 4,096, and gives up the interpreter for each time."""
@@ -53,12 +56,14 @@ def whole_delivery(data: bytes, at: int) -> Whole | None:
     if found is None:
         return None
     channel, header, body, end = found
+    raw = data[header + _PROPERTIES : body - 1]
     try:
         deliver = _deliver(data, at + _METHOD.size, header - 1)
         properties = BasicProperties()
-        properties.decode(data[header + _PROPERTIES : body - 1])
+        properties.decode(raw)
+        properties.raw = raw
     except Exception:
-        # pika comes to the same and says what is wrong.
+        # The reader of single frames comes to the same and says what is wrong.
         return None
     if end == body:
         return Whole(end, 2, channel, deliver, properties, b"")
@@ -99,10 +104,29 @@ def _short_text(data: bytes, at: int) -> tuple[str, int]:
     return data[at + 1 : end].decode(), end
 
 
-class Connection(SelectConnection):  # type: ignore[misc]
-    """What begins with an underscore and is not defined here is pika's own, of 1.3.2 and later; nothing else touches it."""
+class TolerantConnection(SelectConnection):  # type: ignore[misc]
+    """Reads every header frame that is a frame, whatever properties it holds: what is wrong in there is one message's."""
 
     _frame_buffer: bytes
+
+    def _read_frame(self) -> Any:
+        return _header_frame(self._frame_buffer) or super()._read_frame()
+
+
+def _header_frame(data: bytes) -> tuple[int, Any] | None:
+    """Return the end and the header frame that `data` begins with; None if that is something else, or not whole."""
+    if len(data) < _HEADER.size or data[0] != FRAME_HEADER:
+        return None
+    _, channel, length, of, _, body_size = _HEADER.unpack_from(data)
+    end = _AROUND + length
+    if of != BasicProperties.INDEX or end > len(data) or data[end - 1] != FRAME_END:
+        return None
+    return end, Header(channel, body_size, RawProperties(data[_PROPERTIES : end - 1]))
+
+
+class Connection(TolerantConnection):
+    """What begins with an underscore and is not defined here is pika's own, of 1.3.2 and later; nothing else touches it."""
+
     _waiting_for_end: Sequence[Callable[[], None]] = ()
 
     def after_reading(self, call: Callable[[], None]) -> None:

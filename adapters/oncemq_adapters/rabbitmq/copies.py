@@ -1,16 +1,19 @@
 """Where a copy of a message goes: to a queue that holds it back, to the dead letters, to a topic."""
 
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 
 from oncemq.adapter import Burial, Dead, Later
-from oncemq.message.envelope import OutgoingMessage
+from oncemq.message import headers as names
+from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq.message.headers import DEAD_AT, DEAD_ID
 from oncemq_adapters.rabbitmq.confirms import Publication
-from oncemq_adapters.rabbitmq.dead_letters import DEAD_AT, DEAD_ID
 from oncemq_adapters.rabbitmq.delays import step_of
+from oncemq_adapters.rabbitmq.hops import NO_PROPERTIES, Copy, burial, next_hop
 from oncemq_adapters.rabbitmq.intake import Token
 from oncemq_adapters.rabbitmq.names import Place, TopicOptions
-from oncemq_adapters.rabbitmq.properties import for_burial, for_next_hop, for_publishing
+from oncemq_adapters.rabbitmq.properties import for_publishing
 from oncemq_adapters.rabbitmq.topology import holding
 
 
@@ -21,27 +24,32 @@ def delayed_copy(later: Later, token: Token, username: str) -> Publication:
         BrokerRefused: the delay is too long for RabbitMQ.
     """
     place = token.intake.place
-    properties = for_next_hop(token.properties, later.headers, username)
-    body = later.delivery.message.body
+    copy = _next_hop(later.delivery, later.headers, username)
     step = step_of(later.delay)
     if step == 0:
-        return Publication("", place.queue, properties, body)
+        return Publication("", place.queue, *copy)
     arguments = holding(place.topic.queue_type, step, "", place.queue)
-    return Publication("", place.retry_queue(step), properties, body, arguments)
+    return Publication("", place.retry_queue(step), *copy, arguments)
 
 
 def dead_copy(dead: Dead, token: Token, username: str, now: datetime) -> Publication:
     """Return the copy that lies in the group's dead-letter queue, under an id of its own."""
     place = token.intake.place
     added = {**dead.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
-    properties = for_next_hop(token.properties, added, username)
-    return Publication("", place.dead_queue, properties, dead.delivery.message.body)
+    return Publication("", place.dead_queue, *_next_hop(dead.delivery, added, username))
 
 
-def burial_copy(burial: Burial, place: Place, now: datetime, app: str) -> Publication:
+def burial_copy(dead: Burial, place: Place, now: datetime, app: str, username: str) -> Publication:
     """Return a dead letter made of a message that no queue holds."""
-    added = {**burial.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
-    return Publication("", place.dead_queue, for_burial(burial.message, added, now, app), burial.message.body)
+    added = {**dead.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
+    return Publication("", place.dead_queue, *burial(dead.message, added, now, app, username))
+
+
+def _next_hop(delivery: Delivery, added: Mapping[str, str], username: str) -> Copy:
+    message = delivery.message
+    # What a stranger wrote of tries before is not among them any more.
+    known = {name: text for name, text in message.headers.items() if name in names.HISTORY}
+    return next_hop(message.raw or NO_PROPERTIES, message.body, {**known, **added}, username)
 
 
 def new_message(

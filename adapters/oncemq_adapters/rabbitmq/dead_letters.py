@@ -15,11 +15,11 @@ from oncemq.adapter import DeadLetter
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message
 from oncemq_adapters.rabbitmq.confirms import Publication
+from oncemq_adapters.rabbitmq.hops import opened, replayed
 from oncemq_adapters.rabbitmq.names import Place
-from oncemq_adapters.rabbitmq.properties import as_text, for_replay, read_message
+from oncemq_adapters.rabbitmq.properties import as_text, read_any
+from oncemq_adapters.rabbitmq.raw_properties import raw_of
 
-DEAD_ID = f"{names.PREFIX}dead-id"
-DEAD_AT = f"{names.PREFIX}dead-at"
 BACK_TRIES = 100
 BACK_PAUSE = 0.02
 """Seconds; 2 s in all for what was looked at to lie in the queue again."""
@@ -34,8 +34,9 @@ def browse(connection: Any, place: Place, limit: int) -> Iterator[DeadLetter]:
     """
     with _Look(connection, place.dead_queue, limit) as look:
         for _, properties, body in look:
+            inner, original = opened(properties, body)
             message = _with_reason(
-                read_message(place.topic.topic, body, properties, redelivered=False), properties
+                read_any(place.topic.topic, original, inner, redelivered=False)[0], properties
             )
             yield DeadLetter(_id_of(properties, body), message, _dead_at(message.headers))
 
@@ -48,7 +49,8 @@ def replay(connection: Any, place: Place, ids: Sequence[str], publish: Publish, 
     """
 
     def send(properties: Any, body: bytes) -> None:
-        copy = Publication("", place.queue, for_replay(properties, username), body)
+        inner, original = opened(properties, body)
+        copy = Publication("", place.queue, *replayed(raw_of(inner), original, username))
         error = publish([copy])[0]
         if error is not None:
             raise error
@@ -134,17 +136,16 @@ class _Look:
 
 def _id_of(properties: Any, body: bytes) -> str:
     """Return the id that we gave it, or one made of its content if somebody else put it there."""
-    own = (properties.headers or {}).get(DEAD_ID)
+    own = (properties.headers or {}).get(names.DEAD_ID)
     if isinstance(own, str) and own:
         return own
     digest = hashlib.sha256(body)
-    for part in (properties.message_id, properties.correlation_id, properties.timestamp, properties.headers):
-        digest.update(b"\0" + as_text(part).encode(errors="replace"))
+    digest.update(b"\0" + raw_of(properties))
     return f"content-{digest.hexdigest()[:24]}"
 
 
 def _dead_at(headers: Any) -> datetime | None:
-    return names.time_of(headers, DEAD_AT) or names.time_of(headers, names.LAST_FAILED_AT)
+    return names.time_of(headers, names.DEAD_AT) or names.time_of(headers, names.LAST_FAILED_AT)
 
 
 def _with_reason(message: Message, properties: Any) -> Message:

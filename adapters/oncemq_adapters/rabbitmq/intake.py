@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 from oncemq.adapter import Sink
 from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery, Message
+from oncemq.message.headers import SEALED
 from oncemq_adapters.rabbitmq.acks import GAP_PATIENCE, AckTracker
+from oncemq_adapters.rabbitmq.hops import opened
 from oncemq_adapters.rabbitmq.link import Link
 from oncemq_adapters.rabbitmq.names import Place
-from oncemq_adapters.rabbitmq.properties import read_message
+from oncemq_adapters.rabbitmq.properties import read_any
 
 
 class Intake:
@@ -45,10 +47,18 @@ class Intake:
         """Take one message, which is handed over with what has come together with it; called by pika."""
         tag = method.delivery_tag
         self._tracker.delivered(tag)
-        message = read_message(self._topic, body, properties, redelivered=method.redelivered)
+        # Our copies come back through the default exchange; a copy of `queue:` came that way when it was new, too.
+        from_group = not method.exchange
+        if from_group and properties.headers and SEALED in properties.headers:
+            properties, body = opened(properties, body)
+        message, refusal = read_any(
+            self._topic, body, properties, redelivered=method.redelivered, from_group=from_group
+        )
+        delivery = Delivery(message, Token(self, tag), self.generation)
+        delivery.refusal = refusal
         if not self._arrived:
             self.channel.connection.after_reading(self._hand_over)
-        self._arrived.append(Delivery(message, Token(self, tag, properties), self.generation))
+        self._arrived.append(delivery)
 
     def _hand_over(self) -> None:
         arrived, self._arrived = self._arrived, []
@@ -131,9 +141,7 @@ class Token(NamedTuple):
     Args:
         intake: by which it came.
         tag: the channel's number for it.
-        properties: as received, to travel on with a retry.
     """
 
     intake: Intake
     tag: int
-    properties: Any

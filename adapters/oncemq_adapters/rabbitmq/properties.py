@@ -1,14 +1,15 @@
 """Between AMQP properties and our messages: what handlers see, and what travels on with a retry or dead letter."""
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from pika import BasicProperties
 
+from oncemq.errors import Undecodable
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage, make_message
+from oncemq_adapters.rabbitmq.raw_properties import RawProperties, fault_of, raw_of
 
 PERSISTENT = 2
 _HISTORY = frozenset(
@@ -19,40 +20,75 @@ _HISTORY = frozenset(
         *("CC", "BCC"),
     }
 )
+_HIDDEN_FROM_STRANGERS = _HISTORY | names.HISTORY | {names.DEAD_ID, names.DEAD_AT}
 _HISTORY_PREFIXES = ("x-first-death-", "x-last-death-")
 _MILLISECONDS_FROM = 10**11
 """Timestamps above are milliseconds, as many producers write against the specification."""
 
 
-def read_message(topic: str, body: bytes, properties: Any, *, redelivered: bool) -> Message:
-    """Return the message as handlers and the framework see it."""
-    headers = readable_headers(properties)
+def read_message(
+    topic: str, body: bytes, properties: Any, *, redelivered: bool, from_group: bool = True
+) -> Message:
+    """Return the message as handlers and the framework see it.
+
+    Args:
+        topic: the topic's name in the app.
+        body: the bytes.
+        properties: pika's, or ours.
+        redelivered: the broker says that it has delivered this before.
+        from_group: it comes from a place that only the group writes to; else what it says of tries before is not believed.
+    """
+    headers = readable_headers(properties, from_group=from_group)
     key = headers.get(names.KEY)
     return make_message(
         topic,
         body,
-        message_id=properties.message_id or None,
+        message_id=_text(properties.message_id) or None,
         headers=headers,
         keys=(key,) if key else (),
         attempt=names.attempt_of(headers) if names.ATTEMPT in headers else 1,
         redelivered=redelivered,
         published_at=names.time_of(headers, names.PUBLISHED_AT) or moment_of(properties.timestamp),
         first_failed_at=names.time_of(headers, names.FIRST_FAILED_AT),
+        raw=raw_of(properties),
     )
 
 
-def readable_headers(properties: Any) -> dict[str, str]:
+def read_any(
+    topic: str, body: bytes, properties: Any, *, redelivered: bool, from_group: bool = True
+) -> tuple[Message, Undecodable | None]:
+    """Return the message, and why it can never be applied if its properties cannot be read."""
+    fault = fault_of(properties)
+    if fault is None:
+        try:
+            message = read_message(topic, body, properties, redelivered=redelivered, from_group=from_group)
+        except Exception as error:
+            fault = str(error) or type(error).__name__
+            properties = RawProperties(raw_of(properties), fault)
+        else:
+            return message, None
+    message = read_message(topic, body, properties, redelivered=redelivered, from_group=from_group)
+    return message, Undecodable(f"the message's headers cannot be read: {fault}")
+
+
+def readable_headers(properties: Any, *, from_group: bool = True) -> dict[str, str]:
     """Return the application's headers as text, without routing history, with content type and encoding."""
+    hidden = _HISTORY if from_group else _HIDDEN_FROM_STRANGERS
     found = {
         name: value if type(value) is str else as_text(value)
         for name, value in (properties.headers or {}).items()
-        if not is_history(name)
+        if not (name in hidden or name.startswith(_HISTORY_PREFIXES))
     }
     if properties.content_type:
-        found[names.CONTENT_TYPE] = properties.content_type
+        found[names.CONTENT_TYPE] = _text(properties.content_type)
     if properties.content_encoding:
-        found[names.CONTENT_ENCODING] = properties.content_encoding
+        found[names.CONTENT_ENCODING] = _text(properties.content_encoding)
     return found
+
+
+def _text(value: Any) -> Any:
+    """Return a short string as text; pika leaves bytes that are no UTF-8 as they are."""
+    return value.decode(errors="backslashreplace") if type(value) is bytes else value
 
 
 def as_text(value: Any) -> str:
@@ -76,76 +112,14 @@ def is_history(name: str) -> bool:
 def moment_of(timestamp: Any) -> datetime | None:
     """Return the aware time that a timestamp property says; None for nonsense."""
     if isinstance(timestamp, datetime):
-        return timestamp.replace(tzinfo=timestamp.tzinfo or UTC)
+        return names.plausible(timestamp.replace(tzinfo=timestamp.tzinfo or UTC))
     if not isinstance(timestamp, int) or timestamp <= 0:
         return None
     try:
-        return datetime.fromtimestamp(timestamp / 1000 if timestamp > _MILLISECONDS_FROM else timestamp, UTC)
+        seconds = timestamp / 1000 if timestamp > _MILLISECONDS_FROM else timestamp
+        return names.plausible(datetime.fromtimestamp(seconds, UTC))
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def for_next_hop(properties: Any, added: Mapping[str, str], username: str) -> Any:
-    """Return the properties of a copy: everything as it was, `added` headers over it, no routing history.
-
-    An expiration would let the copy vanish from a dead-letter queue, and a foreign user id is refused by the broker.
-    """
-    kept = {name: value for name, value in (properties.headers or {}).items() if not is_history(name)}
-    return _copy(properties, {**kept, **added}, username)
-
-
-def for_replay(properties: Any, username: str) -> Any:
-    """Return the properties of a dead letter that starts anew: without our attempts and causes."""
-    ours = {
-        name: as_text(value)
-        for name, value in (properties.headers or {}).items()
-        if name.startswith(names.PREFIX)
-    }
-    kept = names.for_replay(ours)
-    if names.KEY in ours:
-        # A topic whose key comes from the broker's own key would otherwise refuse its replay.
-        kept[names.KEY] = ours[names.KEY]
-    others = {
-        name: value
-        for name, value in (properties.headers or {}).items()
-        if not is_history(name) and not name.startswith(names.PREFIX)
-    }
-    return _copy(properties, {**others, **kept}, username)
-
-
-def _copy(properties: Any, headers: dict[str, Any], username: str) -> Any:
-    return BasicProperties(
-        content_type=properties.content_type,
-        content_encoding=properties.content_encoding,
-        headers=headers,
-        delivery_mode=PERSISTENT,
-        priority=properties.priority,
-        correlation_id=properties.correlation_id,
-        reply_to=properties.reply_to,
-        message_id=properties.message_id,
-        timestamp=properties.timestamp,
-        type=properties.type,
-        user_id=properties.user_id if properties.user_id == username else None,
-        app_id=properties.app_id,
-        cluster_id=properties.cluster_id,
-    )
-
-
-def for_burial(message: Message, added: Mapping[str, str], now: datetime, app: str) -> Any:
-    """Return the properties of a message that was kept elsewhere; its headers have been text since it was read."""
-    headers = {**message.headers, **added}
-    if message.keys:
-        headers.setdefault(names.KEY, message.keys[0])
-    published = message.published_at or now
-    return BasicProperties(
-        content_type=headers.pop(names.CONTENT_TYPE, None),
-        content_encoding=headers.pop(names.CONTENT_ENCODING, None),
-        headers={names.PUBLISHED_AT: published.isoformat(), **headers},
-        delivery_mode=PERSISTENT,
-        message_id=message.message_id,
-        timestamp=int(published.timestamp()),
-        app_id=app,
-    )
 
 
 def for_publishing(message: OutgoingMessage, now: datetime, message_id: str, app: str) -> Any:

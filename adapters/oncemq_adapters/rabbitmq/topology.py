@@ -11,6 +11,7 @@ from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq import faults
 from oncemq_adapters.rabbitmq.address import Address
+from oncemq_adapters.rabbitmq.connection import TolerantConnection
 from oncemq_adapters.rabbitmq.names import DEFAULT_KIND, Place, TopicOptions
 from oncemq_adapters.rabbitmq.queue_type import insist_on_queue
 
@@ -42,7 +43,9 @@ def _connect(address: Address, name: str) -> Any:
     failure: BrokerError = BrokerUnavailable("no RabbitMQ host is configured")
     for host, patience in address.order.tries():
         try:
-            connection = BlockingConnection(address.parameters(host, name, patience))
+            connection = BlockingConnection(
+                address.parameters(host, name, patience), _impl_class=TolerantConnection
+            )
         except (AMQPError, AMQPConnectorException, OSError) as error:
             failure = faults.connecting(error, address, host)
             address.order.failed(host)

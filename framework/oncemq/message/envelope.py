@@ -19,6 +19,7 @@ class _MessageFields:
         "keys",
         "message_id",
         "published_at",
+        "raw",
         "redelivered",
         "topic",
     )
@@ -39,6 +40,8 @@ class Message(_MessageFields):
         redelivered: the broker says that it has delivered this before.
         published_at: when it was first published, aware; kept through retries.
         first_failed_at: when it failed for the first time, aware.
+        raw: headers and properties as the broker sent them, in a form that only the adapter reads; copies are made of
+            it, so that they lose nothing. None where the fields above say all.
     """
 
     topic: str
@@ -50,6 +53,7 @@ class Message(_MessageFields):
     redelivered: bool = False
     published_at: datetime | None = None
     first_failed_at: datetime | None = None
+    raw: bytes | None = field(default=None, repr=False, compare=False)
 
 
 class _OpenMessage(_MessageFields):
@@ -67,6 +71,7 @@ def make_message(
     redelivered: bool,
     published_at: datetime | None,
     first_failed_at: datetime | None,
+    raw: bytes | None = None,
 ) -> Message:
     """Return the message; several times as fast as the constructor, which guards every field."""
     message: Any = _OpenMessage()
@@ -79,6 +84,7 @@ def make_message(
     message.redelivered = redelivered
     message.published_at = published_at
     message.first_failed_at = first_failed_at
+    message.raw = raw
     message.__class__ = Message
     return message  # type: ignore[no-any-return]
 

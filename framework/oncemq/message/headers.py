@@ -16,11 +16,36 @@ KEY = "oncemq-key"
 REASON = "oncemq-reason"
 ERROR_CLASS = "oncemq-error-class"
 ERROR_TEXT = "oncemq-error-text"
+DEAD_ID = "oncemq-dead-id"
+DEAD_AT = "oncemq-dead-at"
+SEALED = "oncemq-sealed"
+"""The body holds the original message whole, see `oncemq.message.sealed`."""
 
 CONTENT_TYPE = "content-type"
 CONTENT_ENCODING = "content-encoding"
 
-_KEPT_BY_REPLAY = frozenset({PUBLISHED_AT, MESSAGE_ID, KEY})
+KEPT_BY_REPLAY = frozenset({PUBLISHED_AT, MESSAGE_ID, KEY})
+
+HISTORY = frozenset(
+    {
+        ATTEMPT,
+        FIRST_FAILED_AT,
+        LAST_FAILED_AT,
+        CONSUMER,
+        ORIGIN_TOPIC,
+        REASON,
+        ERROR_CLASS,
+        ERROR_TEXT,
+        SEALED,
+    }
+)
+"""What only a consumer group writes: believed where the message comes from a place of the group's own, else left out."""
+
+SPARED_FIRST = (ERROR_TEXT, ERROR_CLASS, LAST_FAILED_AT, CONSUMER, ORIGIN_TOPIC)
+"""What a copy can do without when its headers are too large, in this order."""
+
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def attempt_of(headers: Mapping[str, str]) -> int:
@@ -30,21 +55,26 @@ def attempt_of(headers: Mapping[str, str]) -> int:
 
 
 def time_of(headers: Mapping[str, str], name: str) -> datetime | None:
-    """Return the time in the header `name`, in UTC; None where it is missing or unreadable."""
+    """Return the time in the header `name`, in UTC; None where it is missing, unreadable or not of 1970 to 2100."""
     text = headers.get(name)
     if text is None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-        if moment.tzinfo is UTC:
-            return moment
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if moment.tzinfo is not UTC:
+            moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
+    return plausible(moment)
+
+
+def plausible(moment: datetime) -> datetime | None:
+    """Return the time if it is one of 1970 to 2100; others are data that no order and no deadline may follow."""
+    return moment if _EARLIEST <= moment < _LATEST else None
 
 
 def for_replay(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of a dead letter that starts anew: the user's own, without our attempts and causes."""
     return {
-        name: text for name, text in headers.items() if not name.startswith(PREFIX) or name in _KEPT_BY_REPLAY
+        name: text for name, text in headers.items() if not name.startswith(PREFIX) or name in KEPT_BY_REPLAY
     }

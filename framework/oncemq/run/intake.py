@@ -29,6 +29,10 @@ class Intake:
 
     def understand(self, delivery: Delivery) -> None:
         """Fill in envelope, key and payload, or the refusal; never raises an Exception."""
+        if delivery.refusal is not None:
+            # The adapter could not read it.
+            delivery.key = REFUSED_KEY
+            return
         try:
             envelope, payload = self._reader.read(delivery.message)
         except MessageRefused as error:

@@ -24,7 +24,7 @@ class Reading:
     def come(self, *tags: int) -> None:
         """Have messages come together."""
         for tag in tags:
-            method = SimpleNamespace(delivery_tag=tag, redelivered=False)
+            method = SimpleNamespace(delivery_tag=tag, redelivered=False, exchange="")
             self.intake.on_message(None, method, BasicProperties(), b"%d" % tag)
 
     def end(self) -> int:

@@ -8,7 +8,9 @@ from pika import BasicProperties
 
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
-from oncemq_adapters.rabbitmq.properties import for_next_hop, for_publishing, for_replay, read_message
+from oncemq_adapters.rabbitmq.hops import next_hop, replayed
+from oncemq_adapters.rabbitmq.properties import for_publishing, read_message
+from oncemq_adapters.rabbitmq.raw_properties import raw_of
 
 HISTORY: dict[str, Any] = {
     "x-death": [{"queue": "q", "count": 1}],
@@ -32,6 +34,16 @@ OWN: dict[str, Any] = {
 def read(**properties: Any) -> Any:
     """Return the message of these properties."""
     return read_message("topic", b"body", BasicProperties(**properties), redelivered=False)
+
+
+def for_next_hop(properties: BasicProperties, added: dict[str, str], username: str) -> Any:
+    """Return the properties of a copy."""
+    return next_hop(raw_of(properties), b"body", added, username).properties
+
+
+def for_replay(properties: BasicProperties, username: str) -> Any:
+    """Return the properties of a dead letter that starts again."""
+    return replayed(raw_of(properties), b"body", username).properties
 
 
 def test_headers_are_text() -> None:
