@@ -12,6 +12,8 @@ from decimal import Decimal
 from struct import Struct, error
 from typing import Any, Final, NamedTuple
 
+from oncemq.errors import Undecodable
+
 MAX_DEPTH: Final = 32
 """Levels of nested tables and arrays that are shown; a copy keeps all of them."""
 MAX_SHOWN: Final = 10_000
@@ -59,7 +61,7 @@ _FIXED: Final = {
 }
 
 
-class Unreadable(ValueError):
+class Unreadable(Undecodable):
     """Bytes that cannot be told apart into properties or fields."""
 
 
