@@ -64,8 +64,8 @@ DEFECTS = (
         [
             Edit(
                 f"{RABBITMQ}/copies.py",
-                "place.dead_queue, properties, dead.delivery.message.body)",
-                'place.dead_queue, properties, b"")',
+                "next_hop(message.raw or NO_PROPERTIES, message.body,",
+                'next_hop(message.raw or NO_PROPERTIES, b"",',
             )
         ],
         [f"{SUITE}::test_dead_letter_keeps_body_headers_and_cause"],
@@ -124,8 +124,8 @@ DEFECTS = (
         [
             Edit(
                 f"{RABBITMQ}/copies.py",
-                '    if step == 0:\n        return Publication("", place.queue, properties, body)\n',
-                "    if True:\n        return Publication(place.topic.exchange, place.topic.routing_key, properties, body)\n",
+                '    if step == 0:\n        return Publication("", place.queue, *copy)\n',
+                "    if True:\n        return Publication(place.topic.exchange, place.topic.routing_key, *copy)\n",
             )
         ],
         [f"{SUITE}::test_retry_is_for_its_own_group"],

@@ -22,8 +22,8 @@ DEFECTS = (
         [
             Edit(
                 RABBIT_LETTERS,
-                "        for _, properties, body in look:\n            message = _with_reason(",
-                "        for _, properties, body in list(look):\n            message = _with_reason(",
+                "        for _, properties, body in look:\n            inner, original",
+                "        for _, properties, body in list(look):\n            inner, original",
             )
         ],
         [f"{RABBIT_SUITE}::test_a_listing_takes_only_what_is_read"],
