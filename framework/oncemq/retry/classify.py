@@ -1,5 +1,9 @@
-"""Whose fault a database error is: one table for each database, and one function that reads them."""
+"""Classifies database errors: one table for each database, and one function that reads them.
 
+Whose fault an error is follows from that and from who else meets it: see `oncemq.run.whose`.
+"""
+
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -201,17 +205,25 @@ _BY_CLASS: Mapping[str, Fault] = {
     "InterfaceError": Fault.OFFLINE,
     "IntegrityError": Fault.DATA,
     "DataError": Fault.DATA,
-    "ProgrammingError": Fault.SETUP,
-    "NotSupportedError": Fault.SETUP,
+    "ProgrammingError": Fault.DATA,
+    "NotSupportedError": Fault.DATA,
 }
-"""For errors that a driver raises itself, without a code of the server: the names are those of PEP 249."""
+"""For errors that a driver raises itself, without a code of the server: the names are those of PEP 249.
+
+What a driver refuses before it asks the server, such as a value of a type that it cannot send, says nothing about tables.
+"""
+
+
+_NUMBERS = re.compile(r"\d+")
 
 
 def classify(error: BaseException) -> Fault:
     """Return what `error` says; SQLAlchemy's wrappers and plain driver errors are both understood; never raises."""
     kind = type(error)  # not isinstance, which asks the object what it is
-    if issubclass(kind, InfrastructureError | StaleDataError | exc.TimeoutError):
-        return Fault.TRANSIENT  # ours; a rival changed the row meanwhile; no free connection in the pool
+    if issubclass(kind, StaleDataError):
+        return Fault.DATA  # its row is gone or was changed by a rival; see `is_stale`
+    if issubclass(kind, InfrastructureError | exc.TimeoutError):
+        return Fault.TRANSIENT  # ours; no free connection in the pool
     if issubclass(kind, exc.DBAPIError):
         if attribute(error, "connection_invalidated"):
             return Fault.OFFLINE
@@ -240,6 +252,25 @@ def is_lock_timeout(error: BaseException) -> bool:
     """Return whether `error` says that somebody else holds a row for longer than a statement waits."""
     original = _original(error)
     return _sqlstate(original) == "55P03" or (_is_mysql(original) and _errno(original) in _MYSQL_LOCKED)
+
+
+def is_stale(error: BaseException) -> bool:
+    """Return whether a row was not there any more, or not as it had been read: a rival was faster, or always is."""
+    return issubclass(type(error), StaleDataError)
+
+
+def is_contention(error: BaseException) -> bool:
+    """Return whether `error` says that transactions of several units were in each other's way."""
+    return classify(error) is Fault.TRANSIENT and not issubclass(
+        type(error), InfrastructureError | exc.TimeoutError
+    )
+
+
+def signature_of(error: BaseException) -> tuple[str, str, str]:
+    """Return what makes two errors alike: class, the server's code and its words, numbers aside."""
+    original = _original(error)
+    code = _sqlstate(original) or str(_errno(original))
+    return type(original).__name__, code, _NUMBERS.sub("0", text_of(original, 200))
 
 
 def is_whole_database_locked(error: BaseException) -> bool:

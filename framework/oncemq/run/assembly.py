@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+from sqlalchemy import MetaData
+
 from oncemq.adapter import Adapter
 from oncemq.errors import ConfigError
 from oncemq.facts import Effects
@@ -190,6 +192,7 @@ class Crew:
             shop.observers.failed,
             shop.point,
             shop.relays[shard],
+            [table for strategy in plan.strategies for table in strategy.tables(MetaData())],
         )
         rescue = Rescue(
             attempt,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from typing import NoReturn
 
-from sqlalchemy import Connection, Engine, RootTransaction, select
+from sqlalchemy import Connection, Engine, RootTransaction, Table, false, literal, select
 
 from oncemq.clock import Clock
 from oncemq.errors import InfrastructureError, StrategyBug
@@ -47,6 +47,7 @@ class Attempt:
         failed: told of errors in `committed`, which change nothing.
         point: told how far a run has come.
         relay: stores and sends what handlers publish; None where they cannot.
+        tables: the ledger tables that the strategies use.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Attempt:
         failed: Callable[[str, BaseException], None],
         point: Point,
         relay: Relay | None = None,
+        tables: Sequence[Table] = (),
     ) -> None:
         install(engine)
+        self._tables = tables
         self._engine = engine
         self._chain = chain
         self._reader = reader
@@ -130,10 +133,11 @@ class Attempt:
         return done
 
     def database_answers(self) -> bool:
-        """Return whether the database can be reached now; if so, a lost connection may be one message's doing."""
+        """Return whether the framework's own tables can be used now; if so, a failure may be one message's doing."""
         try:
             with self._engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-                connection.execute(select(1))
+                for table in (history.TABLE, *self._tables):
+                    connection.execute(select(literal(1)).select_from(table).where(false()))
         except Exception:
             return False
         return True

@@ -4,8 +4,9 @@ from typing import NoReturn
 
 from oncemq.errors import HandlerFault, InfrastructureError
 from oncemq.run.items import Frame, ItemLoop, overdue
-from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure
+from oncemq.run.judge import UnknownCulprit, describe
 from oncemq.run.recorder import FLUSHING
+from oncemq.run.whose import is_units
 from oncemq.unit import Item, Run
 from oncemq.verdict import PROCEED, RETURNED, Culprits
 
@@ -81,13 +82,14 @@ class BatchLoop(ItemLoop):
         self, together: list[Item], error: BaseException | None, frame: Frame, started: float
     ) -> NoReturn:
         if len(together) == 1 and error is not None:
-            self._blame(together[0], frame.watch, error, started)
+            units = is_units(error, frame.watch.doomed, frame.sound)
+            self._blame(together[0], frame.watch, error, started, units=units)
         if self._slot.overdue == started:
             late = overdue()
             if len(together) == 1:
                 raise Culprits({together[0]: late})
             raise UnknownCulprit(late.reason) from late.error
         cause = frame.watch.doomed or error or HandlerFault("the batch failed")
-        if is_infrastructure(cause):
+        if is_units(cause, frame.watch.doomed, frame.sound):
             raise InfrastructureError(describe(cause)) from cause
         raise UnknownCulprit(describe(cause)) from cause

@@ -7,7 +7,7 @@ from typing import NoReturn
 from oncemq.errors import InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler import BoundHandler
 from oncemq.observe.logs import now_handling
-from oncemq.retry.classify import is_unique_violation
+from oncemq.retry.classify import is_stale, is_unique_violation
 from oncemq.run.chain import Chain
 from oncemq.run.guard import Guard
 from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure, judge
@@ -15,6 +15,7 @@ from oncemq.run.limits import Slot
 from oncemq.run.recorder import AnyRecorder
 from oncemq.run.session import UnitSession
 from oncemq.run.watch import Watch
+from oncemq.run.whose import Suspicion, is_units
 from oncemq.unit import Item, Run
 from oncemq.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
 
@@ -142,26 +143,32 @@ class ItemLoop:
     def _can_drop(self, call: "_Call", error: BaseException) -> bool:
         watch = call.frame.watch
         clean = watch.doomed is None and not call.spoke and not watch.flush_failed
-        return clean and not is_infrastructure(error)
+        return clean and not is_units(error, watch.doomed, call.frame.sound)
 
     def _undo_or_blame(self, call: "_Call", error: BaseException) -> Verdict:
         """Return the verdict on an item whose doing was taken back alone; else raise that the run must be."""
         call.run.unit.late += call.spoke
+        # Asked before anything is undone.
+        units = is_units(error, call.frame.watch.doomed, call.frame.sound)
         if not self._can_undo(call, error) or not call.undo(error):
-            self._blame(call.item, call.frame.watch, error, call.started)
+            self._blame(call.item, call.frame.watch, error, call.started, units=units)
         self.dropped += 1
         return judge(error)
 
     def _can_undo(self, call: "_Call", error: BaseException) -> bool:
-        looked_at_again = self._chain.second_look and is_unique_violation(error)
+        looked_at_again = is_stale(error) or (self._chain.second_look and is_unique_violation(error))
         return self._slot.overdue != call.started and not looked_at_again
 
-    def _blame(self, item: Item, watch: Watch, error: BaseException, started: float) -> NoReturn:
+    def _blame(
+        self, item: Item, watch: Watch, error: BaseException, started: float, *, units: bool
+    ) -> NoReturn:
         cause = watch.doomed or error
         if self._slot.overdue == started:
             raise Culprits({item: overdue()}) from error
-        if is_infrastructure(cause):
+        if units and watch.crowded and watch.flush_failed:
             raise InfrastructureError(describe(cause)) from cause
+        if units:
+            raise Suspicion(item, cause) from cause
         own_doing = isinstance(cause, SessionOwned)
         if watch.crowded and not own_doing and (watch.doomed is not None or watch.flush_failed):
             # A flush inside this handler may have failed on a neighbour's objects.
@@ -203,6 +210,8 @@ def flush(frame: Frame) -> None:
         frame.session.flush()
     except Exception as error:
         if is_infrastructure(error):
+            if len(frame.unflushed) == 1:
+                raise Suspicion(frame.unflushed[0], error) from error
             raise InfrastructureError(describe(error)) from error
         if len(frame.unflushed) == 1:
             raise Culprits({frame.unflushed[0]: judge(error)}) from error

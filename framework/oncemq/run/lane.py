@@ -2,12 +2,16 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 _FIRST_STRETCH = 50
 _LONGEST_STRETCH = 5000
 _HURRIED = 30.0
 """Seconds; then one unit waits again, and if that is in vain, the next ones are hurried as long."""
+
+_PROVEN = 10.0
+"""Seconds for which a kind of error that one message had, while the next ones succeeded, is taken for each message's own."""
+_REMEMBERED = 1000
 
 
 class Lane:
@@ -35,6 +39,8 @@ class Lane:
         self._left = 0
         self._since_probe = _FIRST_STRETCH
         self.commits = 0
+        self._alone: dict[Hashable, set[str]] = {}
+        self._own_until: dict[Hashable, float] = {}
 
     @property
     def exclusive(self) -> bool:
@@ -49,6 +55,19 @@ class Lane:
     def waited_in_vain(self) -> None:
         """Make units hurried for a while; later ones wait again, so that a row that many want is had in turn."""
         self._hurried_until = self.now() + _HURRIED
+
+    def failed_alone(self, signature: Hashable, message: str) -> int:
+        """Note that a message failed by an error of this kind alone; returns how many have without a success since.
+
+        Shortly after a success such errors were proven to be single messages' own: then each counts as the only one.
+        """
+        with self._mutex:
+            if self._own_until.get(signature, 0.0) > self.now():
+                return 1
+            messages = self._alone.setdefault(signature, set())
+            if len(messages) < _REMEMBERED:
+                messages.add(message)
+            return len(messages)
 
     def deadlocked(self) -> bool:
         """Make units exclusive; returns whether they were not before."""
@@ -66,6 +85,9 @@ class Lane:
         """Count a committed unit; returns whether units may run side by side again from now on."""
         with self._mutex:
             self.commits += 1
+            if self._alone:
+                self._own_until = dict.fromkeys(self._alone, self.now() + _PROVEN)
+                self._alone.clear()
             if not self._left:
                 self._since_probe += 1
                 return False

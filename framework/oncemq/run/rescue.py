@@ -4,6 +4,7 @@ run, or parts of it with savepoints     culprit known   → run again without it
  └ culprit unknown → careful run        culprit known   → run again without it
     └ still unknown → halves, then solo : what fails alone is the culprit
 the database fails → the same run again, after a pause; when it lasts, the unit is given back
+it fails by what one item does → run again without it, then that item alone, which shows whose fault it is
 somebody keeps a lock → halves, then solo, which no longer wait for locks : what meets the lock is deferred
 """
 
@@ -20,14 +21,17 @@ from oncemq.retry.classify import (
     Fault,
     classify,
     is_lock_timeout,
+    is_stale,
     is_unique_violation,
     is_whole_database_locked,
 )
+from oncemq.run import whose
 from oncemq.run.attempt import Attempt
 from oncemq.run.judge import UnknownCulprit, judge
 from oncemq.run.lane import Lane
 from oncemq.run.parts import Done
-from oncemq.run.tries import LONGEST_TRYING, Tries, cause_of, fault_of
+from oncemq.run.tries import LONGEST_TRYING, Tries, cause_of
+from oncemq.run.whose import Suspicion
 from oncemq.unit import Unit
 from oncemq.verdict import RETURNED, Culprits, Verdict, defer, retry
 
@@ -35,6 +39,8 @@ _THIRD_COUNTS = 3
 _COUNTS_AFTER = 30.0
 """Seconds for which a message must have met a lock again and again that it did not wait for, before that counts."""
 _LONGEST_DEFER = 30.0
+_STALE_LOOKS = 3
+"""How often an item runs again in the same unit because a rival changed its row, before that counts."""
 _EVERYBODYS = 2
 """Messages that fail alone in a row; with one more it is no single message's matter."""
 
@@ -101,11 +107,14 @@ class _Execution:
         self._careful = False
         self._lonely_failures = 0
         self._hurried = self._lane.hurried
-        self._looked_again: set[Delivery] = set()
+        self._looks: Counter[Delivery] = Counter()
+        self._aside: list[Delivery] = []
         self.result = UnitResult()
 
     def finish(self) -> UnitResult:
-        while self._todo:
+        while self._todo or self._aside:
+            if not self._todo:
+                self._todo.append(self._aside.pop(0))
             part, began = self._todo[: self._size], self._lane.now()
             try:
                 done = self._tries.run(self._unit, part, careful=self._careful, hurried=self._hurried)
@@ -150,8 +159,7 @@ class _Execution:
             self._charge(charged)
 
     def _charge(self, charged: dict[Delivery, Verdict]) -> None:
-        if self._second_look:
-            charged = {one: verdict for one, verdict in charged.items() if not self._look_again(one, verdict)}
+        charged = {one: verdict for one, verdict in charged.items() if not self._look_again(one, verdict)}
         self.result.verdicts.update(charged)
         holding: set[str] = set()
         left = []
@@ -166,12 +174,15 @@ class _Execution:
         self._todo = left
 
     def _look_again(self, delivery: Delivery, verdict: Verdict) -> bool:
-        """Whether the item met a rival's row for the first time: the next run decides with that row in sight."""
-        first = delivery not in self._looked_again
-        again = first and verdict.error is not None and is_unique_violation(verdict.error)
-        if again:
-            self._looked_again.add(delivery)
-        return again
+        """Whether the item met a rival's row: the next run decides with that row in sight."""
+        error = verdict.error
+        if error is None:
+            return False
+        looks = _STALE_LOOKS if is_stale(error) else self._second_look and is_unique_violation(error)
+        if self._looks[delivery] >= looks:
+            return False
+        self._looks[delivery] += 1
+        return True
 
     def _closer(self, part: list[Delivery], error: UnknownCulprit) -> None:
         if len(part) == 1:
@@ -187,14 +198,32 @@ class _Execution:
         self.result.steps[RescueStep.SOLO if self._size == 1 else RescueStep.HALVE] += 1
 
     def _isolate(self, part: list[Delivery], error: InfrastructureError, seconds: float) -> None:
-        """A lasting failure of the database: everybody's, or one item's (rule 7: its third counts)."""
+        """Find out whose a lasting failure of the database is; see `oncemq.run.whose`."""
+        cause = cause_of(error)
+        fault = classify(cause)
+        if fault is Fault.TRANSIENT:
+            self._wait_aside(part, error, seconds)
+        elif not self._tries.database_answers():
+            self._give_up(error)
+        elif len(part) == 1:
+            self._try_alone(part[0], error)
+        elif isinstance(error, Suspicion) and error.item.delivery in part:
+            self._set_aside(error.item.delivery)
+        elif not self._careful and fault is not Fault.OFFLINE:
+            self._careful = True
+            self.result.steps[RescueStep.CAREFUL] += 1
+        else:
+            self._halve(part)
+
+    def _wait_aside(self, part: list[Delivery], error: InfrastructureError, seconds: float) -> None:
+        """Let what meets a lock wait, and the others go on (rule 7: its third failure counts)."""
         cause = cause_of(error)
         locked = is_lock_timeout(cause)
         if locked and seconds >= LONGEST_TRYING and not self._hurried:
             self._hurried = True
             self._tries.waited_in_vain(error)
         lonely = self._lonely_failures < _EVERYBODYS or (locked and self._hurried)
-        if self._is_everybodys(cause) or not lonely:
+        if is_whole_database_locked(cause) or not lonely:
             self._give_up(error)
         elif len(part) > 1:
             self._halve(part)
@@ -202,10 +231,30 @@ class _Execution:
             self._lonely_failures += 1
             self._postpone(part[0], error)
 
-    def _is_everybodys(self, cause: BaseException) -> bool:
-        if classify(cause) is Fault.OFFLINE:
-            return not self._tries.database_answers()
-        return is_whole_database_locked(cause)
+    def _set_aside(self, delivery: Delivery) -> None:
+        """Run the neighbours without it first; later ones of its key wait."""
+        self.result.steps[RescueStep.RERUN] += 1
+        place = self._todo.index(delivery)
+        for later in self._todo[place + 1 :]:
+            if later.key == delivery.key:
+                self.result.verdicts[later] = RETURNED
+        self._todo = [
+            one
+            for number, one in enumerate(self._todo)
+            if number < place or (number > place and one.key != delivery.key)
+        ]
+        self._aside.append(delivery)
+
+    def _try_alone(self, delivery: Delivery, error: InfrastructureError) -> None:
+        cause = cause_of(error)
+        counts, shared = whose.counts(delivery, cause, self._lane)
+        if counts:
+            self._charge({delivery: judge(cause)})
+            return
+        self._tries.tell(delivery, error)
+        self._charge({delivery: defer(self._pause(delivery), str(error))})
+        if shared:
+            self._give_up(error)
 
     def _postpone(self, delivery: Delivery, error: InfrastructureError) -> None:
         delivery.failures += 1
@@ -213,14 +262,13 @@ class _Execution:
             delivery.commits_at_failure, delivery.failed_since = self._lane.commits, self._lane.now()
         if self._counts(delivery):
             self._charge({delivery: retry(str(error), error=error)})
-        elif fault_of(error) is Fault.SETUP and len(self._todo) == 1 and not self.result.committed:
-            # Nothing shows that others could do better: a person must hear of it, not only this message wait.
-            self._give_up(error)
         else:
-            # In a hurry failing is cheap, but many that wake often would keep the others from their turn.
-            longest = min(_LONGEST_DEFER, 2 ** (delivery.failures + (2 if self._hurried else 0)))
-            pause = timedelta(seconds=random.uniform(0.5, 1.0) * longest)  # noqa: S311 - jitter
-            self._charge({delivery: defer(pause, str(error))})
+            self._charge({delivery: defer(self._pause(delivery), str(error))})
+
+    def _pause(self, delivery: Delivery) -> timedelta:
+        # In a hurry failing is cheap, but many that wake often would keep the others from their turn.
+        longest = min(_LONGEST_DEFER, 2 ** (delivery.failures + (2 if self._hurried else 0)))
+        return timedelta(seconds=random.uniform(0.5, 1.0) * longest)  # noqa: S311 - jitter
 
     def _counts(self, delivery: Delivery) -> bool:
         if delivery.failures < _THIRD_COUNTS or self._lane.commits <= delivery.commits_at_failure:
@@ -229,6 +277,8 @@ class _Execution:
 
     def _give_up(self, error: InfrastructureError | StrategyBug) -> None:
         self.result.trouble = error
+        self._todo += self._aside
+        self._aside = []
         self._return_all()
 
     def _return_all(self) -> None:
@@ -240,4 +290,8 @@ class _Execution:
         for delivery in self._todo:
             if delivery.key in keys:
                 self.result.verdicts[delivery] = RETURNED
+        for delivery in self._aside:
+            if delivery.key in keys:
+                self.result.verdicts[delivery] = RETURNED
         self._todo = [delivery for delivery in self._todo if delivery.key not in keys]
+        self._aside = [delivery for delivery in self._aside if delivery.key not in keys]

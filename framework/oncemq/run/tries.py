@@ -13,7 +13,7 @@ from tenacity import (
 
 from oncemq.errors import InfrastructureError
 from oncemq.message.envelope import Delivery
-from oncemq.retry.classify import Fault, classify, is_lock_timeout
+from oncemq.retry.classify import Fault, classify, is_contention, is_lock_timeout
 from oncemq.run.attempt import Attempt
 from oncemq.run.lane import Lane
 from oncemq.run.parts import Done
@@ -21,6 +21,8 @@ from oncemq.unit import Unit
 
 _TRIES = 5
 _TRIES_OFFLINE = 2
+_TRIES_OF = {Fault.TRANSIENT: _TRIES, Fault.SETUP: 1}
+"""What is missing is still missing a moment later."""
 _LONGEST_WAIT = 1.0
 LONGEST_TRYING = 5.0
 """Seconds; a lock time-out takes longer than that, and the next step is to find out whose it is."""
@@ -77,6 +79,12 @@ class Tries:
         self.lane.waited_in_vain()
         self._on_infrastructure(_TRIES, 0.0, error)
 
+    def tell(self, delivery: Delivery, error: InfrastructureError) -> None:
+        """Say that a message failed alone, although that does not count as an attempt yet."""
+        alone = InfrastructureError(f"{delivery!r} failed alone: {error}")
+        alone.__cause__ = error.__cause__
+        self._on_infrastructure(delivery.failures + 1, 0.0, alone)
+
     def _once(self, unit: Unit, part: Sequence[Delivery], careful: bool, hurried: bool) -> Done:
         # Whoever stands still may do so in an exclusive unit.
         exclusive = self.lane.exclusive and not hurried
@@ -89,7 +97,7 @@ class Tries:
         error = state.outcome.exception() if state.outcome is not None else None
         if error is None:
             return
-        if fault_of(error) is Fault.TRANSIENT and self.lane.deadlocked():
+        if is_contention(cause_of(error)) and self.lane.deadlocked():
             self._on_lane(True, error)
         self._on_infrastructure(state.attempt_number, state.upcoming_sleep, error)
 
@@ -111,6 +119,5 @@ def _stop_hurried(state: RetryCallState) -> bool:
 
 def _stop(state: RetryCallState) -> bool:
     error = state.outcome.exception() if state.outcome is not None else None
-    offline = error is not None and fault_of(error) is not Fault.TRANSIENT
-    tries = stop_after_attempt(_TRIES_OFFLINE if offline else _TRIES)
-    return (tries | stop_after_delay(LONGEST_TRYING))(state)
+    tries = _TRIES if error is None else _TRIES_OF.get(fault_of(error), _TRIES_OFFLINE)
+    return (stop_after_attempt(tries) | stop_after_delay(LONGEST_TRYING))(state)

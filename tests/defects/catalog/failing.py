@@ -2,6 +2,7 @@
 
 from defects.defect import Defect, Edit
 
+WHOSE = "tests/unit/run/test_whose.py"
 SETTLE = "tests/unit/run/test_settle.py"
 
 DEFECTS = (
@@ -58,5 +59,67 @@ DEFECTS = (
         "An error's text is clean where it is made: no lone surrogate, no NUL.",
         [Edit("framework/oncemq/error_text.py", '"backslashreplace"', '"surrogatepass"')],
         ["tests/unit/test_error_text.py::test_what_no_place_can_keep_is_escaped"],
+    ),
+    Defect(
+        "poison-is-everybodys",
+        "A message that fails alone, with nothing behind it, is charged and ends as a dead letter.",
+        [Edit("framework/oncemq/run/whose.py", "    own = shared < SHARED or ", "    own = False or ")],
+        [f"{WHOSE}::test_a_message_with_nothing_behind_it_is_charged[sqlite-missing]"],
+    ),
+    Defect(
+        "missing-table-burns-messages",
+        "What another message fails by too is everything's: the consumer pauses, no message is burnt.",
+        [Edit("framework/oncemq/run/whose.py", "    own = shared < SHARED or ", "    own = True or ")],
+        [f"{WHOSE}::test_where_the_handlers_table_is_missing_no_message_is_burnt[sqlite]"],
+    ),
+    Defect(
+        "own-tables-not-probed",
+        "When the framework's own tables cannot be used, no message is charged.",
+        [
+            Edit(
+                "framework/oncemq/run/rescue.py",
+                "        elif not self._tries.database_answers():\n",
+                "        elif False:\n",
+            )
+        ],
+        [f"{WHOSE}::test_where_the_frameworks_own_tables_are_away_no_message_is_charged[sqlite]"],
+    ),
+    Defect(
+        "other-databases-error-is-ours",
+        "An error of a connection that is not the unit's is the handler's.",
+        [
+            Edit(
+                "framework/oncemq/run/whose.py",
+                "        return False  # seen by the events of another engine",
+                "        return True",
+            )
+        ],
+        [f"{WHOSE}::test_what_else_a_handler_uses_is_its_own[sqlite-away-True]"],
+    ),
+    Defect(
+        "neighbours-wait-for-poison",
+        "The neighbours of a message that makes the database fail go on without it, in one transaction.",
+        [
+            Edit(
+                "framework/oncemq/run/rescue.py",
+                "            self._set_aside(error.item.delivery)\n",
+                "            self._give_up(error)\n",
+            )
+        ],
+        [
+            f"{WHOSE}::test_a_message_that_fails_alone_is_charged_and_its_neighbours_are_applied[sqlite-missing]"
+        ],
+    ),
+    Defect(
+        "stale-row-is-a-deadlock",
+        "A row that a rival changed is the message's own failure, and no deadlock.",
+        [
+            Edit(
+                "framework/oncemq/retry/classify.py",
+                "        return Fault.DATA  # its row is gone",
+                "        return Fault.TRANSIENT  # its row is gone",
+            )
+        ],
+        [f"{WHOSE}::test_a_row_that_a_rival_changed_is_no_deadlock[sqlite]"],
     ),
 )

@@ -121,7 +121,10 @@ def test_a_message_that_kills_its_connection_is_found(engine: Engine) -> None:
     bench = UnitBench(engine, handler_meeting(trouble), UniqueKey)
     stuck = bench.delivery(orders("stuck")[0])
     outcomes = [bench.execute([bench.delivery(other), stuck]) for other in orders("a", "b", "c")]
-    assert outcomes == [["applied", "deferred"], ["applied", "deferred"], ["applied", "retry"]]
+    # Where a connection was really lost, the second time counts; a declared outage counts as a lock does.
+    second = "deferred" if engine.dialect.name == "sqlite" else "retry"
+    assert outcomes[:2] == [["applied", "deferred"], ["applied", second]]
+    assert outcomes[2] == ["applied", "retry"]
 
 
 def test_a_lost_answer_to_commit_is_asked_again_through_the_chain(engine: Engine) -> None:
