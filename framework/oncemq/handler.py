@@ -28,6 +28,7 @@ class BoundHandler:
         publishes: it asks for a Publisher.
         call_batch: runs it once for several items, in order. Raises Culprits, before the handler ran, with a
             Reject for each item whose body is not what the annotation says.
+        payload: the annotation of the payload; None where any body is right.
     """
 
     name: str
@@ -37,6 +38,7 @@ class BoundHandler:
     is_batch: bool = False
     publishes: bool = False
     call_batch: Callable[[Run, list[Item]], Any] | None = None
+    payload: Any = None
 
 
 def bind(
@@ -70,12 +72,20 @@ def bind(
     if signature.is_batch:
         call_batch = _batch_call(function, signature, name)
         return BoundHandler(
-            name, lambda run, item: call_batch(run, [item]), False, wants_session, True, publishes, call_batch
+            name,
+            lambda run, item: call_batch(run, [item]),
+            is_batch=True,
+            wants_session=wants_session,
+            publishes=publishes,
+            call_batch=call_batch,
+            payload=signature.payload,
         )
     call = _item_call(function, signature)
     if not signature.is_async:
         call = _finished(call, name)
-    return BoundHandler(name, call, signature.is_async, wants_session, publishes=publishes)
+    return BoundHandler(
+        name, call, signature.is_async, wants_session, publishes=publishes, payload=signature.payload
+    )
 
 
 def _item_call(function: Callable[..., Any], signature: Signature) -> Callable[[Run, Item], Any]:

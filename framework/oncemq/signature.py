@@ -59,6 +59,7 @@ class Signature:
         is_async: it is a coroutine function.
         is_batch: its payload is a `Batch`; `validate` is for one of its payloads.
         publishes: it asks for a `Publisher`.
+        payload: the annotation of the payload, or of one payload of the batch; None where any body is right.
     """
 
     parameters: tuple[Filled, ...]
@@ -66,6 +67,7 @@ class Signature:
     is_async: bool
     is_batch: bool
     publishes: bool
+    payload: Any = None
 
     def asks_for(self, role: str) -> bool:
         """Return whether any parameter has this role."""
@@ -101,6 +103,7 @@ class _Reading:
     filled: list[Filled] = field(default_factory=list)
     validate: Validate | None = None
     is_batch: bool = False
+    payload: Any = None
 
     def refuse(self, text: str) -> NoReturn:
         raise ConfigError([f"handler {self.name}: {text}"])
@@ -133,7 +136,9 @@ def read_signature(
     if reading.is_batch:
         _require_batch(reading, is_async=is_async)
     publishes = any(find_in({Publisher: True}, asked.plain) for asked in reading.asked)
-    return Signature(tuple(reading.filled), reading.validate, is_async, reading.is_batch, publishes)
+    return Signature(
+        tuple(reading.filled), reading.validate, is_async, reading.is_batch, publishes, reading.payload
+    )
 
 
 def _require_plain_callable(function: Any, reading: _Reading) -> bool:
@@ -232,6 +237,7 @@ def _require_possible(chosen: _Asked, reading: _Reading) -> None:
         )
     try:
         reading.validate = make_validate(annotation)
+        reading.payload = annotation if reading.validate is not None else None
     except TypeError as error:
         reading.refuse(
             f"nothing fills its parameter {str(chosen.parameter)!r}, and it cannot be the payload: {error} "

@@ -14,6 +14,7 @@ from oncemq.config.build_reader import build_reader
 from oncemq.config.catalog import Catalog
 from oncemq.config.fields import WrongValue, reference
 from oncemq.config.importing import import_object
+from oncemq.config.payload_fields import check_fields
 from oncemq.config.rules import check_chain, check_effects, check_hold, check_times
 from oncemq.config.settled import Settled
 from oncemq.errors import ConfigError, OnceMQError
@@ -235,6 +236,8 @@ def _check(
 ) -> None:
     facts = facts_of(settled, around, handler)
     found: list[Problem] = [*check_effects(facts), *check_hold(facts), *check_times(facts)]
+    if handler is not None:
+        found += check_fields(settled, handler.payload)
     adapter = around.adapters.get(settled.broker)
     if adapter is not None:
         found += adapter.check(facts)
