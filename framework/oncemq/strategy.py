@@ -67,6 +67,11 @@ class Traits:
         max_batch: the most items it can handle in one unit; None = any number.
         one_per_key: a unit may hold at most one item of a key.
         promises_order: it keeps a key's messages in order across processes.
+        holds_key: while a message is tried again, later ones of its key must wait, unless the configuration says
+            `on_retry: go_on`: they would take its place, and it would come too late.
+        counts: each message takes a place in its key's order, also one that another strategy settles as a duplicate
+            or as stale. So it is asked about those too: what comes before its place waits, whatever the others say.
+        knows_copies: its Duplicate says that a message of the same identity was settled before.
     """
 
     decides: bool
@@ -74,6 +79,9 @@ class Traits:
     max_batch: int | None = None
     one_per_key: bool = False
     promises_order: bool = False
+    holds_key: bool = False
+    counts: bool = False
+    knows_copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +190,13 @@ class Strategy:
     def provides(self) -> Mapping[type, Callable[[Run, Item], Any]]:
         """Return what this strategy can hand to handlers, by the annotation that asks for it."""
         return {}
+
+    def owns(self) -> Sequence[str]:
+        """Return the columns of the user's tables, as `table.column`, by whose values this strategy decides.
+
+        They belong to one consumer: another one of the same topic would find them changed, and skip its messages.
+        """
+        return ()
 
     def upkeep(self) -> Sequence[UpkeepTask]:
         """Return what must be done in the background."""

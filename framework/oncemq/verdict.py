@@ -18,6 +18,7 @@ class Outcome(StrEnum):
     STALE = "stale"
     PARKED = "parked"
     DEFER = "deferred"
+    WAIT = "waiting"
     RETRY = "retry"
     REJECT = "rejected"
     CONFLICT = "conflict"
@@ -37,13 +38,13 @@ class Place:
     Args:
         number: its place in its key's order; None = any change of its key may be its turn.
         again: it is looked at again after so long, if nothing has woken it before; None = never.
-        limit: how many messages of one key may wait; one more is a Retry.
+        limit: how many messages of one key may wait, the broker keeps what is beyond it; None = any number.
         held: it waits for whatever earlier messages of its key are parked.
     """
 
     number: int | None = None
     again: timedelta | None = None
-    limit: int = 1000
+    limit: int | None = 1000
     held: bool = False
 
 
@@ -56,7 +57,7 @@ class Verdict:
         final: nothing more will happen to this message: it may leave traces (rule 8).
         holds_key: the key's later messages of this unit must wait for it.
         reason: a few words for people; becomes the dead letter's reason text.
-        delay: for Retry and Defer; None lets the retry policy decide.
+        delay: for Retry, Defer and Wait; None lets the retry policy decide.
         error: the exception behind it, if there is one.
         code: the dead letter's machine-readable reason (`rejected`, `conflict`, `undecodable` …).
         place: where a parked message waits; None for all others.
@@ -117,6 +118,14 @@ def parked(reason: str, place: Place = Place()) -> Verdict:
 def defer(delay: timedelta, reason: str = "") -> Verdict:
     """Return: not now; tried again in this process, at no attempt's cost."""
     return Verdict(Outcome.DEFER, reason, delay=delay)
+
+
+def wait(delay: timedelta, reason: str = "") -> Verdict:
+    """Return: the broker keeps it for so long, at no attempt's cost; later messages of its key go on meanwhile.
+
+    For a message that came before what it needs: nothing has failed, and it may take long.
+    """
+    return Verdict(Outcome.WAIT, reason, delay=delay)
 
 
 def retry(reason: str, *, after: timedelta | None = None, error: BaseException | None = None) -> Verdict:

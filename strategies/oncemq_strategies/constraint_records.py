@@ -71,6 +71,7 @@ class ConstraintRecords:
     def __init__(
         self, scope: Scope, table: str, columns: Mapping[str, Expression], *, required: bool
     ) -> None:
+        self.name = f"{table}.({', '.join(sorted(columns))})"
         self._table = table
         self._columns = columns
         self._required = required

@@ -8,15 +8,17 @@ import structlog
 
 from oncemq.clock import Clock
 from oncemq.durations import format_duration
+from oncemq.message.headers import WAITING_SINCE, time_of
+from oncemq.retry.backoff import pause_before_turn
 from oncemq.unit import Item, Run
-from oncemq.verdict import Place, Verdict, parked, reject
+from oncemq.verdict import Place, Verdict, parked, reject, wait
 from oncemq_strategies.options import Options
 
 _TIMEOUT: Final = timedelta(minutes=10)
 GAP: Final = "gap"
 """The reason of dead letters that waited in vain, and of the history's rows about numbers that were skipped."""
 OPTIONS: Final = ("park_limit", "gap_timeout", "on_gap")
-"""Those about messages that wait; they mean something with `early: park` alone."""
+"""Those about messages that wait."""
 
 
 class Gaps:
@@ -62,11 +64,14 @@ class Gaps:
         no_skip: str = "",
     ) -> Self:
         """Read the options; `no_skip` says what to write instead where nothing can be skipped."""
-        limit = given.park_limit(early, "gap_timeout", "on_gap")
+        limit = given.park_limit(early)
+        given.for_waiting(early, "gap_timeout", "on_gap")
         timeout = given.duration("gap_timeout")
         if timeout is not None and timeout <= timedelta(0):
             given.refuse("without any time no gap could ever close", "write one like 10m", name="gap_timeout")
         on_gap = given.choice("on_gap", ["alert", "dead_letter", "skip"], "alert")
+        if on_gap == "skip" and early == "retry":
+            no_skip = "write `early: park`: what the broker keeps is not compared with what else waits"
         if on_gap == "skip" and no_skip:
             given.refuse("nothing can be skipped here", no_skip, name="on_gap")
         return cls(
@@ -93,6 +98,16 @@ class Gaps:
             run.notes.setdefault(self, {})[item] = why
             rest = self.timeout
         return parked(why, Place(number, min(self._look_again, rest), self._limit))
+
+    def put_off(self, run: Run, item: Item, why: str) -> Verdict:
+        """Return what becomes of a message that came early and is kept by the broker: no attempt is counted."""
+        headers, now = item.delivery.message.headers, self._clock.now()
+        since = time_of(headers, WAITING_SINCE)
+        if since is not None and since + self.timeout <= now:
+            if self.on_gap == "dead_letter":
+                return reject(f"{why}; it has waited for {format_duration(self.timeout)}", code=GAP)
+            run.notes.setdefault(self, {})[item] = why
+        return wait(pause_before_turn(headers, now), why)
 
     def alert(self, run: Run) -> None:
         """Say aloud what waits too long: each key once in `gap_timeout`, however often it is looked at."""

@@ -13,7 +13,7 @@ from oncemq.ledger.user_tables import whole_number
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
+from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, stale
 from oncemq_strategies.entity_rows import entity_of
 from oncemq_strategies.gaps import OPTIONS, Gaps
 from oncemq_strategies.options import Options
@@ -37,20 +37,24 @@ class OptimisticLock(Strategy):
     - `message_version: next` (default): that is the version which the row has afterwards, so 5 runs on a row at 4;
       5 on a row at 5 is a Duplicate. `message_version: current`: that is the version which the row has now, so 4
       runs on a row at 4 and leaves 5.
-    - `early: retry` (default), `park` (it waits in the ledger, and is looked at again when its row has come to the
+    - `early: retry` (default: the broker keeps it, and delivers it again after pauses of up to a minute, at no
+      attempt's cost), `park` (it waits in the ledger, and is looked at again when its row has come to the
       version before, each minute at the latest; `park_limit: 1000` of one key at most) or `reject`, for a message
       that is ahead of its row; with `message_version: next` also `run`: only what is older than the row is left out.
-    - `gap_timeout: 10m` (default), for `early: park`: after so long something must be done about a version that does
-      not come. It counts from the parking, also while no consumer runs: it should be longer than any stop.
+    - `gap_timeout: 10m` (default), for what waits: after so long something must be done about a version that does
+      not come. It counts from the first wait, also while no consumer runs: it should be longer than any stop.
       `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
       `dead_letter`: what has waited so long becomes a dead letter with reason `gap`.
     - `first: 1` (default): the first version that a row has; one without a row or a version is just before it.
+
+    A version that another strategy of the list settles as a duplicate or as stale is used up: the row moves on to it
+    without the handler, unless `early: run`.
 
     A row that is newer than the message means Stale. When a rival changed the row while the handler ran, the
     message is decided again, which costs no attempt.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True)
+    traits: ClassVar[Traits] = Traits(decides=True, holds_key=True, counts=True)
 
     def __init__(
         self,
@@ -115,6 +119,10 @@ class OptimisticLock(Strategy):
             )
         yield from self._versions.check()
 
+    def owns(self) -> Sequence[str]:
+        """Return the column of versions."""
+        return (self._versions.name,)
+
     def tables(self, metadata: MetaData) -> Sequence[Table]:
         """Return the tables of mutexes and of parked messages."""
         return (attach(locked_rows.TABLE, metadata), attach(parking.TABLE, metadata))
@@ -133,8 +141,10 @@ class OptimisticLock(Strategy):
         current = self._versions.current(run, item)
         if isinstance(current, Verdict):
             return current
-        if leaves < self._first and current is None:
-            return reject(f"version {leaves} of key {item.key!r} comes before `first: {self._first}`")
+        if leaves < self._first and (current is None or current < self._first):
+            return reject(
+                f"version {leaves} of key {item.key!r} comes before `first: {self._first}`, the first that a row has"
+            )
         here = self._first - 1 if current is None else current
         if leaves <= here:
             same = leaves == here and not self._names_current
@@ -146,11 +156,17 @@ class OptimisticLock(Strategy):
         return PROCEED
 
     def record(self, run: Run, item: Item) -> None:
-        """Let the key's next item see the version that this one leaves."""
-        if item.verdict is PROCEED:
-            self._versions.change(run, item, run.notes[self][item])
-            if self.parks:
-                run.wake[item.key] = run.notes[self][item]
+        """Let the key's next item see the version that this one leaves.
+
+        A version that another strategy settles is used up like any other: it does not come again, and without it all
+        later ones would be early. There is no row to write it to before a handler has created that.
+        """
+        leaves = run.notes[self].get(item)
+        if leaves is None or (item.verdict is not PROCEED and not self._may_use_up(run, item)):
+            return
+        self._versions.change(run, item, leaves)
+        if self.parks:
+            run.wake[item.key] = leaves
 
     def save(self, run: Run) -> None:
         """Compare and set the versions."""
@@ -160,11 +176,14 @@ class OptimisticLock(Strategy):
         """Say aloud what waits too long."""
         self._gaps.alert(run)
 
+    def _may_use_up(self, run: Run, item: Item) -> bool:
+        return self._early != "run" and isinstance(self._versions.current(run, item), int)
+
     def _too_early(self, run: Run, item: Item, leaves: int, why: str) -> Verdict:
         if self._early == "park":
             self._versions.wait(run, item)
             return self._gaps.wait(run, item, leaves, why)
-        return retry(why) if self._early == "retry" else reject(why)
+        return self._gaps.put_off(run, item, why) if self._early == "retry" else reject(why)
 
     def _leaves(self, item: Item) -> int:
         """Return the version that the row has after the message.

@@ -59,8 +59,8 @@ class Options:
             self.refuse(f"{value!r} is not possible here{did_you_mean(str(value), list(choices))}", name=name)
         return str(value)
 
-    def park_limit(self, early: str, *others: str) -> int:
-        """Return how many messages of one key may be parked; options `others` are for parked messages, too."""
+    def park_limit(self, early: str) -> int:
+        """Return how many messages of one key may be parked."""
         limit = self.whole("park_limit", 1000)
         if limit < 1:
             self.refuse(
@@ -68,10 +68,15 @@ class Options:
                 "write a number above 0, or another `early`",
                 name="park_limit",
             )
-        for name in ("park_limit", *others):
-            if early != "park" and self.has(name):
-                self.refuse(f"nothing waits with `early: {early}`", "leave it out", name=name)
+        if early != "park" and self.has("park_limit"):
+            self.refuse(f"nothing is parked with `early: {early}`", "leave it out", name="park_limit")
         return limit
+
+    def for_waiting(self, early: str, *names: str) -> None:
+        """Refuse options about messages that wait where none does."""
+        for name in names:
+            if early not in {"park", "retry"} and self.has(name):
+                self.refuse(f"nothing waits with `early: {early}`", "leave it out", name=name)
 
     def whole(self, name: str, default: int) -> int:
         """Return a whole number."""

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import CHAR, Column, Connection, MetaData, Table
 
-from oncemq.facts import ConsumerFacts, Effects, Problem
+from oncemq.facts import ConsumerFacts, Effects, Problem, Severity
 from oncemq.ledger import locked_rows
 from oncemq.ledger.row_locks import RowLock
 from oncemq.ledger.tables import attach
@@ -18,6 +18,7 @@ from oncemq_strategies.entity_rows import Entity, EntityRows, Found, Target, ent
 from oncemq_strategies.looked_up import LookedUp
 from oncemq_strategies.options import Options
 
+_REMEMBERS = frozenset({"unique_key", "tiered", "sequence", "state_machine", "optimistic_lock", "none"})
 _OTHERWISE: Mapping[str, Callable[[str], Verdict]] = {"reject": reject, "retry": retry, "stale": stale}
 
 
@@ -98,6 +99,14 @@ class Precondition(Strategy):
             )
         elif not facts.dialect:
             yield Problem("precondition needs a database", "give the app a `database`", "strategies")
+        if _REMEMBERS.isdisjoint(facts.strategies):
+            yield Problem(
+                "precondition is no memory: it runs a copy when the row holds the stated values again, and makes a dead "
+                "letter of every copy before that",
+                "add unique_key before it",
+                "strategies",
+                Severity.WARNING,
+            )
         yield from self._target.check()
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from oncemq.durations import format_duration
-from oncemq.facts import ConsumerFacts, Effects, Problem
+from oncemq.facts import ConsumerFacts, Effects, Problem, Severity
 
 _ORDERING = frozenset({"state_machine", "sequence", "optimistic_lock"})
 
@@ -28,6 +28,14 @@ def check_records(facts: ConsumerFacts, name: str) -> Iterable[Problem]:
             f"{format_duration(facts.retry_horizon)} of retries and would run again",
             f"set `keep` to {format_duration(facts.retry_horizon)} or longer, or retry for a shorter time",
             "keep",
+        )
+    if not (facts.identity or facts.has_version or _ORDERING.intersection(facts.strategies)):
+        yield Problem(
+            f"nothing tells two messages of one key apart, so {name} takes every later one for a duplicate of the first",
+            "declare `version` or `identity`, such as [body.order_id, body.payment_no]; or identity: key, if a key has "
+            "only one message",
+            "identity",
+            Severity.WARNING,
         )
     ordering = sorted(_ORDERING.intersection(facts.strategies))
     if ordering and (facts.identity == ("key",) or not (facts.identity or facts.has_version)):

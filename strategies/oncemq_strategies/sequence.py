@@ -15,7 +15,7 @@ from oncemq.ledger.user_tables import whole_number
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
+from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, stale
 from oncemq_strategies.gaps import GAP, OPTIONS, Gaps
 from oncemq_strategies.options import Options
 from oncemq_strategies.sequence_numbers import Numbers, SequenceNumbers
@@ -49,16 +49,21 @@ class SequenceStrategy(Strategy):
     - `order: body.seq`: the message's number, a whole one; without it the topic's `version`.
     - `first: 1` (default): the number that a key begins with. `first: any`: whichever comes first of a key that the
       ledger does not know; for joining a stream that has been running, where nothing older will come.
-    - `early: park` (default): kept in the ledger until what is missing has come; or `retry`, `reject`.
-    - `park_limit: 1000` (default): how many messages of one key may wait; one more is tried again later.
+    - `early: park` (default): kept in the ledger until what is missing has come; `retry`: kept by the broker, which
+      delivers it again after pauses of up to a minute, at no attempt's cost; or `reject`.
+    - `park_limit: 1000` (default): how many messages of one key may wait in the ledger; the broker keeps the others.
     - `gap_timeout: 10m` (default): after so long something must be done about a number that does not come. It counts
-      from the parking, also while no consumer runs: it should be longer than any stop.
+      from the first wait, also while no consumer runs: it should be longer than any stop.
     - `on_gap: alert` (default): a warning for the key each time that `gap_timeout` has passed, its messages wait on;
       `dead_letter`: what has waited so long becomes a dead letter with reason `gap`, the sequence stands still;
-      `skip`: the missing numbers are given up, the history says which; should they come yet, they are Stale.
+      `skip`, with `early: park`: the missing numbers are given up, the history says which; should they come yet,
+      they are Stale.
+
+    A number that another strategy of the list settles as a duplicate or as stale is used up, and one that comes before
+    its turn waits whatever the others say. The number of a dead letter is still to come: replay it.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True, promises_order=True)
+    traits: ClassVar[Traits] = Traits(decides=True, promises_order=True, holds_key=True, counts=True)
 
     def __init__(
         self,
@@ -147,10 +152,14 @@ class SequenceStrategy(Strategy):
         return self._too_early(run, item, number, following)
 
     def record(self, run: Run, item: Item) -> None:
-        """Let the key's next item see the number that it has come to."""
-        if item.verdict is PROCEED:
-            notes: _Notes = run.notes[self]
-            notes.numbers.move(item.key, notes.wanted[item])
+        """Let the key's next item see the number that it has come to.
+
+        A number that another strategy settles is used up like any other: it does not come again.
+        """
+        notes: _Notes = run.notes[self]
+        number = notes.wanted.get(item)
+        if number is not None:
+            notes.numbers.move(item.key, number)
 
     def save(self, run: Run) -> None:
         """Write the numbers, and wake what waits for them."""
@@ -161,7 +170,7 @@ class SequenceStrategy(Strategy):
         skipped = [
             self._history(run, item, before)
             for item, before in notes.skipped.items()
-            if item.verdict is PROCEED
+            if item.verdict is not None and item.verdict.final
         ]
         history.add(run.connection, skipped)
 
@@ -194,7 +203,7 @@ class SequenceStrategy(Strategy):
     def _too_early(self, run: Run, item: Item, number: int, following: int) -> Verdict:
         why = f"number {number} of key {item.key!r} came early: {_missing(following, number)}"
         if self._early == "retry":
-            return retry(why)
+            return self._gaps.put_off(run, item, why)
         if self._early == "reject":
             return reject(why, code=GAP)
         return self._gaps.wait(run, item, number, why)

@@ -42,6 +42,7 @@ class EntityStates:
     """
 
     def __init__(self, scope: Scope, entity: Entity, column: str) -> None:
+        self.name = f"{entity.table}.{column}"
         self._entity = entity
         self._target = LookedUp(
             scope, entity.table, entity.where, lambda connection: _look(connection, scope, entity, column)

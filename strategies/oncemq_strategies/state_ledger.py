@@ -36,6 +36,9 @@ class _Notes:
 class LedgerStates:
     """The ledger's table `oncemq_states`: rows are inserted first, then locked, so that no key is without a lock."""
 
+    name = ""
+    """No column of the user's."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._bulk: Bulk | None = None

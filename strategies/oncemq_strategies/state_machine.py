@@ -12,7 +12,7 @@ from oncemq.ledger.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, retry, stale
+from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, stale
 from oncemq_strategies.entity_rows import entity_of
 from oncemq_strategies.gaps import OPTIONS, Gaps
 from oncemq_strategies.options import Options
@@ -20,12 +20,19 @@ from oncemq_strategies.state_entity import EntityStates
 from oncemq_strategies.state_ledger import LedgerStates
 from oncemq_strategies.state_rules import OrderedStates, Rules, Step, Transitions
 
+_TELLS_COPIES: Final = frozenset({"unique_key", "tiered", "sequence", "optimistic_lock"})
 _LOOK_AGAIN: Final = timedelta(minutes=1)
 """Others may change the entity's row, too, and wake nobody."""
 
 
 class _Store(Protocol):
-    """Where an entity's state stands."""
+    """Where an entity's state stands.
+
+    Attributes:
+        name: the user's column, as `table.column`; empty where the ledger keeps the states.
+    """
+
+    name: str
 
     def check(self, wanted: Sequence[str]) -> list[Problem]: ...
     def load(self, run: Run, items: Sequence[Item]) -> None: ...
@@ -44,10 +51,11 @@ class StateMachine(Strategy):
     - `transitions: {created: [paid, cancelled], paid: [shipped]}`: what may follow each state. An entity begins with
       the states in `initial: [created]`; without it, with those that follow no other.
     - `early:` for a state that is further ahead than the next one: `run` (default of `states`: skip ahead),
-      `retry` (default of `transitions`), `park` (it waits in the ledger, and is looked at again when the entity's state
+      `retry` (default of `transitions`: the broker keeps it, and delivers it again after pauses of up to a minute, at
+      no attempt's cost), `park` (it waits in the ledger, and is looked at again when the entity's state
       has changed, each minute at the latest; `park_limit: 1000` of one key at most) or `reject`.
-    - `gap_timeout: 10m` (default), for `early: park`: after so long something must be done about a state that does
-      not come. It counts from the parking, also while no consumer runs: it should be longer than any stop.
+    - `gap_timeout: 10m` (default), for what waits: after so long something must be done about a state that does
+      not come. It counts from the first wait, also while no consumer runs: it should be longer than any stop.
       `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
       `dead_letter`: what has waited so long becomes a dead letter with reason `gap`.
     - `entity: {table: rides, key: ride_id, state: status}`: the state stands in the user's table. `missing: run`
@@ -55,7 +63,7 @@ class StateMachine(Strategy):
       creates the row. The strategy writes the column after the handler.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True)
+    traits: ClassVar[Traits] = Traits(decides=True, holds_key=True)
 
     def __init__(self, wanted: Expression, rules: Rules, store: _Store, early: str, gaps: Gaps) -> None:
         self._wanted = wanted
@@ -90,6 +98,18 @@ class StateMachine(Strategy):
         elif not facts.dialect:
             yield Problem("state_machine needs a database", "give the app a `database`", "strategies")
         yield from self._store.check(self._rules.states)
+        cycle = self._rules.cycle
+        if cycle and _TELLS_COPIES.isdisjoint(facts.strategies):
+            yield Problem(
+                f"an entity can come back to a state ({' → '.join(cycle)}), so a copy of an old message would run again",
+                "add a strategy that knows copies: unique_key with an identity for each message, or sequence or "
+                "optimistic_lock with numbers",
+                "strategies",
+            )
+
+    def owns(self) -> Sequence[str]:
+        """Return the column of states, where the user keeps it."""
+        return (self._store.name,) if self._store.name else ()
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
         """Return the tables of states, of mutexes and of parked messages."""
@@ -140,7 +160,7 @@ class StateMachine(Strategy):
         why = f"{wanted} came early: the state is {current or 'none yet'}"
         if self._early == "park":
             return self._gaps.wait(run, item, None, why)
-        return retry(why) if self._early == "retry" else reject(why)
+        return self._gaps.put_off(run, item, why) if self._early == "retry" else reject(why)
 
 
 def _rules(given: Options) -> Rules:

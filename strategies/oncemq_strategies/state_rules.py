@@ -27,6 +27,11 @@ class Rules(Protocol):
         """Every state there is."""
         ...
 
+    @property
+    def cycle(self) -> Sequence[str]:
+        """States through which an entity can come back to the first of them; empty where it cannot."""
+        ...
+
     def step(self, current: str | None, wanted: str) -> Step:
         """Return what going from `current` to `wanted` would be; None = the entity has no state yet.
 
@@ -41,6 +46,7 @@ class OrderedStates:
 
     def __init__(self, states: Sequence[str]) -> None:
         self.states = tuple(states)
+        self.cycle: Sequence[str] = ()
         self._places: dict[str | None, int] = {state: place for place, state in enumerate(states)}
         self._places[None] = -1
 
@@ -69,6 +75,7 @@ class Transitions:
         nodes[None] = initial
         self._followers = {state: frozenset(listed) for state, listed in nodes.items()}
         self._reachable = {state: _reachable(state, self._followers) for state in nodes}
+        self.cycle: Sequence[str] = self._find_cycle()
 
     def step(self, current: str | None, wanted: str) -> Step:
         """See Rules; what can only be reached over other states is early, from where we could have come is late."""
@@ -80,6 +87,21 @@ class Transitions:
         if wanted in self._reachable[current]:
             return Step.EARLY
         return Step.LATE if current in self._reachable[wanted] else Step.IMPOSSIBLE
+
+    def _find_cycle(self) -> Sequence[str]:
+        for state in self.states:
+            ways, seen = list[tuple[str, ...]]([(state,)]), set[str]()
+            while ways:
+                way = ways.pop(0)
+                for follower in self.states:
+                    if follower not in self._followers[way[-1]]:
+                        continue
+                    if follower == state:
+                        return (*way, state)
+                    if follower not in seen:
+                        seen.add(follower)
+                        ways.append((*way, follower))
+        return ()
 
 
 def _reachable(state: str | None, followers: Mapping[str | None, frozenset[str]]) -> frozenset[str | None]:

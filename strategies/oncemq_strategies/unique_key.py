@@ -40,7 +40,7 @@ class UniqueKey(Strategy):
     - `required: false`, with `table`: a handler may leave its row out.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True)
+    traits: ClassVar[Traits] = Traits(decides=True, knows_copies=True)
 
     def __init__(self, records: _Records) -> None:
         self._records = records
@@ -72,6 +72,10 @@ class UniqueKey(Strategy):
             yield from self._records.check()
         else:
             yield from check_records(facts, "unique_key")
+
+    def owns(self) -> Sequence[str]:
+        """Return the columns of the user's unique constraint."""
+        return (self._records.name,) if isinstance(self._records, ConstraintRecords) else ()
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
         """Return the table of processed messages."""

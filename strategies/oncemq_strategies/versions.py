@@ -58,6 +58,7 @@ class Versions:
     def __init__(self, scope: Scope, entity: Entity, column: str, none_yet: int) -> None:
         self._entity = entity
         self._none_yet = none_yet
+        self.name = f"{entity.table}.{column}"
         self._target = LookedUp(
             scope, entity.table, entity.where, lambda connection: _look(connection, scope, entity, column)
         )

@@ -1,6 +1,6 @@
 """Apps declared in a test: stub strategies, files in a folder of the test's own, and what loading them says."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -54,6 +54,16 @@ class Guard(Decide):
     traits: ClassVar[Traits] = Traits(decides=False, kinds=frozenset(UnitKind), max_batch=7)
 
 
+class Held(Decide):
+    """Decides by places that a later message takes."""
+
+    traits: ClassVar[Traits] = Traits(decides=True, holds_key=True)
+
+    def owns(self) -> Sequence[str]:
+        """Return the column that the options name."""
+        return (str(self.options["column"]),) if "column" in self.options else ()
+
+
 class Direct(Decide):
     """Works without a transaction only."""
 
@@ -61,7 +71,8 @@ class Direct(Decide):
 
 
 CATALOG = Catalog(
-    {"scripted": ScriptedAdapter}, {"decide": Decide, "order": Order, "guard": Guard, "direct": Direct}
+    {"scripted": ScriptedAdapter},
+    {"decide": Decide, "order": Order, "guard": Guard, "direct": Direct, "held": Held},
 )
 
 

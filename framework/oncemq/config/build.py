@@ -23,12 +23,13 @@ from oncemq.config.importing import make_importable
 from oncemq.config.model import AppModel, Topic
 from oncemq.config.problems import ConfigProblem, Problems
 from oncemq.config.settled import Settled, settle
+from oncemq.config.shared_columns import check_columns, owned_columns
 from oncemq.config.topic_names import check_topic_names
 from oncemq.config.tree import Fields
 from oncemq.facts import ConsumerFacts
 from oncemq.observe.monitor import require_metrics
 from oncemq.registry import did_you_mean
-from oncemq.run.plan import AppPlan
+from oncemq.run.plan import AppPlan, ConsumerPlan
 
 DEFAULT_GRACE = timedelta(seconds=30)
 DEFAULT_STATE = Path(".oncemq")
@@ -116,6 +117,7 @@ def _build(
     plans = [build_consumer(settled, around, topics) for settled in consumers]
     check_groups(consumers, report)
     check_private_names(plans, around.adapters, report)
+    _check_columns(consumers, plans, report)
     problems.raise_errors()
     if model.http is not None:
         require_metrics()
@@ -142,7 +144,7 @@ def _build(
         tuple(problems.warnings),
         frozenset(problems.secrets),
         tuple(
-            facts_of(settled, around, ready.handler)
+            facts_of(settled, around, ready.handler, hold_key=ready.hold_key)
             for settled, ready in zip(consumers, plan.consumers, strict=True)
         ),
         report.tree,
@@ -195,3 +197,12 @@ def _broker_of(name: str, topic: Topic, model: AppModel, report: Reporter) -> st
         report.at(("topics", name, "broker"), f"unknown broker {topic.broker!r}{hint}")
         return None
     return topic.broker
+
+
+def _check_columns(
+    consumers: Sequence[Settled], plans: Sequence[ConsumerPlan | None], report: Reporter
+) -> None:
+    settled = {one.name: one for one in consumers}
+    columns = [column for plan in plans if plan is not None for column in owned_columns(plan)]
+    for name, problem in check_columns(columns):
+        report.note(settled[name].path(problem.where), problem)

@@ -15,7 +15,7 @@ from oncemq.config.catalog import Catalog
 from oncemq.config.fields import WrongValue, reference
 from oncemq.config.importing import import_object
 from oncemq.config.payload_fields import check_fields
-from oncemq.config.rules import check_chain, check_effects, check_hold, check_times
+from oncemq.config.rules import check_chain, check_effects, check_hold, check_identity, check_times
 from oncemq.config.settled import Settled
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.facts import ConsumerFacts, Problem
@@ -104,7 +104,7 @@ def build_consumer(
         batch_limit=min([settled.batch_limit, *limits]),
         soft_limit=settled.soft_limit,
         hard_limit=settled.hard_limit,
-        hold_key=settled.hold_key,
+        hold_key=holds_key(settled, chain),
         redact=Redactor(around.report.problems.secrets),
         more_parts=parts,
     )
@@ -234,8 +234,13 @@ def _name_of(function: Any, settled: Settled) -> str:
 def _check(
     settled: Settled, around: Surroundings, chain: list[Strategy] | None, handler: BoundHandler | None
 ) -> None:
-    facts = facts_of(settled, around, handler)
-    found: list[Problem] = [*check_effects(facts), *check_hold(facts), *check_times(facts)]
+    facts = facts_of(settled, around, handler, hold_key=holds_key(settled, chain or ()))
+    found: list[Problem] = [
+        *check_effects(facts),
+        *check_hold(facts),
+        *check_times(facts),
+        *check_identity(facts),
+    ]
     if handler is not None:
         found += check_fields(settled, handler.payload)
     adapter = around.adapters.get(settled.broker)
@@ -264,7 +269,16 @@ def _below(problem: Problem, index: int) -> Problem:
     return Problem(problem.text, problem.advice, f"strategies[{index}]", problem.severity)
 
 
-def facts_of(settled: Settled, around: Surroundings, handler: BoundHandler | None) -> ConsumerFacts:
+def holds_key(settled: Settled, chain: Sequence[Strategy]) -> bool:
+    """Return whether a key waits while one of its messages is tried again: as declared, else as the chain needs it."""
+    if settled.hold_key is not None:
+        return settled.hold_key
+    return settled.transactional and any(one.traits.holds_key for one in chain)
+
+
+def facts_of(
+    settled: Settled, around: Surroundings, handler: BoundHandler | None, *, hold_key: bool
+) -> ConsumerFacts:
     """Return what is known about a consumer; `handler` is None while it cannot be called."""
     return ConsumerFacts(
         app=around.app,
@@ -286,7 +300,7 @@ def facts_of(settled: Settled, around: Surroundings, handler: BoundHandler | Non
         unit_time=settled.unit_time,
         soft_limit=settled.soft_limit,
         hard_limit=settled.hard_limit,
-        hold_key=settled.hold_key,
+        hold_key=hold_key,
         options=written(settled.options),
         longest_pause=settled.retry.longest_pause(),
         publishes=handler.publishes if handler is not None else False,

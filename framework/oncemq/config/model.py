@@ -118,7 +118,8 @@ class ConsumerOptions(Section):
     retry: Retry | None = Field(None, description="Attempts and pauses.")
     on_retry: OnRetry | None = Field(
         None,
-        description="While a message is tried again, later ones of its key `go_on` (default), or wait: `hold_key`.",
+        description="While a message is tried again, later ones of its key wait (`hold_key`, the default with `state_machine`, "
+        "`optimistic_lock` and `sequence`) or `go_on` (the default of others).",
         examples=["hold_key"],
     )
     keep: Duration | None = Field(

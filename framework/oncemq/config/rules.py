@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from oncemq.durations import format_duration
 from oncemq.facts import ConsumerFacts, Effects, Problem, Severity, UnitKind
+from oncemq.message.expressions import is_constant
 from oncemq.strategy import Strategy
 
 SAID_ALOUD = "none"
@@ -41,6 +42,17 @@ def check_chain(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind)
 def identity_is_key(facts: ConsumerFacts) -> bool:
     """Return whether two messages of one key are always the same one."""
     return facts.identity == ("key",) or (not facts.identity and not facts.has_version)
+
+
+def check_identity(facts: ConsumerFacts) -> Iterable[Problem]:
+    """Yield why the identity tells no message from another."""
+    if facts.identity and all(is_constant(part) for part in facts.identity):
+        yield Problem(
+            f"the identity [{', '.join(facts.identity)}] is the same for every message, so all but the first would "
+            "count as its duplicates",
+            "name what tells two messages apart, such as identity: [body.order_id, body.payment_no]",
+            "identity",
+        )
 
 
 def _kinds(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind) -> Iterable[Problem]:

@@ -41,7 +41,8 @@ class Settled:
         schema: a type that bodies must be valid for, as declared.
         strategies: the chain as declared.
         retry: attempts and pauses.
-        hold_key: after a Retry the key's later messages wait in the ledger until it is done.
+        hold_key: after a Retry the key's later messages wait in the ledger until it is done; None = as the
+            strategies need it.
         keep: how long dedup records are kept.
         workers: threads or tasks.
         in_flight: how many deliveries may be unsettled at once.
@@ -68,7 +69,7 @@ class Settled:
     schema: Any
     strategies: tuple[StrategyChoice, ...]
     retry: RetryPolicy
-    hold_key: bool
+    hold_key: bool | None
     keep: timedelta
     workers: int
     in_flight: int
@@ -157,7 +158,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         schema=sources.first("schema_"),
         strategies=sources.first("strategies", default=()),
         retry=_retry(sources),
-        hold_key=sources.first("on_retry") == "hold_key",
+        hold_key=_chosen(sources.first("on_retry")),
         keep=sources.first("keep", default=DEFAULT_KEEP),
         workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),
         in_flight=sources.first("in_flight", default=DEFAULT_IN_FLIGHT),
@@ -169,6 +170,10 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         options=topic.options,
         origins=sources.origins,
     )
+
+
+def _chosen(on_retry: str | None) -> bool | None:
+    return None if on_retry is None else on_retry == "hold_key"
 
 
 def _retry(sources: _Sources) -> RetryPolicy:

@@ -176,6 +176,8 @@ def renew(
     token: datetime | None,
     due_at: datetime | None,
     message: Message | None = None,
+    *,
+    free: bool = False,
 ) -> bool:
     """Set `due_at`, and what the message has become, if the row is still ours.
 
@@ -185,8 +187,11 @@ def renew(
         token: `due_at` as it was when we were given the message.
         due_at: the new one.
         message: with its new attempt, headers and first failure; None = as it was.
+        free: nothing waits behind it any more.
     """
     values: dict[str, Any] = {"due_at": due_at}
+    if free:
+        values["held"] = False
     if message is not None:
         values |= {
             "attempt": message.attempt,

@@ -44,6 +44,14 @@ def compile_expression(text: str) -> Expression:
     return _attribute_path(root, rest)
 
 
+def is_constant(text: str) -> bool:
+    """Return whether an expression has the same value for every message of a topic: the topic's name, a literal."""
+    text = text.strip()
+    if _PATH.fullmatch(text):
+        return text == "topic"
+    return queries.roots_of(text) <= {"topic"}
+
+
 def split_list(text: str) -> list[str]:
     """Return the parts of `[first, second]`, or `text` alone; commas inside brackets and quotes do not split."""
     text = text.strip()

@@ -84,6 +84,11 @@ def _reason(error: ParseError) -> str:
     return f"unexpected {error.token_value!r} {place}" if error.token_value else "it ends too early"
 
 
+def roots_of(text: str) -> frozenset[str]:
+    """Return the names that a JMESPath expression looks up in the message itself."""
+    return frozenset(_roots(jmespath.compile(text).parsed))
+
+
 def _roots(node: Any) -> Iterator[str]:
     """Yield the names that are looked up in the message itself."""
     kind, children = node["type"], node.get("children", ())

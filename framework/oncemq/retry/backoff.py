@@ -1,8 +1,14 @@
 """How many times a message is tried and how long the pauses between the tries are."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+from oncemq.message import headers as names
+
+_SHORTEST_WAIT = 1.0
+_LONGEST_WAIT = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +48,16 @@ class RetryPolicy:
     def longest_pause(self) -> timedelta:
         """Return the longest that a single pause can be; nothing where there is none."""
         return self._plain_pause(self.attempts - 1) * (1 + self.jitter) if self.attempts > 1 else timedelta(0)
+
+
+def pause_before_turn(headers: Mapping[str, str], now: datetime) -> timedelta:
+    """Return for how long the broker keeps a message that came before what it needs; longer the longer it has waited.
+
+    Args:
+        headers: the message's; they say since when it has waited.
+        now: the current time.
+    """
+    since = names.time_of(headers, names.WAITING_SINCE)
+    waited = (now - since).total_seconds() if since is not None else 0.0
+    pause = min(_LONGEST_WAIT, max(_SHORTEST_WAIT, waited / 2))
+    return timedelta(seconds=pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from oncemq.run.overtaken import overtaken, was_tried
 from oncemq.strategy import Strategy
 from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import PROCEED, Verdict
+from oncemq.verdict import PROCEED, Outcome, Verdict
 
 
 class Chain:
@@ -14,6 +15,8 @@ class Chain:
     Attributes:
         divisible: one transaction may hold several runs. Not where messages are parked: what one run lets follow, the
             next would not know of.
+        counts: those that are asked about what another strategy has settled.
+        copies: those that know whether a message of the same identity was settled before.
         one_per_key: a unit may hold at most one item of a key.
         max_batch: the most items of a unit; None = any number.
         stores_outgoing: a strategy stores what handlers of direct units published.
@@ -23,6 +26,8 @@ class Chain:
     __slots__ = (
         "committeds",
         "confirms",
+        "copies",
+        "counts",
         "decides",
         "divisible",
         "loads",
@@ -45,6 +50,12 @@ class Chain:
         self.confirms: list[Callable[[Run], None]] = _overridden(strategies, "confirm")
         self.committeds: list[Callable[[Run], None]] = _overridden(strategies, "committed")
         self.releases: list[Callable[[Unit], None]] = _overridden(strategies, "release")[::-1]
+        self.counts: list[Callable[[Run, Item], Verdict]] = _overridden(
+            [one for one in strategies if one.traits.counts], "decide"
+        )
+        self.copies: list[Callable[[Run, Item], Verdict]] = _overridden(
+            [one for one in strategies if one.traits.knows_copies], "decide"
+        )
         self.second_look = any(strategy.second_look for strategy in strategies)
         self.stores_outgoing = any(strategy.stores_outgoing for strategy in strategies)
         self.divisible = not any(strategy.parks for strategy in strategies)
@@ -55,12 +66,32 @@ class Chain:
         self.max_batch = min(limits, default=None)
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Ask each strategy in order; the first that does not say PROCEED wins."""
+        """Ask each strategy in order; the first that does not say PROCEED wins.
+
+        Only what one settles without the handler is shown to others: to those that count, since a message that came
+        before its place waits for it; and what was tried and failed is no Stale, and a Duplicate only of its like.
+        """
         for decide in self.decides:
             verdict = decide(run, item)
             if verdict is not PROCEED:
-                return verdict
+                return self._settled(run, item, verdict) if verdict.final else verdict
         return PROCEED
+
+    def _settled(self, run: Run, item: Item, verdict: Verdict) -> Verdict:
+        for decide in self.counts:
+            other = decide(run, item)
+            if not other.final:
+                return other
+        return self._after_failure(run, item, verdict) if was_tried(item.delivery) else verdict
+
+    def _after_failure(self, run: Run, item: Item, verdict: Verdict) -> Verdict:
+        for decide in self.copies:
+            other = decide(run, item)
+            if other.outcome is Outcome.DUPLICATE:
+                return other
+        if verdict.outcome is Outcome.DUPLICATE and not self.copies:
+            return verdict
+        return overtaken(item.delivery, verdict)
 
     def record(self, run: Run, item: Item) -> None:
         """Tell every strategy of a final item, also those that were not asked."""

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from oncemq.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery
+from oncemq.message.headers import WAITING_SINCE
 from oncemq.run.parked_shards import ParkingPlace
 
 Part = TypeVar("Part", Later, Dead)
@@ -35,9 +36,13 @@ class Desk:
         failed = [*_told(self._parked.retry, own)]
         if not self._hold_key:
             return [*failed, *_told(self._broker.retry, others)]
-        unkept = _told(self._parked.hold, others)
+        # What came too early must not hold its key: what it waits for would wait behind it.
+        early = [one for one in others if WAITING_SINCE in one.headers]
+        tried = [one for one in others if WAITING_SINCE not in one.headers]
+        failed += _told(self._broker.retry, early)
+        unkept = _told(self._parked.hold, tried)
         lost = {one.delivery for one in unkept}
-        kept = [one.delivery for one in others if one.delivery not in lost]
+        kept = [one.delivery for one in tried if one.delivery not in lost]
         return [*failed, *unkept, *_told(self._broker.acknowledge, kept)]
 
     def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:

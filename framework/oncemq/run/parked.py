@@ -161,7 +161,14 @@ class ParkedMessages:
     def _stay(self, connection: Connection, later: Later) -> bool:
         ticket: Ticket = later.delivery.token
         message = _grown(later.delivery.message, later.headers)
-        return parking.renew(connection, ticket.id, ticket.token, self.clock.now() + later.delay, message)
+        due_at = self.clock.now() + later.delay
+        early = ticket.held and names.WAITING_SINCE in later.headers
+        if early:
+            self.lock(connection, [later.delivery.key])
+        ours = parking.renew(connection, ticket.id, ticket.token, due_at, message, free=early)
+        if ours and early:
+            self._let_follow(connection, later.delivery.key)
+        return ours
 
     def _return(self, connection: Connection, later: Later) -> bool:
         ticket: Ticket = later.delivery.token
@@ -197,9 +204,13 @@ class ParkedMessages:
             self.lock(connection, [key])
         parking.remove(connection, [ticket.id])
         if ticket.held:
-            left = parking.held(connection, self.consumer, [key], HELD_AT_ONCE)
-            parking.postpone(connection, left.get(key, ()), self.clock.now())
+            self._let_follow(connection, key)
         return True
+
+    def _let_follow(self, connection: Connection, key: str) -> None:
+        """Give the next of those that are held their turn."""
+        left = parking.held(connection, self.consumer, [key], HELD_AT_ONCE)
+        parking.postpone(connection, left.get(key, ()), self.clock.now())
 
     def _each(self, parts: Sequence[Part], work: Callable[[Connection, Part], bool]) -> list[SettleFailed]:
         """Do `work` for each in a transaction of its own; it returns whether the row was still ours."""

@@ -12,12 +12,13 @@ from oncemq.clock import Clock
 from oncemq.ledger import parking
 from oncemq.ledger.parked import Parked
 from oncemq.message.envelope import Delivery
+from oncemq.retry.backoff import pause_before_turn
 from oncemq.run.parked import HELD_AT_ONCE, ParkedMessages, Ticket
 from oncemq.run.parked_copies import Waiting
 from oncemq.run.plan import ConsumerPlan
 from oncemq.strategy import Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, RETURNED, VOID, Culprits, Outcome, Place, Verdict, parked, retry
+from oncemq.verdict import PROCEED, RETURNED, VOID, Culprits, Outcome, Place, Verdict, parked, wait
 
 _AT_ONCE: Final = 500
 """Messages of one key that follow one commit."""
@@ -110,9 +111,9 @@ class ParkedRows(Strategy):
             message = item.delivery.message
             if waiting.has(item.envelope, message):
                 continue
-            count = waiting.count(item.key)
-            if count >= place.limit:
-                crowded[item] = retry(f"{count} messages of key {item.key!r} are parked already")
+            if place.limit is not None and (count := waiting.count(item.key)) >= place.limit:
+                pause = pause_before_turn(message.headers, now)
+                crowded[item] = wait(pause, f"{count} messages of key {item.key!r} are parked already")
                 continue
             waiting.add(item.envelope, message)
             due_at = now + place.again if place.again is not None else None
@@ -220,4 +221,6 @@ class HeldKeys(Strategy):
 
 
 def _behind(item: Item) -> Verdict:
-    return parked(f"an earlier message of key {item.key!r} failed and is tried again first", Place(held=True))
+    # Without a limit: what the broker kept instead would lose its place, and come too late.
+    place = Place(held=True, limit=None)
+    return parked(f"an earlier message of key {item.key!r} failed and is tried again first", place)

@@ -17,6 +17,7 @@ from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers
 from oncemq.redaction import Redactor
 from oncemq.retry.backoff import RetryPolicy
+from oncemq.run.overtaken import OVERTAKEN
 from oncemq.run.sending import send_isolated
 from oncemq.verdict import Outcome, Verdict, retry
 
@@ -99,14 +100,19 @@ class Settler:
     def _settle_failed(self, failed: list[tuple[Delivery, Verdict]]) -> None:
         later: list[tuple[Later, Verdict]] = []
         dead: list[tuple[Dead, Verdict, str]] = []
+        waiting: list[tuple[Later, Verdict]] = []
         for delivery, verdict in failed:
             if verdict.outcome in {Outcome.RETURNED, Outcome.DEFER, Outcome.VOID}:
                 continue
-            if verdict.outcome is Outcome.RETRY and not self.exhausted(delivery):
+            if verdict.outcome is Outcome.WAIT:
+                waiting.append((self._waiting(delivery, verdict), verdict))
+            elif verdict.outcome is Outcome.RETRY and not self.exhausted(delivery):
                 later.append(self._as_later(delivery, verdict))
             else:
                 code = EXHAUSTED if verdict.outcome is Outcome.RETRY else verdict.code
                 dead.append((self._as_dead(delivery, verdict, code), verdict, code))
+        if waiting:
+            dead += self._send_later(waiting)[1]
         if later:
             dead += self._retry(later)
         if dead:
@@ -147,7 +153,7 @@ class Settler:
 
     def _retry(self, later: list[tuple[Later, Verdict]]) -> list[tuple[Dead, Verdict, str]]:
         """Have these come again; returns those that cannot, which end as dead letters."""
-        settled, broken = self._insist(self._adapter.retry, {each.delivery: each for each, _ in later})
+        settled, broken = self._send_later(later)
         self._point("retry-published")
         for each, verdict in later:
             if each.delivery in settled:
@@ -158,7 +164,14 @@ class Settler:
                     reason=verdict.reason,
                     error=verdict.error,
                 )
-        return [
+        return broken
+
+    def _send_later(
+        self, later: list[tuple[Later, Verdict]]
+    ) -> tuple[set[Delivery], list[tuple[Dead, Verdict, str]]]:
+        """Return what will come again, and what cannot."""
+        settled, broken = self._insist(self._adapter.retry, {each.delivery: each for each, _ in later})
+        return settled, [
             (self._as_dead(each.delivery, verdict, UNSETTLEABLE), verdict, UNSETTLEABLE)
             for each, verdict in later
             if each.delivery in broken
@@ -178,6 +191,12 @@ class Settler:
         attempt = delivery.message.attempt
         pause = delay if delay is not None else self._policy.pause(attempt, self._draw)
         return Later(delivery, pause, self._headers(delivery, attempt + 1) | self._cause(delivery, verdict))
+
+    def _waiting(self, delivery: Delivery, verdict: Verdict) -> Later:
+        message = delivery.message
+        since = message.headers.get(headers.WAITING_SINCE) or self._clock.now().isoformat()
+        carried = self._headers(delivery, message.attempt) | {headers.WAITING_SINCE: since}
+        return Later(delivery, verdict.delay or timedelta(0), carried)
 
     def _as_dead(self, delivery: Delivery, verdict: Verdict, code: str) -> Dead:
         # A message that processes died on is buried before the try that this delivery would have been.
@@ -204,10 +223,13 @@ class Settler:
         now, error = self._clock.now(), verdict.error
         first = delivery.message.first_failed_at or now
         text = self._reason(verdict) or (self._clean(describe(error)) if error is not None else "")
+        kind = name_of(error) if error is not None else verdict.outcome.value
+        if verdict.code == OVERTAKEN:
+            kind = delivery.message.headers.get(headers.ERROR_CLASS, kind)
         return {
             headers.FIRST_FAILED_AT: first.isoformat(),
             headers.LAST_FAILED_AT: now.isoformat(),
-            headers.ERROR_CLASS: name_of(error) if error is not None else verdict.outcome.value,
+            headers.ERROR_CLASS: kind,
             headers.ERROR_TEXT: text[:MAX_ERROR_TEXT],
         }
 

@@ -250,3 +250,35 @@ def test_metrics_without_their_package_are_refused_by_check_already(tmp_path, mo
     monkeypatch.delitem(sys.modules, "oncemq.observe.metrics", raising=False)
     with pytest.raises(MissingExtra, match=r"pip install 'oncemq\[metrics\]'"):
         loaded(tmp_path, BASE + 'http: {address: "127.0.0.1:0"}\n')
+
+
+@pytest.mark.parametrize(
+    ("more", "holds"),
+    [
+        ("strategies: [decide, held]", True),
+        ("strategies: [held], on_retry: go_on", False),
+        ("strategies: [decide]", False),
+        ("strategies: [decide], on_retry: hold_key", True),
+    ],
+)
+def test_keys_are_held_where_order_matters(tmp_path, more: str, holds: bool):
+    """A chain whose messages take places waits for those that are tried again, unless it says otherwise."""
+    assert consumer(tmp_path, more).hold_key is holds
+
+
+def test_two_consumers_do_not_decide_by_one_column(tmp_path):
+    """The second would find every message done; both names and the way out are told."""
+    text = BASE.replace("topic: orders,", "topic: orders, strategies: [held: {column: rides.status}],")
+    more = '\n  mail: {topic: orders, handler: "MODULE:handle", strategies: [decide, held: {column: rides.status}]}\n'
+    (told,) = problems(tmp_path, text.rstrip("\n") + more)
+    assert (
+        "count and mail decide about the messages of topic 'orders' by the same column rides.status" in told
+    )
+    assert "give one of them a column of its own" in told
+
+
+@pytest.mark.parametrize("identity", ["topic", "[topic]", "\"[topic, 'v1']\"", '"`1`"'])
+def test_an_identity_that_all_messages_share_is_refused(tmp_path, identity: str):
+    """All but the first message would be its duplicates."""
+    (told,) = problems(tmp_path, BASE.replace("topic: orders,", f"topic: orders, identity: {identity},"))
+    assert "the same for every message" in told

@@ -125,7 +125,7 @@ def at_end(more: str) -> str:
         ),
         (
             with_consumer("strategies: [decidee]"),
-            "app.yaml:7:39: unknown strategy 'decidee'; did you mean 'decide'? (known: decide, direct, guard, none, optimistic_lock, order, pessimistic_lock, precondition, redis_flag, redis_lock, sequence, state_machine, tiered, two_phase, unique_key)",
+            "app.yaml:7:39: unknown strategy 'decidee'; did you mean 'decide'? (known: decide, direct, guard, held, none, optimistic_lock, order, pessimistic_lock, precondition, redis_flag, redis_lock, sequence, state_machine, tiered, two_phase, unique_key)",
         ),
         (
             with_consumer("effects: database, handlr: x"),

@@ -1,12 +1,19 @@
 """Which hooks of which strategies are called, and in which order."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+import pytest
+
+from oncemq.message import headers as names
+from oncemq.message.envelope import Delivery, Message
 from oncemq.run.chain import Chain
 from oncemq.strategy import Strategy, Traits
 from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict
+from oncemq.verdict import DUPLICATE, PARKED, PROCEED, Outcome, Verdict, stale
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Noting(Strategy):
@@ -49,15 +56,68 @@ class Smaller(Small):
     traits: ClassVar[Traits] = Traits(decides=False, max_batch=2)
 
 
+class Counting(Noting):
+    """Gives each message a place."""
+
+    traits: ClassVar[Traits] = Traits(decides=True, counts=True)
+
+
+class Remembering(Noting):
+    """Knows the identities that were settled."""
+
+    traits: ClassVar[Traits] = Traits(decides=True, knows_copies=True)
+
+
 ANY: Any = object()
+FAILED = Message(
+    "t", b"", headers={names.ERROR_CLASS: "KeyError", names.ERROR_TEXT: "KeyError: 'x'"}, first_failed_at=NOW
+)
+
+
+def item_of(message: Message) -> Any:
+    """Return an item of a message, as far as a chain looks at it."""
+    item: Any = Item.__new__(Item)
+    item.delivery = Delivery(message)
+    return item
 
 
 def test_the_first_that_does_not_proceed_wins() -> None:
     """Strategies behind one that has decided are not asked."""
     calls: list[str] = []
     chain = Chain([Noting("a", calls), Noting("b", calls, DUPLICATE), Noting("c", calls)])
-    assert chain.decide(ANY, ANY) is DUPLICATE
+    assert chain.decide(ANY, item_of(Message("t", b""))) is DUPLICATE
     assert calls == ["a decide", "b decide"]
+
+
+def test_what_comes_before_its_place_waits_whatever_the_others_say() -> None:
+    """A duplicate that takes a place of its own is not settled before that is the next one."""
+    for strategies in ([Noting("a", [], DUPLICATE), Counting("b", [], PARKED)], [Counting("b", [], PARKED)]):
+        assert Chain(strategies).decide(ANY, item_of(Message("t", b""))) is PARKED
+    settled = Chain([Noting("a", [], DUPLICATE), Counting("b", [])])
+    assert settled.decide(ANY, item_of(Message("t", b""))) is DUPLICATE
+
+
+@pytest.mark.parametrize("verdict", [stale("late"), DUPLICATE], ids=["stale", "duplicate"])
+@pytest.mark.parametrize("turned", [False, True], ids=["known-first", "known-last"])
+def test_what_failed_before_is_not_settled_unless_its_copy_was(verdict: Verdict, turned: bool) -> None:
+    """A message that another one has overtaken becomes a dead letter with its error; a copy stays a duplicate."""
+    places = Noting("a", [], verdict)
+    for known, outcome in ((PROCEED, Outcome.REJECT), (DUPLICATE, Outcome.DUPLICATE)):
+        strategies = [Remembering("b", [], known), places]
+        found = Chain(strategies[::-1] if turned else strategies).decide(ANY, item_of(FAILED))
+        assert found.outcome is outcome
+        if outcome is Outcome.REJECT:
+            assert found.code == "overtaken"
+            assert "KeyError: 'x'" in found.reason
+
+
+def test_a_message_that_a_process_died_on_was_tried() -> None:
+    """A charged crash counts like a failure; a mere redelivery does not."""
+    late = Chain([Noting("a", [], stale("late"))])
+    item = item_of(Message("t", b"", redelivered=True))
+    assert late.decide(ANY, item).outcome is Outcome.STALE
+    item.delivery.crashes = 1
+    assert late.decide(ANY, item).code == "overtaken"
 
 
 def test_all_proceed() -> None:

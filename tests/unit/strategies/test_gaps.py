@@ -128,7 +128,7 @@ REFUSED = [
     (*optimistic(on_gap="skip"), r"optimistic_lock.on_gap.*nothing can be skipped.*`early: run`"),
     (*optimistic(on_gap="skip", message_version="current"), r"skipped here.*`on_gap: dead_letter`"),
     (*state_machine(early="run", on_gap="alert"), r"state_machine.on_gap.*nothing waits"),
-    (*optimistic(early="retry", gap_timeout="5m"), r"optimistic_lock.gap_timeout.*nothing waits"),
+    (*optimistic(early="reject", gap_timeout="5m"), r"optimistic_lock.gap_timeout.*nothing waits"),
     (*state_machine(gap_timeout="0s"), r"longer than zero"),
     (*optimistic(on_gap="dead-letter"), r"did you mean 'dead_letter'"),
 ]

@@ -40,7 +40,7 @@ def table(database_url: str) -> None:
 def test_the_messages_version_is_the_rows_next_one(make_bench: MakeBench, table: None) -> None:
     """On a row at 4 only 5 runs: 4 is a copy of what made it so, 3 is late, 6 is early."""
     bench = make_bench("optimistic_lock", OPTIONS, handler=add_point)
-    for version, outcome in [(3, "STALE"), (4, "DUPLICATE"), (6, "RETRY"), (5, "PROCEED"), (5, "DUPLICATE")]:
+    for version, outcome in [(3, "STALE"), (4, "DUPLICATE"), (6, "WAIT"), (5, "PROCEED"), (5, "DUPLICATE")]:
         assert bench.deliver(event(1, version)) == [Outcome[outcome]]
     assert (rides.of(bench.engine, "version"), rides.of(bench.engine, "points")) == ({1: 5}, {1: 1})
 
@@ -48,7 +48,7 @@ def test_the_messages_version_is_the_rows_next_one(make_bench: MakeBench, table:
 def test_the_messages_version_is_the_rows_current_one(make_bench: MakeBench, table: None) -> None:
     """On a row at 4 only 4 runs, and leaves 5; a second message made for 4 is stale."""
     bench = make_bench("optimistic_lock", {**OPTIONS, "message_version": "current"}, handler=add_point)
-    for version, outcome in [(3, "STALE"), (5, "RETRY"), (4, "PROCEED"), (4, "STALE"), (5, "PROCEED")]:
+    for version, outcome in [(3, "STALE"), (5, "WAIT"), (4, "PROCEED"), (4, "STALE"), (5, "PROCEED")]:
         assert bench.deliver(event(1, version)) == [Outcome[outcome]]
     assert (rides.of(bench.engine, "version"), rides.of(bench.engine, "points")) == ({1: 6}, {1: 2})
 
@@ -244,5 +244,20 @@ def test_a_topic_without_version_is_refused(make_bench: MakeBench, table: None, 
 
 def test_room_for_parked_messages_needs_parking(make_bench: MakeBench, table: None) -> None:
     """`park_limit` without `early: park` would limit nothing."""
-    with pytest.raises(ConfigError, match=r"nothing waits with `early: retry`"):
+    with pytest.raises(ConfigError, match=r"nothing is parked with `early: retry`"):
         make_bench("optimistic_lock", {**OPTIONS, "park_limit": 10})
+
+
+@pytest.mark.parametrize("version", [None, 0])
+def test_what_comes_before_the_first_version_is_no_duplicate(
+    make_bench: MakeBench, database_url: str, version: int | None
+) -> None:
+    """Version 0 of a row that has none is refused in words, not taken for a copy."""
+    rides.create(database_url, {"ride_id": 1, "status": "open", "version": version})
+    bench = make_bench("optimistic_lock", OPTIONS, handler=add_point)
+    (verdict,) = bench.verdicts(event(1, 0))
+    assert (verdict.outcome, "`first: 1`" in verdict.reason) == (Outcome.REJECT, True)
+    zero = make_bench("optimistic_lock", {**OPTIONS, "first": 0}, handler=add_point)
+    assert zero.deliver(event(1, 0), event(1, 1)) == (
+        [Outcome.PROCEED] * 2 if version is None else [Outcome.DUPLICATE, Outcome.PROCEED]
+    )

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from oncemq.errors import ConfigError
-from oncemq.facts import ConsumerFacts, Effects, Problem
+from oncemq.facts import ConsumerFacts, Effects, Problem, Severity
 from oncemq.strategy import Scope
 from oncemq_strategies.none import NoStrategy
+from oncemq_strategies.precondition import Precondition
 from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
 
@@ -37,7 +38,7 @@ WRONG = [
     (StateMachine, {**LINE, "states": ["a", "b", "a"]}, "'a' stands there twice"),
     (StateMachine, {**LINE, "initial": ["a"]}, "begins with its first state"),
     (StateMachine, {**LINE, "early": "park", "park_limit": 0}, "no place to wait"),
-    (StateMachine, {**LINE, "early": "run", "park_limit": 5}, "nothing waits"),
+    (StateMachine, {**LINE, "early": "run", "park_limit": 5}, "nothing is parked"),
     (StateMachine, {**LINE, "early": "retri"}, "did you mean 'retry'"),
     (StateMachine, {**LINE, "stats": 1}, "did you mean 'states'"),
     (StateMachine, {"to": "body.to", "transitions": {"a": ["b"], "b": ["a"]}}, "add `initial"),
@@ -63,7 +64,7 @@ def problems(found: Iterable[Problem]) -> str:
 
 def test_a_sound_consumer_has_no_problems(scope: Scope, facts: MakeFacts) -> None:
     """The usual chains are fine."""
-    assert problems(UniqueKey.build({}, scope).check(facts())) == ""
+    assert problems(UniqueKey.build({}, scope).check(facts(identity=("body.id",)))) == ""
     chain = ("unique_key", "state_machine")
     assert problems(UniqueKey.build({}, scope).check(facts(strategies=chain, has_version=True))) == ""
     assert (
@@ -102,3 +103,37 @@ def test_none_contradicts_strategies_that_decide(scope: Scope, facts: MakeFacts)
     """Twice and once cannot both be meant; unknown names and guards are not its business."""
     chain = facts(strategies=("none", "unique_key", "my_own"))
     assert problems(NoStrategy.build({}, scope).check(chain)).count("leave out `none`") == 1
+
+
+@pytest.mark.parametrize(
+    "transitions",
+    [
+        {"open": ["busy"], "busy": ["open"]},
+        {"open": ["open"]},
+        {"new": ["a"], "a": ["b"], "b": ["c"], "c": ["a"]},
+    ],
+    ids=["back", "itself", "round"],
+)
+def test_states_that_come_back_need_a_memory(scope: Scope, facts: MakeFacts, transitions: Any) -> None:
+    """Else a copy of an old message would run again."""
+    built = StateMachine.build({"to": "body.to", "transitions": transitions, "initial": ["open"]}, scope)
+    assert "come back to a state" in problems(built.check(facts(strategies=("state_machine",))))
+    known = facts(strategies=("unique_key", "state_machine"), has_version=True)
+    assert "come back" not in problems(built.check(known))
+
+
+def test_the_key_alone_as_identity_is_warned_about(scope: Scope, facts: MakeFacts) -> None:
+    """It is right where a key has one message only; said aloud, it is accepted."""
+    told = list(UniqueKey.build({}, scope).check(facts()))
+    assert [one.severity for one in told] == [Severity.WARNING]
+    assert "identity: key" in told[0].advice
+    for declared in ({"identity": ("key",)}, {"identity": ("body.id",)}, {"has_version": True}):
+        assert problems(UniqueKey.build({}, scope).check(facts(**declared))) == ""
+
+
+def test_a_precondition_alone_is_warned_about(scope: Scope, facts: MakeFacts) -> None:
+    """It does not know copies."""
+    options = {"entity": {"table": "t", "key": "k"}, "where": {"n": "body.n"}}
+    alone = Precondition.build(options, scope)
+    assert "no memory" in problems(alone.check(facts(strategies=("precondition",))))
+    assert "no memory" not in problems(alone.check(facts(strategies=("unique_key", "precondition"))))

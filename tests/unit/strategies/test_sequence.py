@@ -67,7 +67,7 @@ def test_a_sequence_may_begin_anywhere(make_bench: MakeBench) -> None:
     ]
 
 
-@pytest.mark.parametrize(("early", "outcome"), [("retry", Outcome.RETRY), ("reject", Outcome.REJECT)])
+@pytest.mark.parametrize(("early", "outcome"), [("retry", Outcome.WAIT), ("reject", Outcome.REJECT)])
 def test_an_early_message_need_not_be_parked(make_bench: MakeBench, early: str, outcome: Outcome) -> None:
     """`early: retry` and `early: reject` leave nothing behind."""
     bench = make_bench("sequence", {"early": early})
@@ -76,10 +76,10 @@ def test_an_early_message_need_not_be_parked(make_bench: MakeBench, early: str, 
 
 
 def test_the_room_of_a_key_is_limited(make_bench: MakeBench) -> None:
-    """One message more than `park_limit` is tried again later; other keys have room of their own."""
+    """The broker keeps one message more than `park_limit`; other keys have room of their own, and the next one runs."""
     bench = make_bench("sequence", {"park_limit": 2})
     unit = [message("a", 2), message("a", 3), message("a", 4), message("b", 2)]
-    assert bench.deliver(*unit) == [Outcome.PARKED, Outcome.PARKED, Outcome.RETRY, Outcome.PARKED]
+    assert bench.deliver(*unit) == [Outcome.PARKED, Outcome.PARKED, Outcome.WAIT, Outcome.PARKED]
     bench.deliver(message("a", 1))
     assert bench.effects() == [("a", 1), ("a", 2), ("a", 3)]
 
@@ -149,7 +149,7 @@ def test_people_are_told_what_is_missing_and_what_waits(make_bench: MakeBench) -
 REFUSED = [
     ({"park_limit": 0}, "no place to wait"),
     ({"gap_timeout": "0s"}, "zero|above|any time"),
-    ({"early": "retry", "on_gap": "skip"}, "nothing waits"),
+    ({"early": "retry", "on_gap": "skip"}, "nothing can be skipped"),
     ({"on_gap": "ignore"}, "not possible"),
     ({"first": "one"}, "whole number"),
     ({"orders": "body.n"}, "did you mean 'order'"),

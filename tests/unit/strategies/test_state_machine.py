@@ -69,18 +69,18 @@ def create_ride(table: Table) -> Callable[[Any, Session], None]:
 def test_early_states(make_bench: MakeBench, early: str) -> None:
     """What is further ahead than the next state runs, waits, or is refused, as said."""
     bench = make_bench("state_machine", {"to": "body.to", "states": STATES, "early": early})
-    outcome = {"run": Outcome.PROCEED, "retry": Outcome.RETRY, "reject": Outcome.REJECT}[early]
+    outcome = {"run": Outcome.PROCEED, "retry": Outcome.WAIT, "reject": Outcome.REJECT}[early]
     assert bench.deliver(event("a", "shipped", 3)) == [outcome]
     assert bench.traces() == (1 if early == "run" else 0)
 
 
 def test_transitions_wait_for_what_is_missing(make_bench: MakeBench) -> None:
-    """An early state is retried by default; a state that no way leads to is refused."""
+    """An early state waits by default; a state that no way leads to is refused."""
     bench = make_bench(
         "state_machine",
         {"to": "body.to", "transitions": {"created": ["paid", "cancelled"], "paid": ["shipped"]}},
     )
-    assert bench.deliver(event("a", "paid", 2), event("b", "created")) == [Outcome.RETRY, Outcome.PROCEED]
+    assert bench.deliver(event("a", "paid", 2), event("b", "created")) == [Outcome.WAIT, Outcome.PROCEED]
     assert bench.deliver(event("b", "cancelled", 2), event("b", "paid", 3)) == [
         Outcome.PROCEED,
         Outcome.REJECT,

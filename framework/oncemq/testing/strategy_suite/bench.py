@@ -182,11 +182,15 @@ class Bench:
         todo = list(messages)
         for _ in range(100):
             verdicts = self.verdicts(*todo)
-            again = {Outcome.RETRY, Outcome.DEFER, Outcome.RETURNED}
+            again = {Outcome.RETRY, Outcome.DEFER, Outcome.WAIT, Outcome.RETURNED}
             todo = [one for one, verdict in zip(todo, verdicts, strict=True) if verdict.outcome in again]
             if not todo:
                 return
-            delays = [one.delay.total_seconds() for one in verdicts if one.delay is not None]
+            delays = [
+                one.delay.total_seconds()
+                for one in verdicts
+                if one.delay is not None and one.outcome is not Outcome.WAIT
+            ]
             if delays and len(delays) == len(todo):
                 time.sleep(min(delays))
         raise TimeoutError(f"{len(todo)} messages still ask to come again after 100 rounds")

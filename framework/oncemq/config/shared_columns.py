@@ -1,0 +1,49 @@
+"""Columns by whose values strategies of several consumers decide: the first one moves them, and the others skip."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from oncemq.facts import Problem
+from oncemq.run.plan import ConsumerPlan
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedColumn:
+    """A column that belongs to one consumer of a topic.
+
+    Args:
+        topic: whose messages are compared with it.
+        column: as `table.column`.
+        consumer: the consumer's name.
+        place: the strategy's position in the consumer's list.
+    """
+
+    topic: str
+    column: str
+    consumer: str
+    place: int
+
+
+def owned_columns(plan: ConsumerPlan) -> Iterator[OwnedColumn]:
+    """Yield what a consumer's strategies decide by."""
+    for place, strategy in enumerate(plan.strategies):
+        for column in strategy.owns():
+            yield OwnedColumn(plan.subscription.topic, column, plan.name, place)
+
+
+def check_columns(columns: Iterable[OwnedColumn]) -> Iterator[tuple[str, Problem]]:
+    """Yield, with the consumer's name, why columns cannot serve two consumers of one topic."""
+    first: dict[tuple[str, str], OwnedColumn] = {}
+    for owned in columns:
+        other = first.setdefault((owned.topic, owned.column), owned)
+        if other.consumer != owned.consumer:
+            yield (
+                owned.consumer,
+                Problem(
+                    f"{other.consumer} and {owned.consumer} decide about the messages of topic {owned.topic!r} by the "
+                    f"same column {owned.column}: whichever comes first moves it, and the other skips the message",
+                    "give one of them a column of its own, leave its `entity` out where the ledger can keep the state "
+                    "for each consumer, or write strategies: [unique_key] for it",
+                    f"strategies[{owned.place}]",
+                ),
+            )

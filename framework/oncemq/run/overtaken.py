@@ -1,0 +1,32 @@
+"""Messages that failed, and whose place another message has taken before they could be tried again.
+
+A strategy that compares places (a state, a number, a version) calls them late, as if the network had delayed them. But
+their handler has run, and nothing of it is left: acknowledged, they would be lost without a word.
+"""
+
+from typing import Final
+
+from oncemq.message import headers
+from oncemq.message.envelope import Delivery
+from oncemq.verdict import Verdict, reject
+
+OVERTAKEN: Final = "overtaken"
+"""The reason of such dead letters."""
+
+
+def was_tried(delivery: Delivery) -> bool:
+    """Return whether a try of this message was charged; a mere redelivery is none."""
+    return delivery.message.first_failed_at is not None or delivery.crashes > 0
+
+
+def overtaken(delivery: Delivery, verdict: Verdict) -> Verdict:
+    """Return what becomes of a message that was tried before, where `verdict` would settle it unapplied."""
+    why = verdict.reason or "another message has taken its place"
+    return reject(f"{why}; it had failed before: {first_error(delivery)}", code=OVERTAKEN)
+
+
+def first_error(delivery: Delivery) -> str:
+    """Return in words why the message failed when it was tried last."""
+    found = delivery.message.headers
+    text = found.get(headers.ERROR_TEXT) or found.get(headers.ERROR_CLASS, "")
+    return text or "a process died while it ran"
