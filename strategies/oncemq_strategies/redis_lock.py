@@ -48,14 +48,16 @@ class RedisLock(Strategy):
     """It only guards: what was applied is remembered by another strategy of the list.
 
     All locks of a unit are tried at once and none is waited for: what is taken is tried again when it is released.
-    A release that Redis does not hear (it is away, a replica takes over) is said again every second.
+    A release that Redis does not hear (it is away, a replica takes over) is said again every second. Before the
+    commit Redis is asked whether the locks are still held; without an answer the transaction is rolled back.
 
     Options:
 
     - `name: "ride-lock-{key}"`: Redisson's name of a message's lock; between braces `key` or an expression.
-    - `fence: {table: rides, key: ride_id, column: fence}`: every acquisition is numbered, and a transaction whose
-      row has a higher number than its lock is rolled back: so a holder that was paused for longer than its lease
-      writes nothing. The handler is handed its number where it asks for a `FencingToken`.
+    - `fence: {table: rides, key: ride_id, column: fence}`: every acquisition is numbered. The number is committed to
+      the row before the handler reads, and a transaction whose row has a higher number than its lock is rolled back:
+      so a holder that was paused for longer than its lease writes nothing. A row that another transaction has locked
+      puts its message off. The handler is handed its number where it asks for a `FencingToken`.
     - `fenced: true`: numbered without such a column, for handlers that compare the `FencingToken` themselves.
     - `lease: 60s`: the lock is not renewed while the handler runs, but ends then. Default: renewed.
     - `replicas: 1`: a lock counts when so many replicas of its server have it.
@@ -155,6 +157,20 @@ class RedisLock(Strategy):
                 unit.verdicts[delivery] = retry(f"lock {name!r} cannot be had: {notes.tried.refused[name]}")
             else:
                 self._alarms.clear(name)
+        self._raise_fence(unit, notes)
+
+    def _raise_fence(self, unit: Unit, notes: _Notes) -> None:
+        """Commit this unit's numbers before any handler reads: whatever a late holder does from now on is refused."""
+        if self._fence is None:
+            return
+        tokens: dict[str, int] = {}
+        for delivery, name in notes.names.items():
+            if delivery not in unit.verdicts:
+                tokens[delivery.key] = max(notes.tried.held[name].token, tokens.get(delivery.key, 0))
+        locked = self._fence.raise_now(tokens)
+        for delivery in notes.names:
+            if delivery.key in locked:
+                unit.verdicts.setdefault(delivery, defer(_SHORTEST_PAUSE, "its fenced row is locked"))
 
     def decide(self, run: Run, item: Item) -> Verdict:
         """Let an item run whose lock is still held."""
@@ -169,13 +185,18 @@ class RedisLock(Strategy):
             self._fence.raise_to(run, tokens, notes.behind)
 
     def confirm(self, run: Run) -> None:
-        """Roll back whose lock was lost; in a direct unit the effect has happened, and nothing can take it back."""
+        """Roll back whose lock was lost, as Redis says; in a direct unit nothing can take the effect back.
+
+        Raises:
+            Culprits: a lock was lost.
+            RedisUnavailable: Redis does not say; the transaction is rolled back and run again.
+        """
         if run.direct:
             return
         notes: _Notes = run.unit.notes[self]
-        lost = {
-            item: _lost(notes, item) for item in run.items if _ran(item) and not notes.holding(item).valid
-        }
+        ran = [item for item in run.items if _ran(item)]
+        self._locks.confirm({id(one): one for one in map(notes.holding, ran)}.values())
+        lost = {item: _lost(notes, item) for item in ran if not notes.holding(item).valid}
         if lost:
             raise Culprits(lost)
 

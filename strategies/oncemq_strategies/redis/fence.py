@@ -15,6 +15,7 @@ from oncemq.verdict import Culprits, Verdict, defer, retry
 from oncemq_strategies.entity_rows import Found, Target
 from oncemq_strategies.looked_up import LookedUp
 from oncemq_strategies.options import Options
+from oncemq_strategies.redis.fence_rows import raise_now
 
 _PAUSE = timedelta(milliseconds=100)
 
@@ -30,6 +31,7 @@ class Fence:
     """
 
     def __init__(self, scope: Scope, table: str, key: str, column: str) -> None:
+        self._engine = scope.engine
         self._table = table
         self._column = column
         self._target = LookedUp(
@@ -54,6 +56,12 @@ class Fence:
     def check(self) -> list[Problem]:
         """Return why the table cannot serve."""
         return self._target.check()
+
+    def raise_now(self, tokens: Mapping[str, int]) -> set[str]:
+        """Raise the fence of these keys before their handlers read; returns the keys whose rows are locked by others."""
+        if self._engine is None or not tokens:
+            return set()
+        return raise_now(self._engine, self._target.get, tokens)
 
     def raise_to(self, run: Run, tokens: Mapping[Item, int], behind: MutableMapping[Item, int]) -> None:
         """Write the tokens where no higher one stands; the rows stay locked until the transaction ends.

@@ -14,7 +14,7 @@ from oncemq_strategies.redis.keeper import LEASE, Holding, Keeper, milliseconds
 from oncemq_strategies.redis.names import channel_of, token_of
 from oncemq_strategies.redis.scripts import RAISE
 from oncemq_strategies.redis.unheard import Release
-from oncemq_strategies.redis.unit_scripts import ACQUIRE_MANY, ACQUIRE_MANY_FENCED, RELEASE_MANY
+from oncemq_strategies.redis.unit_scripts import ACQUIRE_MANY, ACQUIRE_MANY_FENCED, HELD_MANY, RELEASE_MANY
 
 T = TypeVar("T")
 
@@ -86,6 +86,22 @@ class UnitLocks:
         """
         calls = [Call.of(RAISE, [token_of(name)], [token]) for name, token in tokens.items()]
         _raise_first(self._client.together(calls) if calls else [])
+
+    def confirm(self, holdings: Iterable[Holding]) -> None:
+        """Ask Redis whether these locks are still ours; one that is not is lost from now on.
+
+        Raises:
+            RedisUnavailable: Redis does not answer.
+        """
+        shares = self._shares([one for one in holdings if not one.lost])
+        calls = [
+            Call.of(HELD_MANY, [one.name for one in share], [one.owner for one in share]) for share in shares
+        ]
+        answers = list(self._answers(shares, calls))
+        _raise_first(answer for _, _, answer in answers)
+        for holding, _, answer in answers:
+            if answer != 1:
+                self._keeper.lose(holding)
 
     def release(self, holdings: Iterable[Holding]) -> None:
         """Give back what is still held.

@@ -54,3 +54,11 @@ return each(1, function(at)
 end)
 """
 )
+
+# KEYS lock, … · ARGV owner, … → for each 1: the owner's; 0: lost; or an error
+HELD_MANY = Script(
+    _EACH
+    + """
+return each(1, function(at) return redis.call('hexists', KEYS[at], ARGV[at]) end)
+"""
+)

@@ -2,6 +2,7 @@
 
 from defects.defect import Defect, Edit
 
+LOCK = "tests/unit/strategies/redis/test_redis_lock.py"
 MESSAGES = "tests/unit/strategies/test_claim_messages.py"
 
 DEFECTS = (
@@ -70,5 +71,41 @@ DEFECTS = (
             ),
         ],
         [f"{MESSAGES}::test_what_a_dead_process_did_not_publish_is_sent_once"],
+    ),
+    Defect(
+        "fence-raised-too-late",
+        "A lock's number is in the row before the handler reads.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/redis_lock.py",
+                "        locked = self._fence.raise_now(tokens)\n",
+                "        locked = set[str]()\n",
+            )
+        ],
+        [f"{LOCK}::test_a_late_holder_is_refused_while_the_new_one_still_runs[single]"],
+    ),
+    Defect(
+        "fence-waits-for-rows",
+        "A fenced row that is locked puts off its message alone.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/redis_lock.py",
+                "            if delivery.key in locked:\n",
+                "            if locked:\n",
+            )
+        ],
+        [f"{LOCK}::test_a_locked_fence_puts_its_message_off_alone[single]"],
+    ),
+    Defect(
+        "confirm-believes-the-clock",
+        "Before the commit Redis says whether a lock is still held, not the local clock.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/redis_lock.py",
+                "        self._locks.confirm({id(one): one for one in map(notes.holding, ran)}.values())\n",
+                "",
+            )
+        ],
+        [f"{LOCK}::test_the_commit_asks_redis_whether_the_lock_is_held[single]"],
     ),
 )

@@ -1,7 +1,7 @@
 """`redis_lock`: units run while their messages' locks are held, in one round trip, and never wait for one."""
 
 from datetime import timedelta
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -12,6 +12,7 @@ from oncemq.errors import ConfigError, RedisUnavailable
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
 from oncemq.redis.connect import make_client
+from oncemq.run.watch import install
 from oncemq_strategies.redis import FencedLock, Lock
 from oncemq_strategies.redis.keeper import Keeper
 from oncemq_strategies.redis.names import token_of
@@ -119,7 +120,7 @@ def test_messages_of_one_lock_run_together(engine, client, fresh):
 
 
 def test_all_locks_of_a_unit_take_one_round_trip(engine, client, fresh, monkeypatch):
-    """One to acquire, one to release, however many there are."""
+    """One to acquire, one to ask before the commit, one to release, however many there are."""
     bench = guarded(engine, client, fresh, lambda order: None)
     bench.run(*orders("warm"))
     trips = []
@@ -128,7 +129,7 @@ def test_all_locks_of_a_unit_take_one_round_trip(engine, client, fresh, monkeypa
         type(client), "together", lambda self, calls: trips.append(len(calls)) or real(self, calls)
     )
     bench.run(*orders(*(f"m{n}" for n in range(100))))
-    assert trips == ([100, 100] if client.clustered else [2, 2])
+    assert trips == ([100, 100, 100] if client.clustered else [2, 2, 2])
 
 
 def test_a_lock_that_was_lost_rolls_its_message_back(engine, client, fresh, monkeypatch):
@@ -169,9 +170,93 @@ def test_a_paused_holder_writes_nothing_behind_the_fence(engine, client, rival, 
     fence = {"table": "rides", "key": "ride", "column": "fence"}
     bench = guarded(engine, client, fresh, handler, fence=fence)
     assert bench.run(*orders("a", "b")) == ["deferred", "applied"]
-    assert rides(engine)["k-a"] == (0, None)
+    assert rides(engine)["k-a"] == (0, 1)
     assert bench.run(*orders("a")) == ["applied"]
     assert rides(engine)["k-a"][1] > later[0]
+
+
+def test_a_late_holder_is_refused_while_the_new_one_still_runs(postgresql_database, client, rival, fresh):
+    """Read before the pause, written after it: refused at once, though the new holder has not committed."""
+    engine = make_engine(postgresql_database)
+    install(engine)
+    schema.upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE rides (ride VARCHAR(40) PRIMARY KEY, n INTEGER, fence BIGINT)"))
+        connection.execute(text("INSERT INTO rides VALUES ('k-a', 0, NULL)"))
+    fence = {"table": "rides", "key": "ride", "column": "fence"}
+    outcomes = []
+
+    def read_and_write(between):
+        def handler(order: dict, session: Session) -> None:
+            n = session.execute(text("SELECT n FROM rides WHERE ride = 'k-a'")).scalar_one()
+            between()
+            session.execute(text("UPDATE rides SET n = :n WHERE ride = 'k-a'"), {"n": n + 1})
+
+        return handler
+
+    def pause() -> None:
+        """Lose the lock, and let a new holder begin, which lets this one go on before it writes."""
+        if not outcomes:
+            outcomes.append("paused")
+            force_release(rival, f"{fresh}-k-a")
+            thread.start()
+            assert read.wait(20)
+
+    def go_on() -> None:
+        read.set()
+        assert refused.wait(20)
+
+    late = guarded(engine, client, fresh, read_and_write(pause), fence=fence)
+    new = guarded(engine, rival, fresh, read_and_write(go_on), fence=fence)
+    read, refused = Event(), Event()
+    thread = Thread(target=lambda: outcomes.append(new.run(*orders("a"))))
+    try:
+        assert late.run(*orders("a")) == ["deferred"]
+        assert outcomes == ["paused"], "it was refused only after the new holder's commit"
+        refused.set()
+        thread.join(20)
+        assert outcomes[1:] == [["applied"]]
+        assert rides(engine)["k-a"] == (1, 2)
+        assert late.run(*orders("a")) == ["applied"]
+        assert rides(engine)["k-a"] == (2, 3)
+    finally:
+        refused.set()
+        engine.dispose()
+
+
+def test_a_locked_fence_puts_its_message_off_alone(postgresql_database, client, fresh):
+    """A late holder that has written and not committed keeps its row; neighbours run, and no row is waited for."""
+    engine = make_engine(postgresql_database)
+    install(engine)
+    schema.upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE rides (ride VARCHAR(40) PRIMARY KEY, n INTEGER, fence BIGINT)"))
+        connection.execute(text("INSERT INTO rides VALUES ('k-a', 0, NULL), ('k-b', 0, NULL)"))
+    bench = guarded(engine, client, fresh, count, fence={"table": "rides", "key": "ride", "column": "fence"})
+    try:
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE rides SET n = 7 WHERE ride = 'k-a'"))
+            assert bench.run(*orders("a", "b")) == ["deferred", "applied"]
+        assert bench.run(*orders("a")) == ["applied"]
+        assert rides(engine)["k-a"][0] == 8
+    finally:
+        engine.dispose()
+
+
+def test_the_commit_asks_redis_whether_the_lock_is_held(engine, client, rival, fresh):
+    """The lease has a long time to go by the local clock; Redis has forgotten it, and the effect is rolled back."""
+
+    def handler(order: dict, session: Session) -> None:
+        count(order, session)
+        if not forgotten:
+            rival.command("DEL", f"{fresh}-k-a", key=f"{fresh}-k-a")
+            forgotten.append(True)
+
+    forgotten = []
+    bench = guarded(engine, client, fresh, handler)
+    assert bench.run(*orders("a", "b")) == ["deferred", "applied"]
+    assert rides(engine) == {"k-a": (0, None), "k-b": (1, None)}
+    assert bench.run(*orders("a")) == ["applied"]
 
 
 def test_numbers_that_redis_has_forgotten_go_on_above_the_fence(engine, client, fresh):
