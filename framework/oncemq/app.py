@@ -22,7 +22,9 @@ from oncemq.config.tree import Fields, from_python
 from oncemq.config.validate import validate
 from oncemq.durations import parse_duration
 from oncemq.errors import ConfigError
+from oncemq.observe.events import Observer
 from oncemq.observe.logs import configure
+from oncemq.observe.monitor import Monitor
 from oncemq.redaction import Redactor
 from oncemq.run.app_publisher import AppPublisher
 from oncemq.run.application import Application, create_tables
@@ -345,13 +347,20 @@ def _for_publishing(loaded: LoadedApp) -> tuple[AppPlan, Callable[[str], str]]:
     return loaded.plan, Redactor(loaded.secrets)
 
 
-def run_loaded(loaded: LoadedApp, *, index: int = 0, until_idle: timedelta | None = None) -> int:
+def run_loaded(
+    loaded: LoadedApp,
+    *,
+    index: int = 0,
+    until_idle: timedelta | None = None,
+    others: Sequence[Observer] = (),
+) -> int:
     """Run an app in this process: logs set up, signals obeyed; returns the exit code.
 
     Args:
         loaded: from `oncemq.config.load`, or an `App`.
         index: which of several processes this is, counted from 0.
         until_idle: end when nothing has come for so long.
+        others: observers beside the app's own.
 
     Raises:
         OnceMQError: it could not start.
@@ -361,7 +370,10 @@ def run_loaded(loaded: LoadedApp, *, index: int = 0, until_idle: timedelta | Non
         configure(logging.level, logging.format, secrets=loaded.secrets)
     else:
         configure(secrets=loaded.secrets)
-    application = Application(loaded.plan, index=index)
+    plan = loaded.plan
+    application = Application(
+        plan, index=index, monitor=Monitor(plan.http, plan.clock, index=index, others=others)
+    )
     with _signals(application.stop):
         return application.run(until_idle)
 

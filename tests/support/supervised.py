@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,14 +23,14 @@ class Acting:
         folder: where it writes `started`, `stopped` … with its index and process id.
         others: what every other worker than worker 0 does.
         acts: what each start of worker 0 does, the last for all further ones: `serve`, `fatal`, `away`,
-            `finish`, `die`, `deaf`.
+            `finish`, `die`, `work` (and die), `deaf`.
     """
 
     folder: Path
     others: str
     acts: tuple[str, ...]
 
-    def __call__(self, index: int) -> int:
+    def __call__(self, index: int, applied: Callable[[], None]) -> int:
         """Do what is due at this start."""
         before = len(list(self.folder.glob(f"started-{index}-*")))
         act = self.acts[min(before, len(self.acts) - 1)] if index == 0 else self.others
@@ -39,7 +40,9 @@ class Acting:
         else:
             signal.signal(signal.SIGTERM, lambda *_: asked.set())
         self.note(f"started-{index}")
-        if act == "die":
+        if act == "work":
+            applied()
+        if act in {"die", "work"}:
             os.kill(os.getpid(), signal.SIGKILL)
         if act in {"serve", "deaf"}:
             while not asked.wait(0.02):

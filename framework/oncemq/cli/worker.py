@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ from oncemq.cli.main import show_error
 from oncemq.config import load
 from oncemq.config.build import LoadedApp
 from oncemq.errors import OnceMQError
+from oncemq.observe.first_effect import FirstEffect
 from oncemq.run.crashes import SuspectBook, collect, discard
 from oncemq.run.supervisor import Death
 
@@ -34,12 +36,17 @@ class Worker:
     files: tuple[Path, ...]
     until_idle: timedelta | None
 
-    def __call__(self, index: int) -> int:
-        """Run as worker process number `index`; returns its exit code."""
+    def __call__(self, index: int, applied: Callable[[], None]) -> int:
+        """Run as worker process number `index`; returns its exit code.
+
+        Args:
+            index: counted from 0.
+            applied: called once, when this process has applied its first message.
+        """
         try:
             loaded = load(self.files)
             _collect_seldom()
-            code = run_loaded(loaded, index=index, until_idle=self.until_idle)
+            code = run_loaded(loaded, index=index, until_idle=self.until_idle, others=[FirstEffect(applied)])
         except OnceMQError as error:
             show_error(error)
             return exit_code(error)

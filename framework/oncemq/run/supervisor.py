@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
@@ -22,8 +22,9 @@ _STEADY_AFTER = 30.0
 _TICK = 0.5
 _KILL_AFTER_GRACE = 5.0
 
-ChildMain = Callable[[int], int]
-"""Runs one worker process; called with its index, returns its exit code. Must be picklable."""
+ChildMain = Callable[[int, Callable[[], None]], int]
+"""Runs one worker process; called with its index and with what to call once it has applied something, returns its
+exit code. Must be picklable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +48,24 @@ class Death:
 class _Child:
     index: int
     process: BaseProcess
+    word: Connection
     started: float
     first: bool
     killed: bool = False
+
+    def was_useful(self) -> bool:
+        """Return whether it has applied something before it ended."""
+        try:
+            return self.word.poll() and bool(self.word.recv_bytes())
+        except (EOFError, OSError):
+            return False
 
 
 class Supervisor:
     """Keeps `count` worker processes running until told to stop.
 
     A worker that ends with 0 has finished (`until_idle`) and is not started again. One that dies is started
-    again after a pause that grows while workers die young.
+    again: at once if it has applied something, else after a pause that grows while this worker dies young.
 
     Args:
         child: what a worker process runs; spawned, never forked.
@@ -88,7 +97,7 @@ class Supervisor:
         self._due: dict[int, float] = {}
         self._signals = 0
         self._stop_since: float | None = None
-        self._pause = _FIRST_PAUSE
+        self._pauses: dict[int, float] = {}
         self._reload = threading.Event()
         self._reloaded = False
         self._reloading: set[int] = set()
@@ -126,14 +135,18 @@ class Supervisor:
             os.write(self._rope.fileno(), b".")
 
     def _start(self, index: int, *, first: bool = False) -> None:
-        process = self._spawn.Process(target=_run_child, args=(self._child, index), name=f"oncemq-{index}")
+        mine, its = self._spawn.Pipe(duplex=False)
+        process = self._spawn.Process(
+            target=_run_child, args=(self._child, index, its), name=f"oncemq-{index}"
+        )
         # A Ctrl-C goes to the whole group; it must not hit a child that is still importing.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        self._children[index] = _Child(index, process, time.monotonic(), first)
+            its.close()
+        self._children[index] = _Child(index, process, mine, time.monotonic(), first)
 
     def _watch(self) -> int:
         worst = 0
@@ -145,6 +158,7 @@ class Supervisor:
                 child.process.join()
                 del self._children[child.index]
                 worst = worst or self._ended(child, child.process.exitcode or 0)
+                child.word.close()
         return worst
 
     def _wait(self) -> None:
@@ -188,10 +202,13 @@ class Supervisor:
 
     def _start_later(self, child: _Child) -> None:
         now = time.monotonic()
-        if now - child.started > _STEADY_AFTER:
-            self._pause = _FIRST_PAUSE
-        self._due[child.index] = now + self._pause
-        self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
+        if child.was_useful() or now - child.started > _STEADY_AFTER:
+            self._pauses.pop(child.index, None)
+            self._due[child.index] = now
+            return
+        pause = self._pauses.get(child.index, _FIRST_PAUSE)
+        self._due[child.index] = now + pause
+        self._pauses[child.index] = min(_LONGEST_PAUSE, 2 * pause)
 
     def _start_due(self) -> None:
         for index in [index for index, at in self._due.items() if at <= time.monotonic()]:
@@ -227,12 +244,12 @@ def _ask(process: BaseProcess, number: int) -> None:
             os.kill(process.pid, number)
 
 
-def _run_child(child: ChildMain, index: int) -> None:
+def _run_child(child: ChildMain, index: int, word: Connection) -> None:
     # Only the supervisor decides what a Ctrl-C means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _die_with_parent()
-    raise SystemExit(child(index))
+    raise SystemExit(child(index, lambda: word.send_bytes(b".")))
 
 
 def _die_with_parent() -> None:

@@ -3,6 +3,7 @@
 from defects.defect import Defect, Edit
 
 ROCKETMQ = "adapters/oncemq_adapters/rocketmq"
+SUPERVISOR = "tests/unit/run/test_supervisor.py"
 RABBITMQ = "adapters/oncemq_adapters/rabbitmq"
 RABBITMQ_TRAPS = "tests/suites/test_rabbitmq_traps.py"
 RABBITMQ_EXAMINATION = "tests/suites/test_rabbitmq_examination.py"
@@ -101,5 +102,23 @@ DEFECTS = (
             )
         ],
         [f"{RABBITMQ_TRAPS}::test_a_silent_host_keeps_no_other_from_being_tried"],
+    ),
+    Defect(
+        "useful-worker-waits",
+        "A worker process that did useful work is started again at once.",
+        [Edit("framework/oncemq/run/supervisor.py", "if child.was_useful() or now", "if now")],
+        [f"{SUPERVISOR}::test_a_worker_that_was_useful_is_started_at_once"],
+    ),
+    Defect(
+        "pause-shared-by-workers",
+        "One worker's early deaths do not make another wait.",
+        [
+            Edit(
+                "framework/oncemq/run/supervisor.py",
+                "pause = self._pauses.get(child.index, _FIRST_PAUSE)",
+                "pause = max(self._pauses.values(), default=_FIRST_PAUSE)",
+            )
+        ],
+        [f"{SUPERVISOR}::test_a_worker_that_dies_young_delays_no_other"],
     ),
 )

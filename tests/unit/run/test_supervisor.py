@@ -120,6 +120,27 @@ def test_pauses_between_restarts_grow(supervise: Supervise) -> None:
     assert pauses[2] >= 2.0
 
 
+def test_a_worker_that_was_useful_is_started_at_once(supervise: Supervise) -> None:
+    """However often it dies: what it has applied shows that starting it again is worth it."""
+    app = supervise("work")
+    app.wait_for("started-0", 6)
+    deaths = [mark.stat().st_mtime for mark in app.marks("death-0")]
+    starts = [mark.stat().st_mtime for mark in app.marks("started-0")]
+    # Four pauses that grow would take 7.5 seconds; what is left is the time to spawn a process.
+    assert starts[5] - deaths[0] < 5
+
+
+def test_a_worker_that_dies_young_delays_no_other(supervise: Supervise) -> None:
+    """Pauses are a worker's own: the others' deaths are mended after the first pause."""
+    app = supervise("die", count=2)
+    app.wait_for("death-0", 4)
+    [second] = app.wait_for("started-1")
+    os.kill(second, signal.SIGKILL)
+    app.wait_for("started-1", 2)
+    died = app.marks("death-1")[0].stat().st_mtime
+    assert app.marks("started-1")[1].stat().st_mtime - died < 3
+
+
 def test_a_signal_is_obeyed_during_a_pause(supervise: Supervise) -> None:
     """Waiting to start a worker again does not keep the app from ending."""
     app = supervise("die")
