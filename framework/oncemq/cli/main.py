@@ -21,6 +21,7 @@ COMMANDS = {
     ),
     "tables": Command("oncemq.cli.tables:tables", "Create, upgrade, drop or print the ledger's tables."),
     "run": Command("oncemq.cli.run:run", "Consume until told to stop."),
+    "status": Command("oncemq.cli.status:status", "Show what waits, what failed and which processes run."),
     "publish": Command("oncemq.cli.publish:publish", "Publish JSON lines to a topic."),
     "dead-letters": Command(
         "oncemq.cli.dead_letters:dead_letters", "List, show, replay or purge dead letters."

@@ -1,0 +1,187 @@
+"""The command `status`: what waits, what failed and which processes run, for each consumer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oncemq.adapter import Adapter
+from oncemq.cli.dead_letters import Filter, browsing
+from oncemq.cli.exit_codes import BROKER, FAILED, OK
+from oncemq.cli.files import app_option
+from oncemq.cli.opened import by_broker, opened, prepared
+from oncemq.cli.output import Output, counted, json_option, shown, warn
+from oncemq.config import load
+from oncemq.errors import BrokerError
+from oncemq.ledger import outbox, overview
+from oncemq.run.plan import AppPlan, ConsumerPlan
+
+MOST_LETTERS = 1000
+"""Dead letters are read one by one; beyond so many the figure says `1000+`."""
+
+SILENT_AFTER = timedelta(seconds=60)
+"""A process that has not said that it lives for so long is taken for gone."""
+
+COLUMNS = {
+    "consumer": "consumer",
+    "topic": "topic",
+    "waiting": "waiting",
+    "parked": "parked",
+    "next_due": "next due",
+    "dead_letters": "dead letters",
+    "last_applied": "last applied",
+}
+
+
+@dataclass(slots=True)
+class _Overview:
+    """Everything that was found.
+
+    Args:
+        consumers: one row each.
+        outbox: what waits to be sent: messages, refused, oldest.
+        processes: those that live, and those that have fallen silent.
+        problems: what could not be asked.
+    """
+
+    consumers: list[dict[str, Any]]
+    outbox: dict[str, Any] = field(default_factory=dict)
+    processes: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def complaints(self) -> list[str]:
+        """Return what a person should look at."""
+        found = []
+        letters = [row for row in self.consumers if row["dead_letters"]]
+        if letters:
+            found.append(
+                f"dead letters of {', '.join(row['consumer'] for row in letters)}: `oncemq dead-letters list`"
+            )
+        if self.outbox.get("refused"):
+            found.append(
+                f"{counted(self.outbox['refused'], 'published message')} refused: `oncemq outbox list`"
+            )
+        waiting = [row["consumer"] for row in self.consumers if row["waiting"] or row["parked"]]
+        if waiting and self.outbox and not any(process["alive"] for process in self.processes):
+            found.append(
+                f"messages wait for {', '.join(waiting)}, and no process of the app runs: `oncemq run`"
+            )
+        return found
+
+
+@click.command("status", short_help="Show what waits, what failed and which processes run.")
+@json_option
+@app_option
+def status(files: Sequence[Path], *, as_json: bool) -> int:
+    """Show for each consumer what waits at the broker, what is parked, its dead letters and when it last applied a message.
+
+    Below that: what waits in the outbox, and the processes of the app. It asks the brokers and the database; no process
+    of the app need run.
+
+    Exit code 0: nothing needs a person. 1: dead letters, refused messages, or messages wait and no process runs. 4 or 5:
+    a broker or the database cannot be reached; what the others know is shown.
+    """
+    plan = load(files).plan
+    rows = [{"consumer": one.name, "topic": one.subscription.topic, **_UNKNOWN} for one in plan.consumers]
+    found = _Overview(rows)
+    _ask_ledger(plan, found)
+    for broker, mine in by_broker(plan.consumers).items():
+        try:
+            with prepared(plan, broker, mine) as adapter:
+                _ask_broker(adapter, mine, found)
+        except BrokerError as error:
+            found.problems.append(f"broker {broker}: {error}")
+    complaints = found.complaints()
+    _print(Output(as_json=as_json), found, complaints)
+    if found.problems:
+        return BROKER
+    return FAILED if complaints else OK
+
+
+_UNKNOWN: dict[str, Any] = {
+    "waiting": None,
+    "parked": None,
+    "next_due": None,
+    "dead_letters": None,
+    "last_applied": None,
+}
+
+
+def _ask_ledger(plan: AppPlan, found: _Overview) -> None:
+    if plan.engine is None:
+        return
+    opened(plan)
+    now = plan.clock.now()
+    waits = outbox.Depth(0, None, 0)
+    for engine in plan.engines:
+        with engine.connect() as connection:
+            for row, consumer in zip(found.consumers, plan.consumers, strict=True):
+                here = overview.of_consumer(connection, consumer.scope)
+                row["parked"] = (row["parked"] or 0) + here.parked
+                row["next_due"] = _first(row["next_due"], here.next_due)
+                row["last_applied"] = _last(row["last_applied"], here.last_applied)
+            there = outbox.depth(connection, plan.name)
+            waits = outbox.Depth(
+                waits.messages + there.messages,
+                _first(waits.oldest, there.oldest),
+                waits.refused + there.refused,
+            )
+    found.outbox = {"messages": waits.messages, "oldest": waits.oldest, "refused": waits.refused}
+    with plan.engine.connect() as connection:
+        found.processes = [
+            {
+                "host": process.host,
+                "pid": process.pid,
+                "started_at": process.started_at,
+                "seen_at": process.seen_at,
+                "alive": now - process.seen_at < SILENT_AFTER,
+            }
+            for process in overview.processes(connection, plan.name)
+        ]
+
+
+def _ask_broker(adapter: Adapter, consumers: Sequence[ConsumerPlan], found: _Overview) -> None:
+    rows = {row["consumer"]: row for row in found.consumers}
+    for consumer in consumers:
+        row = rows[consumer.name]
+        row["waiting"] = adapter.depth(consumer.subscription)
+        if adapter.capabilities.browse_dead_letters:
+            with browsing(adapter, consumer, Filter(), MOST_LETTERS) as letters:
+                count = sum(1 for _ in letters)
+            row["dead_letters"] = count if count < MOST_LETTERS else f"{MOST_LETTERS}+"
+
+
+def _print(output: Output, found: _Overview, complaints: list[str]) -> None:
+    output.record(
+        {
+            "consumers": found.consumers,
+            "outbox": found.outbox,
+            "processes": found.processes,
+            "problems": found.problems,
+            "complaints": complaints,
+        }
+    )
+    if not output.as_json:
+        output.rows(COLUMNS, found.consumers, none="there are no consumers")
+        output.line()
+        if found.outbox:
+            waits, oldest = found.outbox["messages"], found.outbox["oldest"]
+            output.line(
+                f"outbox: {counted(waits, 'message')}" + (f", the oldest of {shown(oldest)}" if waits else "")
+            )
+            alive = [process for process in found.processes if process["alive"]]
+            places = ", ".join(f"{process['pid']} on {process['host']}" for process in alive)
+            output.line(f"processes: {len(alive)}" + (f" ({places})" if alive else ""))
+    for text in (*found.problems, *complaints):
+        warn(text)
+
+
+def _first(one: datetime | None, other: datetime | None) -> datetime | None:
+    return min((at for at in (one, other) if at is not None), default=None)
+
+
+def _last(one: datetime | None, other: datetime | None) -> datetime | None:
+    return max((at for at in (one, other) if at is not None), default=None)

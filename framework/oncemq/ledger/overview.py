@@ -1,0 +1,52 @@
+"""Reads what the ledger knows about whole consumers: for people who ask how an app is doing."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, func, select
+
+from oncemq.ledger import claims, parking, processed, workers
+from oncemq.ledger.workers import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOverview:
+    """What the ledger of one database knows about a consumer.
+
+    Args:
+        parked: messages that wait in the ledger.
+        next_due: when the first of them that waits for a time is due, aware; None where none does.
+        last_applied: when the latest message took effect, aware; None where nothing is recorded.
+    """
+
+    parked: int
+    next_due: datetime | None
+    last_applied: datetime | None
+
+
+def of_consumer(connection: Connection, scope: str) -> ConsumerOverview:
+    """Return what is known about a consumer, each figure from an index.
+
+    Args:
+        connection: for reading.
+        scope: the consumer's ledger scope.
+    """
+    parked = parking.TABLE.c
+    waiting = select(func.count(), func.min(parked.due_at)).where(parked.consumer == scope)
+    count, next_due = connection.execute(waiting).one()
+    applied = [
+        connection.execute(select(func.max(moment)).where(consumer == scope)).scalar()
+        for consumer, moment in (
+            (processed.TABLE.c.consumer, processed.TABLE.c.processed_at),
+            (claims.TABLE.c.consumer, claims.TABLE.c.done_at),
+        )
+    ]
+    return ConsumerOverview(count, next_due, max((at for at in applied if at is not None), default=None))
+
+
+def processes(connection: Connection, app: str) -> list[Worker]:
+    """Return the processes of an app that have not signed off, by their start."""
+    table = workers.TABLE.c
+    found = select(table.worker, table.host, table.pid, table.started_at, table.seen_at)
+    rows = connection.execute(found.where(table.app == app).order_by(table.started_at, table.worker))
+    return [Worker(*row) for row in rows]
