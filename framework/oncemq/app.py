@@ -367,7 +367,7 @@ def run_loaded(
     """
     logging = loaded.model.logging
     if logging is not None:
-        configure(logging.level, logging.format, secrets=loaded.secrets)
+        configure(logging.level, logging.format, secrets=loaded.secrets, row_values=logging.row_values)
     else:
         configure(secrets=loaded.secrets)
     plan = loaded.plan

@@ -1,8 +1,9 @@
-"""What must not be shown: credentials in any text, and control characters that could forge a line."""
+"""What must not be shown: credentials and values of rows in any text, and control characters that could forge a line."""
 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
 MASK = "***"
@@ -15,17 +16,69 @@ _NAMES = (
 )
 _STEMS = ("pass", "pwd", "secret", "token", "api", "access", "private", "credential", "cookie")
 """At least one of these is in each of `_NAMES`."""
-_SCHEMES = ("bearer", "basic")
+_SCHEMES = ("bearer", "basic", "negotiate", "ntlm", "digest")
 
 _SECRET_NAME = re.compile(rf"(?:{_NAMES}|authorization|^pass$)", re.IGNORECASE)
-# Up to the last @ of the word: a password written without percent-encoding may hold any other character.
 # All repetitions are bounded, so that a hostile text costs no more than a plain one.
+_QUOTED = r"""\\{0,3}"(?:[^"\\]|\\[^"]){0,500}\\{0,3}"|\\{0,3}'(?:[^'\\]|\\[^']){0,500}\\{0,3}'"""
+# Up to the last @ of the word: a password written without percent-encoding may hold any other character.
 _USERINFO = re.compile(r"(://[^\s/:@]{0,200}:)\S{0,500}@")
-_ASSIGNMENT = re.compile(
-    rf"""((?:{_NAMES})[\w-]{{0,30}}["']?\s{{0,5}}[=:]\s{{0,5}})("[^"]{{0,500}}"|'[^']{{0,500}}'|[^\s,;&)\]}}]+)""",
+_LOGIN = re.compile(
+    r"""(\b(?:dsn|conninfo|connection[_-]?string|connect|login)["']?\s{0,5}[=:]\s{0,5}["']?[^\s/:@"']{1,200}[/:])[^\s"']{1,500}@""",
     re.IGNORECASE,
 )
-_AUTHORIZATION = re.compile(rf"\b({'|'.join(_SCHEMES)})\s{{1,5}}[\w+/=.~-]{{8,}}", re.IGNORECASE)
+_ASSIGNMENT = re.compile(
+    rf"""((?:{_NAMES})[\w-]{{0,30}}\\{{0,3}}["']?\s{{0,5}}[=:,]\s{{0,5}})({_QUOTED})"""
+    rf"""|((?:{_NAMES})[\w-]{{0,30}}["']?\s{{0,5}}[=:]\s{{0,5}})[^\s,;&)\]}}]+""",
+    re.IGNORECASE,
+)
+_HEADER = re.compile(rf"(\bx-[\w-]{{0,60}}(?:{_NAMES})[\w-]{{0,30}}\s{{1,5}})[^\s,;&)\]}}=:]+", re.IGNORECASE)
+# A header's value may have several parts, so what is not in quotes ends with its line.
+_AUTHORIZATION = re.compile(
+    rf"""(\bauthorization\\{{0,3}}["']?\s{{0,5}}[=:,]\s{{0,5}})({_QUOTED}|[^\r\n]{{1,2000}})""", re.IGNORECASE
+)
+_SCHEME = re.compile(
+    r"\b(bearer|basic|negotiate|ntlm)\s{1,5}[\w+/=.~-]{8,}|\b(digest)\s{1,5}\w{1,30}=[^\r\n]{1,2000}",
+    re.IGNORECASE,
+)
+_DETAIL = re.compile(
+    r"(\bDETAIL:[ \t]{0,5})(?!\*\*\*)(?:(?!\n(?:HINT|CONTEXT|QUERY|WHERE|STATEMENT|\[SQL|\(Background|\nThe above|\nDuring)).){1,20000}",
+    re.DOTALL,
+)
+_ENTRY = re.compile(
+    r"(\bDuplicate entry |\bIncorrect [\w ]{1,30} value: |\bTruncated incorrect \w{1,30} value: )'[^\n]{0,5000}'(?= for | at |\"|\)|$)"
+)
+
+
+class _Pattern(NamedTuple):
+    """What one kind of text looks like.
+
+    Args:
+        stems: at least one of these, in small letters, is in whatever matches.
+        found: the pattern.
+        shown: what stands there instead.
+    """
+
+    stems: tuple[str, ...]
+    found: re.Pattern[str]
+    shown: str
+
+
+PATTERNS = (
+    _Pattern(("://",), _USERINFO, rf"\1{MASK}@"),
+    _Pattern(("dsn", "conn", "login"), _LOGIN, rf"\1{MASK}@"),
+    _Pattern(("authorization",), _AUTHORIZATION, rf"\1{MASK}"),
+    _Pattern(_STEMS, _ASSIGNMENT, rf"\1\3{MASK}"),
+    _Pattern(_STEMS, _HEADER, rf"\1{MASK}"),
+    _Pattern(_SCHEMES, _SCHEME, rf"\1\2 {MASK}"),
+)
+"""Credentials, where they usually stand."""
+
+ROW_VALUES = (
+    _Pattern(("detail:",), _DETAIL, rf"\1{MASK}"),
+    _Pattern(("entry", "incorrect"), _ENTRY, rf"\1'{MASK}'"),
+)
+"""Values of rows, as databases quote them in their errors."""
 
 
 @lru_cache(maxsize=1024)
@@ -47,11 +100,14 @@ def escape(text: str) -> str:
 class Redactor:
     """Masks credentials in texts: where URLs and assignments hold them, and known ones wherever they stand.
 
+    Values of rows, which databases quote in their errors (`Key (card)=(4111…) already exists`), are masked, too.
+
     Args:
         secrets: values known to be secret, such as those of `${VAR}` in a password; also found percent-encoded.
+        row_values: whether values of rows may be shown.
     """
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    def __init__(self, secrets: Iterable[str] = (), *, row_values: bool = False) -> None:
         forms = {
             form
             for secret in secrets
@@ -59,6 +115,7 @@ class Redactor:
             for form in (secret, quote(secret, safe=""), quote_plus(secret), repr(secret)[1:-1])
         }
         self._forms = sorted(forms, key=len, reverse=True)
+        self._patterns = PATTERNS if row_values else (*PATTERNS, *ROW_VALUES)
         self._known = re.compile("|".join(map(re.escape, self._forms)))
 
     def __repr__(self) -> str:
@@ -68,14 +125,11 @@ class Redactor:
         """Return `text` without credentials."""
         if _holds(text, self._forms):
             text = self._known.sub(MASK, text)
-        if "://" in text:
-            text = _USERINFO.sub(rf"\1{MASK}@", text)
         # Beyond ASCII a pattern that ignores case knows letters that lower() does not.
         lowered = text.lower() if text.isascii() else None
-        if lowered is None or _holds(lowered, _STEMS):
-            text = _ASSIGNMENT.sub(rf"\1{MASK}", text)
-        if lowered is None or _holds(lowered, _SCHEMES):
-            text = _AUTHORIZATION.sub(rf"\1 {MASK}", text)
+        for pattern in self._patterns:
+            if lowered is None or _holds(lowered, pattern.stems):
+                text = pattern.found.sub(pattern.shown, text)
         return text
 
 

@@ -3,10 +3,13 @@
 import sqlite3
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from oncemq.errors import BrokerRefused, BrokerUnavailable
+from oncemq.private_files import close_to_others
 from oncemq_adapters.embedded.faults import StoreGone, broker_error
 from oncemq_adapters.embedded.settings import Settings
 
@@ -175,6 +178,16 @@ def _fail(jobs: list[Job[Any]], error: Exception) -> None:
         job.error, job.finished = error, True
 
 
+def _make_private(path: Path, *, create: bool) -> None:
+    """Bodies of messages are nobody else's business; SQLite gives its other files the mode of this one."""
+    with suppress(OSError):  # SQLite says what is wrong
+        if create or path.exists():
+            close_to_others(path)
+        for other in (path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+            if other.exists():
+                close_to_others(other)
+
+
 def _connect(settings: Settings, *, create: bool) -> sqlite3.Connection:
     if sqlite3.sqlite_version_info < _OLDEST:
         raise BrokerRefused(
@@ -184,6 +197,7 @@ def _connect(settings: Settings, *, create: bool) -> sqlite3.Connection:
         uri = f"file:/oncemq-{settings.memory.encode().hex()}?vfs=memdb"
     else:
         uri = f"{settings.path.as_uri()}?mode={'rwc' if create else 'rw'}"
+        _make_private(settings.path, create=create)
     connection = sqlite3.connect(
         uri,
         uri=True,

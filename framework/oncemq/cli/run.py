@@ -68,6 +68,7 @@ def run(files: Sequence[Path], processes: int | None, until_idle: timedelta | No
         logging.level if logging else "info",
         logging.format if logging else "auto",
         secrets=loaded.secrets,
+        row_values=logging is not None and logging.row_values,
     )
     supervisor = Supervisor(
         Worker(tuple(files), until_idle),

@@ -112,6 +112,7 @@ def _build(
         clock=clock,
         catalog=catalog,
         report=report,
+        row_values=model.logging is not None and model.logging.row_values,
     )
     topics = build_topics(model, brokers, folder, report)
     plans = [build_consumer(settled, around, topics) for settled in consumers]

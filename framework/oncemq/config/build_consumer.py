@@ -46,6 +46,7 @@ class Surroundings:
         clock: where time comes from.
         catalog: which strategies there are.
         report: where problems go.
+        row_values: whether errors may show values of rows.
     """
 
     app: str
@@ -59,6 +60,7 @@ class Surroundings:
     clock: Clock
     catalog: Catalog
     report: Reporter
+    row_values: bool = False
 
 
 def build_consumer(
@@ -105,7 +107,7 @@ def build_consumer(
         soft_limit=settled.soft_limit,
         hard_limit=settled.hard_limit,
         hold_key=holds_key(settled, chain),
-        redact=Redactor(around.report.problems.secrets),
+        redact=Redactor(around.report.problems.secrets, row_values=around.row_values),
         more_parts=parts,
     )
 

@@ -254,6 +254,10 @@ class Logging(Section):
 
     level: LogLevel = Field("info", description="The least severe level that is logged.")
     format: LogFormat = Field("auto", description="`console`, `json`, or `auto`: console on a terminal.")
+    row_values: bool = Field(
+        False,
+        description="Whether errors may show values of rows, as databases quote them, in logs and dead letters.",
+    )
 
 
 class AppModel(Section):

@@ -48,7 +48,12 @@ class LogHandler(logging.StreamHandler[TextIO]):
 
 
 def configure(
-    level: str = "info", style: Style = "auto", stream: TextIO | None = None, secrets: Iterable[str] = ()
+    level: str = "info",
+    style: Style = "auto",
+    stream: TextIO | None = None,
+    secrets: Iterable[str] = (),
+    *,
+    row_values: bool = False,
 ) -> None:
     """Send all log lines of this process to `stream`, replacing what an earlier call set up.
 
@@ -59,13 +64,14 @@ def configure(
         style: "console" for people, "json" for machines, "auto" decides by whether `stream` is a terminal.
         stream: where to write; the process's stderr if None.
         secrets: values that are masked wherever they appear, such as the passwords of the configuration.
+        row_values: whether errors may show values of rows, as databases quote them.
 
     Raises:
         ValueError: there is no such level or style.
     """
     stream = sys.stderr if stream is None else stream
     number = _level(level)
-    clean = Cleaner(Redactor(secrets))
+    clean = Cleaner(Redactor(secrets, row_values=row_values))
     handler = LogHandler(stream)
     handler.setFormatter(_formatter(_renderer(style, stream), clean))
     root = logging.getLogger()

@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from oncemq.ledger import suspects
 from oncemq.observe.observers import Observers
+from oncemq.private_files import open_private, state_folder
 from oncemq.run import presence
 from oncemq.run.presence import only_one
 from oncemq.run.recorder import Crash, Recorder, read_crash
@@ -83,9 +84,11 @@ class SuspectBook:
         return {}
 
     def _write(self, book: Mapping[str, Mapping[str, int]]) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
+        state_folder(self._file.parent)
         fresh = self._file.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(book))
+        with os.fdopen(open_private(fresh), "w") as file:
+            file.truncate()
+            file.write(json.dumps(book))
         fresh.replace(self._file)
 
 

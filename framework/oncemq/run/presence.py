@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from oncemq.private_files import open_private, state_folder
+
 _SUFFIX = ".alive"
 
 
@@ -22,12 +24,12 @@ class Presence:
     """
 
     def __init__(self, state: Path) -> None:
-        state.mkdir(parents=True, exist_ok=True)
+        state_folder(state)
         self.name = f"{os.getpid()}-{uuid4().hex[:8]}"
         self._path = _path(state, self.name)
         # Locked before it has its name: nobody may see it unlocked.
         fresh = self._path.with_suffix(".new")
-        self._file = os.open(fresh, os.O_RDWR | os.O_CREAT, 0o600)
+        self._file = open_private(fresh)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         fresh.rename(self._path)
 
@@ -42,7 +44,7 @@ class Presence:
 def lives(state: Path, name: str) -> bool:
     """Return whether the process that called itself `name` still runs."""
     try:
-        file = os.open(_path(state, name), os.O_RDWR)
+        file = os.open(_path(state, name), os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     try:
@@ -68,8 +70,8 @@ def names(state: Path) -> Iterator[str]:
 @contextmanager
 def only_one(state: Path, what: str) -> Iterator[None]:
     """Keep every other thread and process that shares the folder out of `what`."""
-    state.mkdir(parents=True, exist_ok=True)
-    file = os.open(state / f"{what}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    state_folder(state)
+    file = open_private(state / f"{what}.lock")
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oncemq.message.envelope import Envelope
+from oncemq.private_files import open_private, state_folder
 
 _HEAD = struct.Struct("<IIII")
 _LENGTH = struct.Struct("<H")
@@ -36,11 +37,11 @@ class Recorder:
     __slots__ = ("_file", "_map", "_path", "_size", "_unit", "index")
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        state_folder(path.parent)
         self._path = path
         self._unit = 0
         self._size = 0
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._file = open_private(path)
         self._map: mmap.mmap
         self.index: memoryview
         self._resize(_FIRST_SIZE)

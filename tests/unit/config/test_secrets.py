@@ -106,3 +106,11 @@ def test_a_config_error_escapes_control_characters(tmp_path):
     with pytest.raises(ConfigError) as caught:
         load(files, environment={}, catalog=CATALOG)
     assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("logging", "shown"), [("", False), ("logging: {row_values: true}\n", True)])
+def test_dead_letters_show_values_of_rows_only_if_asked_for(tmp_path, logging, shown):
+    """What a database quotes of a row is masked unless the app says that it may be read."""
+    loaded = load(declare(tmp_path, BASE + logging), environment={}, catalog=CATALOG)
+    text = loaded.plan.consumers[0].redact("violated\nDETAIL:  Key (card)=(4111) is not present")
+    assert ("4111" in text) is shown

@@ -17,7 +17,8 @@ from typing import Any
 import structlog
 
 from oncemq.adapter import ConsumerHealth
-from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq.private_files import private_folder
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.native.groups import members, register
@@ -39,6 +40,21 @@ LOOK_EVERY = 5.0
 HEARD_WITHIN = 1.0
 _LONGEST_PAUSE = 2.0
 _ANSWERS, _BETWEEN_ANSWERS = 5, 0.02
+
+
+def log_folder() -> Path:
+    """Return where librocketmq writes its logs: its own place would be the user's home.
+
+    Raises:
+        BrokerRefused: another user has taken its name.
+    """
+    folder = Path(tempfile.gettempdir()) / f"oncemq-librocketmq-{os.getuid()}"
+    try:
+        return private_folder(folder)
+    except OSError as error:
+        raise BrokerRefused(
+            f"the folder {folder} for librocketmq's logs cannot be used: {error.strerror} – remove it, or set TMPDIR"
+        ) from error
 
 
 class Member:
@@ -263,8 +279,7 @@ class Member:
             time.sleep(_BETWEEN_ANSWERS)
 
     def _order(self) -> Mapping[str, Any]:
-        logs = Path(tempfile.gettempdir()) / f"oncemq-librocketmq-{os.getuid()}"
-        logs.mkdir(mode=0o700, exist_ok=True)
+        logs = log_folder()
         return {
             "library": self._library,
             "group": self._group,
