@@ -162,7 +162,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/redaction.py",
-                '        if "://" in text:\n            text = _USERINFO.sub(rf"\\1{MASK}@", text)\n',
+                '    _Pattern(("://",), _USERINFO, rf"\\1{MASK}@"),\n',
                 "",
             )
         ],
