@@ -5,20 +5,19 @@ process inserts the same values meanwhile, the handler's insert fails with a uni
 and the next try finds the rival's row: a duplicate.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Select, select, tuple_
+from sqlalchemy import Column, Connection, select
 
 from oncemq.facts import Problem
+from oncemq.ledger.equality import Equality, Matches, Values
 from oncemq.ledger.user_tables import Convert, UnfitTable, column_of, converter, look_up, unique_problem
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Culprits, Verdict, reject
+from oncemq.verdict import DUPLICATE, PROCEED, RETURNED, Culprits, Verdict, conflict, reject
 from oncemq_strategies.looked_up import LookedUp
-
-Values = tuple[Any, ...]
 
 
 class _Target:
@@ -28,15 +27,32 @@ class _Target:
         found = look_up(connection, scope.metadata, table)
         self.columns: list[Column[Any]] = [column_of(found, name) for name in columns]
         self.converters: list[Convert] = [converter(column) for column in self.columns]
+        self._equality = Equality(connection, found, self.columns)
         problem = unique_problem(connection, found, columns)
         if problem:
             raise UnfitTable(problem)
 
-    def present(self, values: Sequence[Values]) -> Select[Any]:
-        """Return the query for those of `values` that have a row."""
-        if len(self.columns) == 1:
-            return select(*self.columns).where(self.columns[0].in_([value for (value,) in values]))
-        return select(*self.columns).where(tuple_(*self.columns).in_(values))
+    @property
+    def folds(self) -> Sequence[str]:
+        """Return what each column ignores that does not compare character by character."""
+        return self._equality.folds
+
+    def fit(self, values: Values) -> Values:
+        """Return `values`, unless the columns would cut them.
+
+        Raises:
+            ValueError: says which.
+        """
+        self._equality.fit(values)
+        return values
+
+    def present(self, connection: Connection, values: Iterable[Values]) -> Matches:
+        """Return which of `values` have a row."""
+        wanted = list(dict.fromkeys(values))
+        if not wanted:
+            return Matches({}, {}, {})
+        rows = select(*self.columns).where(self._equality.among(sorted(wanted, key=repr)))
+        return self._equality.match(connection, wanted, list(map(tuple, connection.execute(rows))))
 
 
 class _Notes:
@@ -45,7 +61,7 @@ class _Notes:
     Attributes:
         values: by item; missing where the message's values do not fit.
         refused: why they do not fit.
-        found: those that have a row.
+        found: which have a row.
         done: those whose handler ran in this run, with its item.
     """
 
@@ -54,7 +70,7 @@ class _Notes:
     def __init__(self) -> None:
         self.values: dict[Item, Values] = {}
         self.refused: dict[Item, str] = {}
-        self.found: set[Values] = set()
+        self.found = Matches({}, {}, {})
         self.done: dict[Values, Item] = {}
 
 
@@ -96,15 +112,21 @@ class ConstraintRecords:
                 notes.values[item] = self._values(target, item)
             except ValueError as error:
                 notes.refused[item] = str(error)
-        notes.found = _present(run.connection, target, set(notes.values.values()))
+        notes.found = target.present(run.connection, notes.values.values())
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Return PROCEED for values without a row."""
+        """Return PROCEED for values without a row, Conflict for another spelling of a row's."""
         notes: _Notes = run.notes[self]
         values = notes.values.get(item)
         if values is None:
             return reject(notes.refused[item])
-        return DUPLICATE if values in notes.found or values in notes.done else PROCEED
+        if values in notes.found.respelled:
+            return conflict(self._respelled(run, values, notes.found.respelled[values]))
+        if values in notes.found.earlier:
+            return (
+                RETURNED  # whether the message with the other spelling leaves a row is known in the next unit
+            )
+        return DUPLICATE if values in notes.found.rows or values in notes.done else PROCEED
 
     def record(self, run: Run, item: Item) -> None:
         """Remember that the handler ran for these values."""
@@ -117,19 +139,30 @@ class ConstraintRecords:
         notes: _Notes = run.notes[self]
         if not self._required or not notes.done:
             return
-        present = _present(run.connection, self._target.get(run.connection), set(notes.done))
+        present = self._target.get(run.connection).present(run.connection, notes.done)
         missing = {
-            item: self._not_inserted(values) for values, item in notes.done.items() if values not in present
+            item: self._not_inserted(values)
+            for values, item in notes.done.items()
+            if values not in present.rows
         }
+        for values, row in present.respelled.items():
+            stored = f"the handler stored another spelling: {self._respelled(run, values, row)}"
+            missing[notes.done[values]] = reject(stored)
         if missing:
             raise Culprits(missing)
 
     def _not_inserted(self, values: Values) -> Verdict:
-        named = ", ".join(f"{name}={value!r}" for name, value in zip(self._columns, values, strict=True))
         return reject(
-            f"the handler ran, but {self._table} has no row with {named}: insert it in the handler, or say "
+            f"the handler ran, but {self._table} has no row with {self._named(values)}: insert it in the handler, or say "
             "`required: false` if that is right"
         )
+
+    def _respelled(self, run: Run, values: Values, row: Values) -> str:
+        folds = "; ".join(self._target.get(run.connection).folds) or "the database holds them equal"
+        return f"{self._named(values)} is another spelling of {self._named(row)}, a row of {self._table}: {folds}"
+
+    def _named(self, values: Values) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in zip(self._columns, values, strict=True))
 
     def _values(self, target: _Target, item: Item) -> Values:
         message, payload = item.delivery.message, item.payload
@@ -143,24 +176,4 @@ class ConstraintRecords:
                     f"{self._table}.{name} would be NULL: a unique constraint does not hold for NULL"
                 )
             values.append(convert(value))
-        return tuple(values)
-
-
-def _present(connection: Connection, target: _Target, values: set[Values]) -> set[Values]:
-    """Return those of `values` that have a row, compared as the database compares them."""
-    if not values:
-        return set()
-    found, unmatched = set(), []
-    for row in connection.execute(target.present(sorted(values, key=repr))):
-        if tuple(row) in values:
-            found.add(tuple(row))
-        else:
-            unmatched.append(_folded(tuple(row)))
-    if unmatched:
-        # MySQL's usual collations find `a ` and `A` for `a`; Python does not.
-        found.update(value for value in values if _folded(value) in unmatched)
-    return found
-
-
-def _folded(values: Values) -> Values:
-    return tuple(value.rstrip().casefold() if isinstance(value, str) else value for value in values)
+        return target.fit(tuple(values))

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from sqlalchemy import Column, Connection, Select, Table, select
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, select
 from sqlalchemy.orm import Session, lazyload
 
+from oncemq.ledger.equality import Equality, Matches
 from oncemq.ledger.locked_rows import lock_keys
 from oncemq.ledger.row_locks import RowLock
 from oncemq.ledger.user_tables import (
-    Convert,
     UnfitTable,
     check_name,
     column_of,
@@ -20,7 +20,7 @@ from oncemq.ledger.user_tables import (
 )
 from oncemq.strategy import Scope
 from oncemq.unit import Item, Run
-from oncemq.verdict import Verdict, reject, retry
+from oncemq.verdict import RETURNED, Verdict, conflict, reject, retry
 from oncemq_strategies.options import Options
 
 
@@ -110,7 +110,8 @@ class Target:
         names = [column.key for column in table.columns if column.key != key] if columns is None else columns
         self.columns: list[Column[Any]] = [column_of(table, name) for name in names]
         self.model = model
-        self.convert: Convert = converter(self.key)
+        self.equality = Equality(connection, table, [self.key])
+        self._convert = converter(self.key)
         if not is_unique(connection, table, self.key.name):
             raise UnfitTable(
                 f"column {self.key} is not unique: a key must name one row; add a unique constraint"
@@ -123,31 +124,72 @@ class Target:
         """Return the target in the database's own words; raises as the constructor."""
         return cls(connection, look_up(connection, scope.metadata, entity.table), entity.key, columns)
 
-    def read(self, reader: Connection | Session, values: Collection[Any], lock: RowLock) -> dict[Any, Any]:
-        """Return the rows that are there by their key's value: the key, then the columns or the object.
+    @property
+    def folds(self) -> Sequence[str]:
+        """Return what the key column ignores, if it does not compare character by character."""
+        return self.equality.folds
+
+    def convert(self, value: Any) -> Any:
+        """Return a message's value as the key column holds it.
+
+        Raises:
+            ValueError: the column cannot hold it, or would cut it.
+        """
+        key = self._convert(value)
+        self.equality.fit([key])
+        return key
+
+    def among(self, values: Collection[Any]) -> ColumnElement[bool]:
+        """Return the condition for the rows with these values of the key column."""
+        return self.equality.among([(value,) for value in sorted(values)])
+
+    def find(
+        self,
+        reader: Connection | Session,
+        values: Collection[Any],
+        lock: RowLock,
+        connection: Connection | None = None,
+    ) -> tuple[list[Any], Matches]:
+        """Return the rows that are there, and which value names which of them.
 
         Args:
             reader: the transaction; a session where objects are read.
-            values: the key column's values.
+            values: the key column's values, each once, in arrival order.
             lock: whether and how the rows stay locked until the transaction ends, in key order.
+            connection: the session's; for a connection itself.
         """
-        if not values:
-            return {}
         rows: Select[Any] = select(self.key, *(self.columns if self.model is None else [self.model]))
         if self.model is not None:
             rows = rows.options(
                 lazyload("*")
             )  # a joined table would be locked, too, where that is possible at all
-        rows = lock.on(rows.where(self.key.in_(sorted(values))).order_by(self.key))
-        found = reader.execute(rows, execution_options={"populate_existing": True})
-        return {row[0]: row for row in found if row[0] in values}
+        rows = lock.on(rows.where(self.among(values)).order_by(self.key))
+        found = list(reader.execute(rows, execution_options={"populate_existing": True}))
+        return found, self.match(connection or reader, values, [row[0] for row in found])  # type: ignore[arg-type]
+
+    def match(self, connection: Connection, values: Collection[Any], keys: Sequence[Any]) -> Matches:
+        """Return which value names which of the rows with these keys."""
+        return self.equality.match(connection, [(value,) for value in values], [(key,) for key in keys])
+
+    def read(
+        self,
+        reader: Connection | Session,
+        values: Collection[Any],
+        lock: RowLock,
+        connection: Connection | None = None,
+    ) -> dict[Any, Any]:
+        """Return the rows that are there by the value that names them; see `find`."""
+        if not values:
+            return {}
+        found, matches = self.find(reader, values, lock, connection)
+        return {value: found[place] for (value,), place in matches.rows.items()}
 
     def present(self, connection: Connection, values: Collection[Any]) -> set[Any]:
         """Return those of `values` that have a row, locked or not."""
         if not values:
             return set()
-        rows = select(self.key).where(self.key.in_(sorted(values)))
-        return set(connection.execute(rows).scalars()).intersection(values)
+        keys = list(connection.execute(select(self.key).where(self.among(values))).scalars())
+        return {value for (value,) in self.match(connection, values, keys).rows}
 
 
 class Found:
@@ -159,23 +201,60 @@ class Found:
         taken: values whose row exists, but could not be locked now.
     """
 
-    __slots__ = ("rows", "taken", "values")
+    __slots__ = ("_earlier", "_refused", "_respelled", "rows", "taken", "values")
 
     def __init__(self, target: Target, items: Sequence[Item]) -> None:
         self.values: dict[Item, Any] = {}
         self.rows: dict[Any, Any] = {}
         self.taken: set[Any] = set()
+        self._refused: dict[Item, str] = {}
+        self._respelled: dict[Any, Any] = {}
+        self._earlier: set[Any] = set()
         for item in items:
             try:
                 self.values[item] = target.convert(item.key)
-            except ValueError:
-                continue  # `unfit` says why
+            except ValueError as error:
+                self._refused[item] = str(error)
+
+    def wanted(self) -> list[Any]:
+        """Return the values of all items, each once, in arrival order."""
+        return list(dict.fromkeys(self.values.values()))
+
+    def read(
+        self,
+        target: Target,
+        values: Collection[Any],
+        lock: RowLock,
+        reader: Connection | Session,
+        connection: Connection,
+    ) -> None:
+        """Read the rows of `values`; see `Target.find`."""
+        if not values:
+            return
+        found, matches = target.find(reader, values, lock, connection)
+        self.rows.update((value, found[place]) for (value,), place in matches.rows.items())
+        self._respelled.update((value, row) for (value,), (row,) in matches.respelled.items())
+        self._earlier = {value for (value,) in matches.earlier}
+
+    def respelled(self, target: Target, item: Item) -> str:
+        """Return why an item is not about the row that the database finds for its key; empty when it is."""
+        value = self.values.get(item)
+        if value not in self._respelled:
+            return ""
+        return (
+            f"key {item.key!r} is another spelling of {self._respelled[value]!r}, which is a row of {target.table.fullname}: "
+            f"{target.folds[0] if target.folds else 'the database holds them equal'}"
+        )
 
     def unfit(self, target: Target, item: Item) -> Verdict | None:
-        """Return the verdict on an item whose key cannot be a value of the key column."""
-        if item in self.values:
-            return None
-        return reject(f"key {item.key!r} does not fit column {target.key} of type {target.key.type}")
+        """Return the verdict on an item whose key cannot be a value of the key column, or is another spelling of one."""
+        if item not in self.values:
+            return reject(f"key {item.key!r} cannot be one of {target.key}: {self._refused[item]}")
+        why = self.respelled(target, item)
+        if why:
+            return conflict(why)
+        # Whether the message with the other spelling makes the row is known in the next unit.
+        return RETURNED if self.values[item] in self._earlier else None
 
 
 class EntityRows:
@@ -197,10 +276,10 @@ class EntityRows:
         target = self._target(run.connection)
         reader = run.connection if target.model is None else run.session
         found = Found(target, items)
-        wanted = set(found.values.values())
+        wanted = found.wanted()
         with lock.waiting(run.connection):
             self._read(run, reader, wanted, lock, found)
-            missing = wanted.difference(found.rows, found.taken)
+            missing = [value for value in wanted if value not in found.rows and value not in found.taken]
             if missing and self._entity.missing == "run":
                 names = [str(value) for value in missing]
                 lock_keys(run.connection, target.table.fullname, names, at=self._scope.clock.now())
@@ -211,6 +290,6 @@ class EntityRows:
         self, run: Run, reader: Connection | Session, values: Collection[Any], lock: RowLock, found: Found
     ) -> None:
         target = self._target(run.connection)
-        found.rows.update(target.read(reader, values, lock))
+        found.read(target, values, lock, reader, run.connection)
         if lock.skips:
             found.taken |= target.present(run.connection, set(values).difference(found.rows))

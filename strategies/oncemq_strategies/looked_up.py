@@ -1,19 +1,34 @@
 """What a strategy must know of the user's tables: asked of the database once, at start or at the first message."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem
+from oncemq.facts import Problem, Severity
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.user_tables import UnfitTable
 from oncemq.strategy import Scope
 
-T = TypeVar("T")
+_SPELLINGS = (
+    "a message that spells a row's value otherwise becomes a dead letter; if such values are different things, "
+    'give the column a collation that neither folds nor pads (utf8mb4_nopad_bin, "C", BINARY)'
+)
+
+
+class _Compares(Protocol):
+    """What was found has columns whose values name rows."""
+
+    @property
+    def folds(self) -> Sequence[str]:
+        """Return what each column ignores that does not compare character by character."""
+        ...
+
+
+T = TypeVar("T", bound=_Compares)
 
 
 class LookedUp(Generic[T]):
@@ -39,7 +54,7 @@ class LookedUp(Generic[T]):
         self._lock = Lock()
 
     def check(self, unfit: Callable[[T], str] = lambda _found: "", advice: str = "") -> list[Problem]:
-        """Return why the table cannot serve.
+        """Return why the table cannot serve, and a warning where its keys are not compared character by character.
 
         Args:
             unfit: returns why what was found cannot serve; empty when it can.
@@ -49,13 +64,15 @@ class LookedUp(Generic[T]):
             return []
         try:
             with self._scope.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
-                why = unfit(self._find(connection))
+                found = self._find(connection)
+                why = unfit(found)
         except UnfitTable as error:
             return [Problem(str(error), self._advice, self._where)]
         except SQLAlchemyError as error:
             text = f"table {self._table} cannot be looked up: {type(error).__name__}"
             return [Problem(text, where=self._where)]
-        return [Problem(why, advice, self._where)] if why else []
+        folds = [Problem(words, _SPELLINGS, self._where, Severity.WARNING) for words in found.folds]
+        return [Problem(why, advice, self._where), *folds] if why else folds
 
     def get(self, connection: Connection) -> T:
         """Return what was found, looking for it if need be.

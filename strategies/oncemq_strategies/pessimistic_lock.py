@@ -126,6 +126,9 @@ class PessimisticLock(Strategy):
         value = notes.found.values[item]
         if self._outdated(run.session, notes, value):
             self._read_again(run, notes, value)
+            why = notes.found.respelled(self._target.get(run.connection), item)
+            if why:
+                raise Reject(why)
         row = notes.found.rows.get(value)
         if row is not None:
             return row if self._model is None else row[1]
@@ -145,7 +148,7 @@ class PessimisticLock(Strategy):
     def _read_again(self, run: Run, notes: _Notes, value: Any) -> None:
         target = self._target.get(run.connection)
         notes.found.rows.pop(value, None)
-        notes.found.rows.update(target.read(run.session, [value], self._lock))
+        notes.found.read(target, [value], self._lock, run.session, run.connection)
         notes.statements = _statements(run.session)
 
 

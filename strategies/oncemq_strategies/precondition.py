@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from sqlalchemy import CHAR, Column, Connection, MetaData, Table
+from sqlalchemy import Connection, MetaData, Table
 
 from oncemq.facts import ConsumerFacts, Effects, Problem, Severity
 from oncemq.ledger import locked_rows
+from oncemq.ledger.equality import Equality
 from oncemq.ledger.row_locks import RowLock
 from oncemq.ledger.tables import attach
 from oncemq.ledger.user_tables import Convert, UnfitTable, check_name, comparer
@@ -132,7 +133,7 @@ class Precondition(Strategy):
         ]
         if row is None:
             return PROCEED if self._entity.missing == "run" else self._entity.absent(item)
-        unlike = self._target.get(run.connection).unlike(row, stated)
+        unlike = self._target.get(run.connection).unlike(run.connection, row, stated)
         if not unlike:
             return PROCEED
         return self._otherwise(f"{', '.join(unlike)} of {self._entity.table} differs for key {item.key!r}")
@@ -152,7 +153,7 @@ class Precondition(Strategy):
         row = found.target.read(run.connection, [value], RowLock.none()).get(value)
         if row is None and self._entity.missing == "run":
             raise Culprits({notes.ran: self._entity.not_created(value)})
-        if row is not None and not found.unlike(row, notes.stated[notes.ran]):
+        if row is not None and not found.unlike(run.connection, row, notes.stated[notes.ran]):
             raise Culprits({notes.ran: self._unchanged()})
 
     def _unchanged(self) -> Verdict:
@@ -166,34 +167,37 @@ class Precondition(Strategy):
 class _Compared:
     """The table, and how each stated column is compared."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, connection: Connection, target: Target) -> None:
         self.target = target
-        self._compare: list[Convert] = [comparer(column) for column in target.columns]
+        self._compare: list[tuple[Convert, Equality]] = [
+            (comparer(column), Equality(connection, target.table, [column])) for column in target.columns
+        ]
 
-    def unlike(self, row: Any, stated: Sequence[Any]) -> list[str]:
+    @property
+    def folds(self) -> Sequence[str]:
+        """Return what the key column ignores, if it does not compare character by character."""
+        return self.target.folds
+
+    def unlike(self, connection: Connection, row: Any, stated: Sequence[Any]) -> list[str]:
         """Return the names of the columns that do not hold what is stated; a value that cannot be one is unlike."""
         return [
             column.name
-            for column, compare, here, value in zip(
+            for column, (compare, equality), here, value in zip(
                 self.target.columns, self._compare, row[1:], stated, strict=True
             )
-            if not _equal(column, compare, here, value)
+            if not _equal(connection, compare, equality, here, value)
         ]
 
 
 def _look(connection: Connection, scope: Scope, entity: Entity, where: Mapping[str, Any]) -> _Compared:
-    return _Compared(Target.look(connection, scope, entity, list(where)))
+    return _Compared(connection, Target.look(connection, scope, entity, list(where)))
 
 
-def _equal(column: Column[Any], compare: Convert, here: Any, value: Any) -> bool:
+def _equal(connection: Connection, compare: Convert, equality: Equality, here: Any, value: Any) -> bool:
     try:
-        wanted = compare(value)
-        here = compare(here)
+        return equality.same(connection, compare(here), compare(value))
     except ValueError:
         return False
-    if isinstance(column.type, CHAR) and isinstance(here, str) and isinstance(wanted, str):
-        return here.rstrip(" ") == wanted.rstrip(" ")  # PostgreSQL fills such columns up
-    return bool(here == wanted) and (here is None) == (wanted is None)
 
 
 def _value(given: Options, value: Any) -> Expression:

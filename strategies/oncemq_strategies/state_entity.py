@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Enum, String, select, update
+from sqlalchemy import Column, Connection, Enum, String, update
 
 from oncemq.facts import Problem
 from oncemq.ledger.row_locks import RowLock
@@ -28,7 +28,10 @@ class _Notes:
 
     def __init__(self, found: Found) -> None:
         self.found = found
-        self.current: dict[Any, str | None] = {value: state for value, (_, state) in found.rows.items()}
+        self.current: dict[Any, str | None] = {
+            value: state and state.rstrip(" ")  # columns of fixed width are filled up
+            for value, (_, state) in found.rows.items()
+        }
         self.changed: dict[Any, tuple[str, Item]] = {}
 
 
@@ -88,18 +91,14 @@ class EntityStates:
             by_state.setdefault(state, []).append(value)
         written = 0
         for state in sorted(by_state):
-            rows = target.key.in_(sorted(by_state[state]))
             written += run.connection.execute(
-                update(target.table).where(rows).values({target.columns[0]: state})
+                update(target.table).where(target.among(by_state[state])).values({target.columns[0]: state})
             ).rowcount
         if written < len(notes.changed):
             self._blame(run, target, notes)
 
     def _blame(self, run: Run, target: Target, notes: _Notes) -> None:
-        there = run.connection.execute(
-            select(target.key).where(target.key.in_(sorted(notes.changed)))
-        ).scalars()
-        missing = set(notes.changed).difference(there)
+        missing = set(notes.changed).difference(target.present(run.connection, notes.changed))
         raise Culprits({notes.changed[value][1]: self._entity.not_created(value) for value in missing})
 
 

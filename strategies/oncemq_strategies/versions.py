@@ -179,5 +179,5 @@ def _set(
         if distance:
             by_distance.setdefault(distance, []).append(value)
     for distance, values in sorted(by_distance.items()):
-        changed = update(target.table).where(target.key.in_(sorted(values)))
+        changed = update(target.table).where(target.among(values))
         connection.execute(changed.values({column: func.coalesce(column, none_yet) + distance}))

@@ -78,7 +78,8 @@ class Fence:
             return
         target = self._target.get(run.connection)
         found = Found(target, list(tokens))
-        rows = target.read(run.connection, set(found.values.values()), RowLock())
+        found.read(target, found.wanted(), RowLock(), run.connection, run.connection)
+        rows = found.rows
         for item in tokens:
             row = rows.get(found.values.get(item))
             if row is not None and row[1] is not None and row[1] > tokens[item]:

@@ -6,6 +6,7 @@ from defects.catalog import (
     brokers,
     claiming,
     committing,
+    equality,
     failing,
     guarding,
     hostile_messages,
@@ -33,4 +34,5 @@ DEFECTS: tuple[Defect, ...] = (
     *looking_after.DEFECTS,
     *guarding.DEFECTS,
     *claiming.DEFECTS,
+    *equality.DEFECTS,
 )

@@ -95,7 +95,7 @@ class Bench:
         self.engine: Engine = make_engine(url)
         install(self.engine)
         self.scope = scope
-        self.entities = effects.entities(scope) if chain.entity else None
+        self.entities = effects.entities(scope, chain.key_type) if chain.entity else None
         if self.entities is not None:
             self.entities.create(self.engine, checkfirst=True)
         self.clock = clock or SystemClock()

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy.types import TypeEngine
+
 
 @dataclass(frozen=True, slots=True)
 class ChainSpec:
@@ -15,6 +17,7 @@ class ChainSpec:
         early_waits: a message that comes before its predecessor does not run yet.
         compares_content: the same identity with another `amount` is a conflict.
         entity: the chain works on a table of the user's, which `$TABLE` in its options stands for.
+        key_type: of that table's key column; None = a text type that neither folds nor pads.
         parks: a message that comes early is parked, and follows when its turn has come.
         waits: a copy does not run while the first one's transaction is open; else it may, and loses then.
         defers: a copy is put off, and not waited for, while the first one's unit is under way.
@@ -29,6 +32,7 @@ class ChainSpec:
     early_waits: bool = False
     compares_content: bool = False
     entity: bool = False
+    key_type: TypeEngine[Any] | None = None
     parks: bool = False
     waits: bool = True
     defers: bool = False

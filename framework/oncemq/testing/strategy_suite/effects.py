@@ -53,12 +53,12 @@ def entities_name(scope: str) -> str:
     return "entities_" + scope.replace(".", "_")
 
 
-def entities(scope: str) -> Table:
-    """Return a table such as users have, for strategies that work on one."""
+def entities(scope: str, key_type: TypeEngine[Any] | None = None) -> Table:
+    """Return a table such as users have, for strategies that work on one; its key column compares exactly by default."""
     return Table(
         entities_name(scope),
         MetaData(),
-        Column("entity", Name, primary_key=True),
+        Column("entity", Name() if key_type is None else key_type, primary_key=True),
         Column("number", Integer, nullable=False),
         Column("version", Integer),
         Column("state", String(20)),
