@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from oncemq_adapters.rocketmq.address import parse_address
+from oncemq_adapters.rocketmq.properties import to_text
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.desk import Desk
-from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
+from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing, send_fields
 from oncemq_adapters.rocketmq.remoting.routes import TEMPLATE
 
 
@@ -54,6 +55,13 @@ class QueueConsole:
             for _ in range(each)
         ]
         assert not any(self.desk.producer.send(messages))
+
+    def put_raw(self, topic: str, number: int, body: bytes, flags: int) -> None:
+        """Store a body as it is, with system flags that say how it is packed."""
+        (broker, _) = next(place for place in self.desk.routes.ask(topic).readable if place[1] == number)
+        message = Outgoing(topic, body, {"UNIQ_KEY": self.desk.producer.unique_id()})
+        fields = send_fields("tests-queues", message, number, flags, to_text(message.properties))
+        self.desk.brokers.get(broker).call(codes.SEND_MESSAGE, fields, body)
 
 
 @contextmanager

@@ -121,4 +121,16 @@ DEFECTS = (
         ],
         [f"{SUPERVISOR}::test_a_worker_that_dies_young_delays_no_other"],
     ),
+    Defect(
+        "fatal-packing-unknown",
+        "A message of which librocketmq dies is found by how its body is packed.",
+        [
+            Edit(
+                f"{ROCKETMQ}/native/heads.py",
+                "return bool(message.trouble) or flags >> _KIND_AT & _KINDS not in _ZLIB",
+                "return bool(message.trouble)",
+            )
+        ],
+        ["tests/unit/adapters/rocketmq_native/test_heads.py::test_packing_tells_what_the_library_dies_of"],
+    ),
 )

@@ -20,12 +20,14 @@ from oncemq.adapter import ConsumerHealth
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq.private_files import private_folder
 from oncemq_adapters.rocketmq.address import Address
-from oncemq_adapters.rocketmq.names import TopicOptions
+from oncemq_adapters.rocketmq.names import TopicOptions, retry_topic
 from oncemq_adapters.rocketmq.native.groups import members, register
-from oncemq_adapters.rocketmq.native.inbox import Inbox
+from oncemq_adapters.rocketmq.native.heads import PythonSession, heads_of
+from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
-from oncemq_adapters.rocketmq.native.session import Session
+from oncemq_adapters.rocketmq.native.session import Session, inbox_of
 from oncemq_adapters.rocketmq.native.whole import WholeMessages
+from oncemq_adapters.rocketmq.properties import TAGS
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.connection import ANSWER_WITHIN, Connection
@@ -34,6 +36,15 @@ from oncemq_adapters.rocketmq.remoting.routes import Place, Routes
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
 Resend = Callable[[Queue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
+
+CRASHES = 2
+"""Deaths of the library in a row, after which what it may have died of is looked for."""
+
+CRASHES_UNEXPLAINED = 5
+"""Deaths in a row, after which what comes next in every queue is handled without it, whatever it is."""
+
+STEADY_AFTER = 60.0
+"""Seconds; a process that lived for so long did not die of what it found when it began."""
 
 JOIN_WITHIN = 60.0
 LOOK_EVERY = 5.0
@@ -55,6 +66,10 @@ def log_folder() -> Path:
         raise BrokerRefused(
             f"the folder {folder} for librocketmq's logs cannot be used: {error.strerror} – remove it, or set TMPDIR"
         ) from error
+
+
+class LibraryCrashed(BrokerUnavailable):
+    """The process with librocketmq died while the brokers were there."""
 
 
 class Member:
@@ -94,6 +109,7 @@ class Member:
         self._progress = Progress(group)
         self._places: dict[str, tuple[Place, ...]] = {}
         self._generation = 0
+        self._crashes = 0
         self._changed = Event()
         self._joined = Event()
         self._closed = False
@@ -146,6 +162,12 @@ class Member:
             try:
                 self._live()
                 pause = 0.1
+            except LibraryCrashed as error:
+                self._trouble = str(error)
+                self._changed.wait(pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+                if self._crashes >= CRASHES and self._pass_heads():
+                    pause = 0.1
             except BrokerError as error:
                 self._trouble = str(error)
                 self._changed.wait(pause)
@@ -165,15 +187,80 @@ class Member:
         session = Session(
             self._generation, self._group, self._by_topic, whole, self._progress, tags, self._changed.set
         )
+        begun: float | None = None
         try:
             session.start(self._order())
+            begun = time.monotonic()
             self._wait_until_listed(session, names)
             self._trouble = ""
             self._joined.set()
             self._watch(session, names)
         finally:
+            there = names <= self._brokers.alive().keys()
+            crashed = begun is not None and there and not session.running and not self._closed
             self._trouble = self._trouble or "the connection to RocketMQ was lost"
             self._end(session)
+            if crashed:
+                raise self._crash(session, time.monotonic() - (begun or 0.0))
+
+    def _crash(self, session: Session, lived: float) -> "LibraryCrashed":
+        self._crashes = self._crashes + 1 if lived < STEADY_AFTER else 1
+        error = LibraryCrashed(
+            f"the process with librocketmq died ({session.process_end}), {self._crashes} times in a row"
+        )
+        structlog.get_logger("oncemq").error(
+            "librocketmq crashed", group=self._group, end=session.process_end, crashes=self._crashes
+        )
+        return error
+
+    def _pass_heads(self) -> bool:
+        """Handle in Python what the library may have died of; returns whether the group is past it."""
+        try:
+            self._progress.commit(self._brokers)
+            topics = [*self._by_topic, retry_topic(self._group)]
+            heads = heads_of(self._routes, self._brokers, topics, self._group)
+        except BrokerError as error:
+            self._trouble = str(error)
+            return False
+        known = any(head.fatal for head in heads)
+        if not known and self._crashes < CRASHES_UNEXPLAINED:
+            return False
+        return self._handle(
+            [(head.queue, head.messages[: head.fatal or None]) for head in heads if head.fatal or not known]
+        )
+
+    def _handle(self, heads: Sequence[tuple[Queue, Sequence[StoredMessage]]]) -> bool:
+        self._generation += 1
+        session = PythonSession(self._generation, self._progress, self._changed.set)
+        tags = {topic.name: topic.tags for topic in self._topics}
+        ready: list[Held] = []
+        for queue, messages in heads:
+            wanted = tags.get(queue.topic)
+            for stored in messages:
+                if wanted and stored.properties.get(TAGS) not in wanted:
+                    self._progress.settled([(queue, stored.offset)])
+                elif not self._progress.is_settled(queue, stored.offset):
+                    ready.append(Held(session, queue, stored, inbox_of(self._by_topic, queue.topic, stored)))
+        structlog.get_logger("oncemq").warning(
+            "messages that librocketmq may have crashed of are handled without it",
+            group=self._group,
+            count=len(ready),
+            queues=[f"{queue.topic} {queue.number} at {messages[-1].offset}" for queue, messages in heads],
+        )
+        session.hold(ready)
+        for held in ready:
+            held.inbox.offer([held])
+        while not session.done and not self._closed and self._brokers.alive():
+            self._changed.wait(LOOK_EVERY)
+            self._changed.clear()
+        session.alive = False
+        if not session.done:
+            for inbox in self.inboxes:
+                inbox.lost(session.generation, tell=not self._closed)
+        with suppress(BrokerError):
+            self._progress.commit(self._brokers)
+        self._progress.forget_open()
+        return session.done
 
     def _connect(self) -> set[str]:
         """Connect to every broker; returns their names."""

@@ -57,6 +57,16 @@ class LibraryProcess:
         """Whether it runs, and somebody listens to it."""
         return self._process.poll() is None and not self._unheard
 
+    @property
+    def end(self) -> str:
+        """How it ended, in words; when it is gone."""
+        code = self._process.returncode
+        if code is None or code >= 0:
+            return f"exit code {code}"
+        with suppress(ValueError):
+            return f"signal {signal.Signals(-code).name}"
+        return f"signal {-code}"
+
     def start(self, order: Mapping[str, Any]) -> None:
         """Have it consume.
 

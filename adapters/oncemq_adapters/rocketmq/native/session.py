@@ -87,6 +87,11 @@ class Session:
         self._process.start(order)
 
     @property
+    def process_end(self) -> str:
+        """How the process ended, in words."""
+        return self._process.end
+
+    @property
     def running(self) -> bool:
         """Whether the process lives."""
         return self._process.alive
@@ -286,7 +291,9 @@ class Session:
                     if stored.offset in once_more or stored.offset not in taken:
                         settled.append(stored)
                     continue
-                held = self._held[place] = Held(self, queue, stored, self._inbox_of(queue.topic, stored))
+                held = self._held[place] = Held(
+                    self, queue, stored, inbox_of(self._inboxes, queue.topic, stored)
+                )
                 fresh.append(held)
             self._progress.received(queue, [held.stored for held in fresh])
             if messages:
@@ -296,11 +303,19 @@ class Session:
         if settled:
             self._tell([(queue, stored) for stored in settled])
 
-    def _inbox_of(self, topic: str, stored: StoredMessage) -> Inbox:
-        origin = topic if topic in self._inboxes else stored.properties.get(ORIGIN_TOPIC, "")
-        inbox = self._inboxes.get(origin)
-        if inbox is None:
-            why = f"it is a retry of topic {origin!r}, which nobody here consumes in its group"
-            stored.trouble = stored.trouble or why
-            inbox = next(iter(self._inboxes.values()))
-        return inbox
+
+def inbox_of(inboxes: Mapping[str, Inbox], topic: str, stored: StoredMessage) -> Inbox:
+    """Return whom a message is for; one that is for no consumer gets a reason to be a dead letter.
+
+    Args:
+        inboxes: by the topics' real names.
+        topic: where it lies.
+        stored: the message.
+    """
+    origin = topic if topic in inboxes else stored.properties.get(ORIGIN_TOPIC, "")
+    inbox = inboxes.get(origin)
+    if inbox is None:
+        why = f"it is a retry of topic {origin!r}, which nobody here consumes in its group"
+        stored.trouble = stored.trouble or why
+        inbox = next(iter(inboxes.values()))
+    return inbox
