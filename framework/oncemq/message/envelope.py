@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from oncemq.errors import MessageRefused
+from oncemq.message.headers import without_ours
 
 
 class _MessageFields:
@@ -120,7 +121,8 @@ class Envelope(_EnvelopeFields):
         identity: canonical text of what makes two messages the same one.
         message_id: the broker's or the producer's id, where there is one.
         attempt: 1 for the first try; counts what the message itself caused.
-        headers: text to text.
+        headers: the application's own, text to text; the framework's `oncemq-*` headers are left out, so that these
+            may be given to `publish`.
         body: the original bytes.
         published_at: when it was first published, aware.
     """
@@ -159,7 +161,7 @@ class _OpenEnvelope(_EnvelopeFields):
         self.identity = identity
         self.message_id = message.message_id
         self.attempt = message.attempt
-        self.headers = message.headers
+        self.headers = without_ours(message.headers)
         self.body = message.body
         self.published_at = message.published_at
 

@@ -25,6 +25,9 @@ SEALED = "oncemq-sealed"
 CONTENT_TYPE = "content-type"
 CONTENT_ENCODING = "content-encoding"
 
+_USUAL = (PUBLISHED_AT, KEY, MESSAGE_ID)
+"""What adapters add when they publish."""
+
 KEPT_BY_REPLAY = frozenset({PUBLISHED_AT, MESSAGE_ID, KEY})
 
 HISTORY = frozenset(
@@ -47,6 +50,19 @@ SPARED_FIRST = (ERROR_TEXT, ERROR_CLASS, LAST_FAILED_AT, CONSUMER, ORIGIN_TOPIC)
 
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def without_ours(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return what handlers see: the application's own headers, on a first try and on every retry alike."""
+    if PREFIX not in "\0".join(headers):
+        return headers
+    found = {**headers}
+    for name in _USUAL:
+        found.pop(name, None)
+    # On a first try those are all: a look is cheaper than asking each name.
+    if PREFIX in "\0".join(found):
+        return {name: text for name, text in found.items() if not name.startswith(PREFIX)}
+    return found
 
 
 def attempt_of(headers: Mapping[str, str]) -> int:

@@ -9,7 +9,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from oncemq.errors import MessageRefused, Unpublishable
 from oncemq.message.decoding import Decoder
 from oncemq.message.envelope import Message, OutgoingMessage
-from oncemq.message.headers import CONTENT_TYPE, PREFIX
+from oncemq.message.headers import CONTENT_ENCODING, CONTENT_TYPE, PREFIX
 from oncemq.message.identity import canonical_key, canonical_version
 from oncemq.message.reader import Reader
 
@@ -69,7 +69,7 @@ class OutgoingTopic:
             Unpublishable: no consumer of the topic could read it; says why.
         """
         try:
-            return self._message(body, key, version, self._headers(headers, version), message_id)
+            return self._message(body, key, version, self._headers(body, headers, version), message_id)
         except MessageRefused as error:
             raise Unpublishable(f"cannot be published to {self.name!r}: {error}") from error
 
@@ -111,7 +111,7 @@ class OutgoingTopic:
             f"topic {self.name!r} has format {self._format}, so a body must be text or bytes, not {type(body).__name__}"
         )
 
-    def _headers(self, given: Mapping[str, str] | None, version: int | None) -> dict[str, str]:
+    def _headers(self, body: Any, given: Mapping[str, str] | None, version: int | None) -> dict[str, str]:
         headers = {CONTENT_TYPE: CONTENT_TYPES[self._format]} if self._format in CONTENT_TYPES else {}
         if version is not None:
             headers[VERSION] = str(canonical_version(version, f"version= of topic {self.name!r}"))
@@ -124,7 +124,9 @@ class OutgoingTopic:
                 raise Unpublishable(
                     f"header {name!r}: names that begin with {PREFIX} are the framework's own"
                 )
-            headers[name] = text
+            # A received message's headers may be passed on; its packing is not that of a body encoded here.
+            if name != CONTENT_ENCODING or isinstance(body, bytes):
+                headers[name] = text
         return headers
 
     def _require_same(self, what: str, given: str | int | None, read: str | int | None) -> None:

@@ -8,7 +8,17 @@ from typing import Any, TypeVar
 from oncemq.errors import RedisRefused, RedisUnavailable
 from oncemq.redis.call import Argument, Call, Script
 from oncemq.redis.exchange import converse, exchange
-from oncemq.redis.faults import Failure, as_ours, asks, is_clients, moved, moved_to, not_yet, script_missing
+from oncemq.redis.faults import (
+    Failure,
+    as_ours,
+    asks,
+    is_clients,
+    is_no_master,
+    moved,
+    moved_to,
+    not_yet,
+    script_missing,
+)
 from oncemq.redis.routes import Routes, slot_of
 
 T = TypeVar("T")
@@ -184,14 +194,14 @@ class RedisClient:
             call.spell_out()
             return True
         call.moved_to = moved_to(answer)
-        return moved(answer) or not_yet(answer)
+        return moved(answer) or not_yet(answer) or is_no_master(answer)
 
     def _before_next(self, answers: Sequence[Any], turn: int) -> None:
         """Prepare the next round for what is asked again, after so many."""
-        if again := any(map(moved, answers)):
+        if again := any(moved(one) or (is_no_master(one) and self.clustered) for one in answers):
             self._refresh()
         # A node that was asked for the map may itself not have heard yet that a slot has moved.
-        if (again and turn) or any(map(not_yet, answers)):
+        if (again and turn) or any(not_yet(one) or is_no_master(one) for one in answers):
             time.sleep(_FIRST_PAUSE * 2**turn)
 
     def _refresh(self) -> None:

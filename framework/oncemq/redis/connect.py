@@ -8,6 +8,7 @@ from oncemq.errors import MissingExtra
 from oncemq.redis.address import RedisAddress, parse_address
 from oncemq.redis.client import RedisClient
 from oncemq.redis.routes import Routes
+from oncemq.redis.sharing import SHARED
 from oncemq.redis.tls import TlsFiles
 
 TIMEOUT = timedelta(seconds=2)
@@ -45,13 +46,19 @@ def make_client(
 
 
 def client_of(source: Any) -> RedisClient:
-    """Return ours for a `RedisClient`, a URL, or a client of redis-py or redis-py-cluster that stays the user's."""
+    """Return ours for a `RedisClient`, a URL, or a client of redis-py or redis-py-cluster that stays the user's.
+
+    The same URL, and the same client, have one client of ours in a process; that of a URL is closed at its end.
+    """
     if isinstance(source, RedisClient):
         return source
     if isinstance(source, str):
-        return make_client(source)
+        return SHARED.of_url(source, make_client)
     _need_library("it")
+    return SHARED.of_object(source, _around)
 
+
+def _around(source: Any) -> RedisClient:
     def routes() -> Routes:
         from oncemq.redis.opening import routes_of  # noqa: PLC0415 - needs an optional package
 

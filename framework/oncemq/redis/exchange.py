@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncemq.redis.call import Argument, Call
-from oncemq.redis.faults import as_ours, is_answer
+from oncemq.redis.faults import as_ours, is_answer, is_no_master
 from oncemq.redis.routes import Routes
 
 
@@ -46,7 +46,7 @@ def exchange(routes: Routes, calls: Mapping[str, Sequence[Call]]) -> dict[str, l
         for talk in talks:
             _send(routes, talk)
         for talk in talks:
-            _read(talk)
+            _read(routes, talk)
     except BaseException:
         for talk in talks:
             talk.drop()
@@ -63,7 +63,7 @@ def converse(routes: Routes, place: str, calls: Sequence[Call]) -> list[Any]:
     talk = _Talk(place, calls)
     try:
         _send(routes, talk)
-        _read(talk)
+        _read(routes, talk)
     except BaseException:
         talk.drop()
         raise
@@ -98,7 +98,7 @@ def packed(lines: Iterable[Sequence[Argument]]) -> bytes:
     return b"".join(parts)
 
 
-def _read(talk: _Talk) -> None:
+def _read(routes: Routes, talk: _Talk) -> None:
     while len(talk.answers) < len(talk.calls):
         call = talk.calls[len(talk.answers)]
         try:
@@ -110,6 +110,10 @@ def _read(talk: _Talk) -> None:
             talk.fail(error, sent=True)
         else:
             talk.answers.append(answer)
+    if any(is_no_master(answer) for answer in talk.answers):
+        # The name may mean another server by now: the next connection asks for its address again.
+        talk.drop()
+        routes.leave(talk.place)
 
 
 def _answer(connection: Any) -> Any:

@@ -18,6 +18,8 @@ _BUSY_WORDS = (
     *("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "OOM", "BUSY", "NOREPLICAS"),
     "MISCONF",
 )
+_NO_MASTER = frozenset({"BusyLoadingError", "ClusterDownError", "MasterDownError", "ReadOnlyError"})
+_NO_MASTER_WORDS = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN")
 _UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
 """OpenSSL's codes for certificates that nobody whom we trust vouches for."""
 _PACKAGES = frozenset({"redis", "rediscluster"})
@@ -26,6 +28,14 @@ _PACKAGES = frozenset({"redis", "rediscluster"})
 def is_answer(error: BaseException) -> bool:
     """Return whether the server itself said this, so that its connection is in order."""
     return "ResponseError" in _names(error) and "ConnectionError" not in _names(error)
+
+
+def is_no_master(error: object) -> bool:
+    """Return whether the server is no master that answers now, so that nothing was done: its name may mean another."""
+    if not isinstance(error, BaseException) or not is_answer(error):
+        return False
+    text = str(error)
+    return bool(_names(error) & _NO_MASTER) or text.startswith(_NO_MASTER_WORDS) or "-READONLY " in text
 
 
 def is_clients(error: BaseException) -> bool:

@@ -41,6 +41,9 @@ class Routes(ABC):
     def give_back(self, place: str, connection: Any) -> None:
         """Return a borrowed connection; a broken one is disconnected before."""
 
+    def leave(self, place: str) -> None:  # noqa: B027 - a cluster's map says where to go instead
+        """Close what is idle there: its name may mean another server by now."""
+
     @abstractmethod
     def own(self, place: str) -> Any:
         """Return a new connection that is never shared, for subscriptions; the caller disconnects it."""

@@ -45,6 +45,10 @@ class ServerRoutes(Routes):
         """Return it to the pool."""
         self._pool.release(connection)
 
+    def leave(self, place: str) -> None:  # noqa: ARG002
+        """Close what is idle; a new connection asks for the name's address, or the sentinels, again."""
+        self._pool.disconnect(inuse_connections=False)
+
     def own(self, place: str) -> Any:  # noqa: ARG002
         """Return a connection that the pool does not know."""
         return unshared(self._pool)
@@ -88,6 +92,17 @@ class KeptServerRoutes(ServerRoutes):
     def give_back(self, place: str, connection: Any) -> None:  # noqa: ARG002
         """Keep it for the next one."""
         self._idle.append(connection)
+
+    def leave(self, place: str) -> None:
+        """Close what is idle here and in the pool."""
+        for _ in range(len(self._idle)):
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread borrows one
+                break
+            connection.disconnect()
+            self._pool.release(connection)
+        super().leave(place)
 
 
 def _ready(connection: Any) -> bool:

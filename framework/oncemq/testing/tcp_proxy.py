@@ -51,6 +51,10 @@ class TcpProxy:
         with self._lock:
             return len(self._connections)
 
+    def redirect(self, host: str, port: int) -> None:
+        """Pass new connections to another server, as a name does after a fail-over; open ones stay where they are."""
+        self._target = (host, port)
+
     def cut(self) -> None:
         """Reset every connection; new ones work."""
         with self._lock:

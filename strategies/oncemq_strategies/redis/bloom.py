@@ -34,7 +34,8 @@ class BloomFilter:
     """
 
     def __init__(self, client: Any, name: str) -> None:
-        self._client: RedisClient = client_of(client)
+        self._source = client
+        client_of(client)  # says at once what it cannot be
         self.name = name
         self._shape: Shape | None = None
         self._checked = False
@@ -98,6 +99,10 @@ class BloomFilter:
         """
         self._shape = None
         return bool(self._client.command("DEL", *self._keys(), key=self.name))
+
+    @property
+    def _client(self) -> RedisClient:
+        return client_of(self._source)
 
     def _keys(self) -> list[str]:
         if not self._checked:

@@ -153,8 +153,9 @@ class Keeper:
             self._closed = True
             self._holdings.clear()
             self._changed.notify()
-        if self._thread is not None:
-            self._thread.join(5)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5)
 
     def _look_at(self, soonest: float) -> None:
         """Have the thread look at the monotonic second `soonest`; called with `_changed` held."""
@@ -169,8 +170,12 @@ class Keeper:
         while not self._closed:
             with self._changed:
                 pause = self._pause()
-                if pause is None or pause > 0:
-                    self._looks_at = math.inf if pause is None else time.monotonic() + pause
+                if pause is None:
+                    # The next lock starts another one; so a client that is not used any more keeps no thread.
+                    self._thread, self._looks_at = None, math.inf
+                    return
+                if pause > 0:
+                    self._looks_at = time.monotonic() + pause
                     self._changed.wait(pause)
                     continue
                 due, releases = self._due(), self._unheard.take(time.monotonic())

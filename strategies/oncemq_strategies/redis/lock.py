@@ -48,7 +48,8 @@ class Lock:
     Used by `with`, it waits until it is acquired. An owner may acquire it again and must release it as often.
 
     Args:
-        client: a `RedisClient`, a URL, or a client of redis-py or redis-py-cluster.
+        client: a `RedisClient`, a URL, or a client of redis-py or redis-py-cluster. All locks of one URL in a process
+            share their connections and threads, and re-entry by a thread is seen over all of them.
         name: Redisson's name of the lock.
         lease: after which Redis frees the lock, whatever its holder does; None (the default) = 30 s, renewed as
             long as this process lives.
@@ -67,7 +68,8 @@ class Lock:
         replicas: Replicas | None = None,
         on_loss: Callable[[], None] | None = None,
     ) -> None:
-        self._client: RedisClient = client_of(client)
+        self._source = client
+        client_of(client)  # says at once what it cannot be
         self.name = name
         self._lease = milliseconds(lease if lease is not None else LEASE)
         self._watched = lease is None
@@ -156,6 +158,11 @@ class Lock:
     def owner(self) -> str:
         """Who this is to other owners of the lock: `client:thread`."""
         return f"{self._keeper.id}:{self._owner}" if self._owner is not None else self._keeper.owner()
+
+    @property
+    def _client(self) -> RedisClient:
+        # Asked for each time: a child process has clients of its own, also for locks that its parent made.
+        return client_of(self._source)
 
     @property
     def _keeper(self) -> Keeper:

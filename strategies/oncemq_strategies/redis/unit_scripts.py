@@ -1,7 +1,7 @@
 """Scripts for the locks of a unit: what a script costs by itself is paid once for many locks.
 
 A lock about which Redis has something to say (it is no lock, it may not be touched) is answered by its words, and
-the others are acquired or released all the same.
+the others are acquired or released all the same. Only a replica's refusal is the answer for all of them.
 """
 
 from oncemq.redis.call import Script
@@ -14,6 +14,10 @@ local function each(step, act)
         local fine, answer = pcall(act, at)
         -- What went wrong is a table since Redis 7, and text before.
         if not fine and type(answer) == 'table' then answer = answer.err end
+        -- Said of the server and not of the lock; nothing was written before it.
+        if not fine and string.find(answer, 'READONLY ', 1, true) then
+            return redis.error_reply('READONLY this server is a replica')
+        end
         answers[#answers + 1] = answer
     end
     return answers

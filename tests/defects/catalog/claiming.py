@@ -108,4 +108,81 @@ DEFECTS = (
         ],
         [f"{LOCK}::test_the_commit_asks_redis_whether_the_lock_is_held[single]"],
     ),
+    Defect(
+        "handlers-see-our-headers",
+        "A handler can publish the headers that it was given, on every try.",
+        [
+            Edit(
+                "framework/oncemq/message/envelope.py",
+                "self.headers = without_ours(message.headers)",
+                "self.headers = message.headers",
+            )
+        ],
+        ["tests/unit/message/test_envelope.py::test_an_envelope_shows_the_applications_headers_alone"],
+    ),
+    Defect(
+        "client-for-every-lock",
+        "Locks of one URL share one client, its threads and its sockets.",
+        [
+            Edit(
+                "framework/oncemq/redis/connect.py",
+                "return SHARED.of_url(source, make_client)",
+                "return make_client(source)",
+            )
+        ],
+        [
+            "tests/unit/strategies/redis/test_sharing_clients.py::test_uses_by_url_leave_nothing_behind[single-use_lock]"
+        ],
+    ),
+    Defect(
+        "child-uses-its-parents-client",
+        "A child process begins with no client of its parent's.",
+        [
+            Edit(
+                "framework/oncemq/redis/sharing.py",
+                "os.register_at_fork(after_in_child=SHARED.forget)\n",
+                "",
+            )
+        ],
+        [
+            "tests/unit/strategies/redis/test_sharing_clients.py"
+            "::test_a_child_process_is_another_owner_with_connections_of_its_own"
+        ],
+    ),
+    Defect(
+        "replica-is-asked-for-ever",
+        "A server that says that it is no master loses its connections, so that its name is resolved again.",
+        [
+            Edit(
+                "framework/oncemq/redis/exchange.py",
+                "    if any(is_no_master(answer) for answer in talk.answers):\n",
+                "    if False:\n",
+            )
+        ],
+        ["tests/unit/redis/test_managed_failover.py::test_a_single_command_goes_on_at_the_new_master"],
+    ),
+    Defect(
+        "idle-connections-to-a-replica-stay",
+        "When one connection meets a replica, the idle ones beside it are closed, too.",
+        [
+            Edit(
+                "framework/oncemq/redis/exchange.py",
+                "        routes.leave(talk.place)\n",
+                "",
+            )
+        ],
+        ["tests/unit/redis/test_managed_failover.py::test_a_single_command_goes_on_at_the_new_master"],
+    ),
+    Defect(
+        "unit-locks-hide-a-replica",
+        "A replica's refusal of a unit's locks is the server's answer and not each lock's.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/redis/unit_scripts.py",
+                "string.find(answer, 'READONLY ', 1, true)",
+                "false",
+            )
+        ],
+        ["tests/unit/redis/test_managed_failover.py::test_every_use_goes_on_at_the_new_master[READONLY]"],
+    ),
 )

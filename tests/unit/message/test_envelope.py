@@ -1,11 +1,13 @@
 """The values that are made for every message have quick makers, which make the same as the constructors."""
 
+import gzip
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime
 
 import pytest
 
 from oncemq.message.envelope import Envelope, Message, make_envelope, make_message
+from support.engine import make_topic
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 MESSAGE = Message(
@@ -58,3 +60,32 @@ def test_a_quick_message_can_be_changed_by_nobody() -> None:
     """It is as frozen as any other."""
     with pytest.raises(FrozenInstanceError):
         quick().attempt = 4  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "ours",
+    [
+        {},
+        {"oncemq-published-at": "2026-11-01T00:00:00+00:00", "oncemq-key": "k"},
+        {"oncemq-attempt": "2", "oncemq-error-text": "no", "oncemq-message-id": "m", "oncemq-forged": "x"},
+    ],
+)
+def test_an_envelope_shows_the_applications_headers_alone(ours: dict[str, str]) -> None:
+    """On a first try and on a retry alike; the message keeps what the framework needs."""
+    message = Message("t", b"x", headers={"a": "b", **ours, "x-oncemq-like": "c"})
+    assert make_envelope("b", "t", "g", "k", None, "k", message).headers == {"a": "b", "x-oncemq-like": "c"}
+    assert message.headers.keys() >= ours.keys()
+
+
+def test_a_received_messages_headers_can_be_published_with_another_body() -> None:
+    """Also those of a packed message: the new body is not packed, and bytes are sent as their headers say."""
+    topic = make_topic("orders")
+    message = Message(
+        "t",
+        b"",
+        headers={"content-type": "application/json", "content-encoding": "gzip", "oncemq-attempt": "2"},
+    )
+    received = make_envelope("b", "t", "g", "k", None, "k", message).headers
+    assert topic.message({"key": "k"}, headers=received).headers == {"content-type": "application/json"}
+    packed = gzip.compress(b'{"key": "k"}')
+    assert topic.message(packed, headers=received).headers == received

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from time import monotonic
 
 from oncemq.message import headers as names
-from oncemq.message.envelope import OutgoingMessage
+from oncemq.message.envelope import OutgoingMessage, make_envelope
 from oncemq.testing.adapter_suite.base import SuitePart
 from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
 
@@ -29,6 +29,18 @@ class Retrying(SuitePart):
         assert again.attempt == 2
         if bench.harness.capabilities.redelivered_flag:
             assert not again.redelivered  # the retry itself has not been delivered before
+
+    def test_a_handler_sees_the_same_headers_on_a_retry(self, bench: Bench) -> None:
+        """Those of the application, and none of the framework's, so that they can be published as they are."""
+        topic = bench.topic()
+        member = bench.open(bench.subscription(topic))
+        bench.publish(topic, OutgoingMessage(b"x", {"tenant": "a", "tags": "t"}, "key-1", "id-1"))
+        (first,) = bench.receive(member, 1)
+        added = {names.FIRST_FAILED_AT: "2026-01-02T03:04:05+00:00", names.ERROR_TEXT: "no", names.KEY: "k"}
+        bench.settled(member.adapter.retry([later(first, 0.1, **added)]))
+        again = bench.receive(member, 2)[1].message
+        seen = [make_envelope("b", "t", "g", "k", None, "k", one).headers for one in (first.message, again)]
+        assert seen == [{"tenant": "a", "tags": "t"}] * 2
 
     def test_retry_keeps_the_published_time(self, bench: Bench) -> None:
         """The published time travels with the retry when the framework sends it along."""
