@@ -133,4 +133,16 @@ DEFECTS = (
         ],
         ["tests/unit/adapters/rocketmq_native/test_heads.py::test_packing_tells_what_the_library_dies_of"],
     ),
+    Defect(
+        "select-above-its-limit",
+        "A process may have more than 1,024 open files.",
+        [
+            Edit(
+                f"{ROCKETMQ}/remoting/stream.py",
+                "            except ssl.SSLWantReadError:\n                self._readable.poll(_WAIT)",
+                "            except ssl.SSLWantReadError:\n                select.select([self._socket], [], [], SEND_WITHIN)",
+            )
+        ],
+        ["tests/unit/adapters/rocketmq/test_stream.py::test_tls_waits_in_a_process_with_many_open_files"],
+    ),
 )

@@ -10,6 +10,7 @@ from typing import Protocol
 CHUNK = 1 << 18
 SEND_WITHIN = 10.0
 """Seconds; a peer that takes nothing for so long has vanished."""
+_WAIT = SEND_WITHIN * 1000
 
 
 class Stream(Protocol):
@@ -85,6 +86,10 @@ class TlsStream:
     def __init__(self, connected: ssl.SSLSocket) -> None:
         connected.setblocking(False)
         self._socket = connected
+        # Not select(), which takes no descriptor above 1,023.
+        self._readable, self._writable = select.poll(), select.poll()
+        self._readable.register(connected, select.POLLIN)
+        self._writable.register(connected, select.POLLOUT)
         self._lock = Lock()
         self._sending = Lock()
 
@@ -108,9 +113,9 @@ class TlsStream:
                 with self._lock:
                     return self._socket.recv(CHUNK)
             except ssl.SSLWantReadError:
-                select.select([self._socket], [], [], SEND_WITHIN)
+                self._readable.poll(_WAIT)
             except ssl.SSLWantWriteError:
-                select.select([], [self._socket], [], SEND_WITHIN)
+                self._writable.poll(_WAIT)
 
     def shut(self) -> None:
         """Disconnect."""
@@ -121,9 +126,7 @@ class TlsStream:
         self._socket.close()
 
     def _wait(self, *, writing: bool) -> None:
-        wanted = [self._socket]
-        ready = select.select([] if writing else wanted, wanted if writing else [], [], SEND_WITHIN)
-        if not any(ready):
+        if not (self._writable if writing else self._readable).poll(_WAIT):
             raise TimeoutError("the peer takes nothing")
 
 
