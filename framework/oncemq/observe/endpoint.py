@@ -3,7 +3,9 @@
 import json
 import socket
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +17,12 @@ from oncemq.facts import Problem
 
 JSON = "application/json"
 REQUEST_TIMEOUT = 5.0
-"""Seconds after which a client that says nothing is dropped."""
+"""Seconds for a whole request, its answer included; then the client is dropped."""
+
+MOST = 16
+"""Connections that are served at once; one more takes the place of the oldest."""
+
+_REST = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,8 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: Address, routes: Mapping[str, Route]) -> None:
         self.routes = dict(routes)
+        self._lock = threading.Lock()
+        self._open: dict[Any, float] = {}
         if ":" in address.host:
             self.address_family = socket.AF_INET6
         super().__init__((address.host, address.port), _Handler)
@@ -114,6 +123,32 @@ class _Server(ThreadingHTTPServer):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread; slow clients lose theirs to new ones, so that a probe is always answered."""
+        with self._lock:
+            full = len(self._open) >= 2 * MOST
+            if not full:
+                self._open[request] = time.monotonic()
+            oldest = list(self._open)[: max(0, len(self._open) - MOST)]
+        _shut(oldest)
+        if full:
+            super().shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Note the end of a connection."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Drop those whose time is over; called several times a second."""
+        before = time.monotonic() - REQUEST_TIMEOUT
+        with self._lock:
+            late = [request for request, since in self._open.items() if since < before]
+        _shut(late)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is nobody's problem."""
@@ -131,9 +166,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
         self.send_header("Cache-Control", "no-store")
+        # One request for each connection: what follows it, such as a body, is never taken for a request.
+        self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)
+
+    def finish(self) -> None:
+        """Take in what is left of the request: closing a connection with unread bytes would take the answer back."""
+        super().finish()
+        with suppress(OSError):
+            self.connection.setblocking(False)
+            self.connection.recv(_REST)
 
     do_HEAD = do_GET  # noqa: N815 - the name that http.server looks for
 
@@ -151,3 +195,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Say nothing: a probe every second is no news."""
+
+
+def _shut(connections: Sequence[socket.socket]) -> None:
+    for one in connections:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)

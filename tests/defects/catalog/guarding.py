@@ -145,4 +145,28 @@ DEFECTS = (
         ],
         ["tests/unit/adapters/rocketmq/test_stream.py::test_tls_waits_in_a_process_with_many_open_files"],
     ),
+    Defect(
+        "body-answered-as-a-request",
+        "A connection to the HTTP endpoint is answered once.",
+        [
+            Edit(
+                "framework/oncemq/observe/endpoint.py",
+                '        self.send_header("Connection", "close")\n',
+                "",
+            )
+        ],
+        ["tests/unit/observe/test_endpoint.py::test_body_is_never_taken_for_a_request"],
+    ),
+    Defect(
+        "endpoint-threads-unbounded",
+        "Slow clients of the HTTP endpoint take no more threads than allowed.",
+        [
+            Edit(
+                "framework/oncemq/observe/endpoint.py",
+                "        _shut(oldest)\n        if full:",
+                "        if not oldest and full:",
+            )
+        ],
+        ["tests/unit/observe/test_endpoint.py::test_slow_clients_take_no_more_threads_than_allowed"],
+    ),
 )
