@@ -1,6 +1,8 @@
 """What the table of parked messages says of one message, and back."""
 
 import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -56,16 +58,17 @@ def values_of(consumer: str, row: Parked) -> dict[str, Any]:
     }
 
 
-def packed(message: Message) -> str:
-    """Return what of a message has no column of its own."""
+def packed(message: Message, more: Mapping[str, str] | None = None) -> str:
+    """Return what of a message has no column of its own, with `more` headers."""
+    raw = [] if message.raw is None else [b64encode(message.raw).decode()]
     # ASCII only, so lone surrogates and NUL are harmless.
-    return json.dumps([message.message_id, dict(message.headers), message.keys])
+    return json.dumps([message.message_id, {**message.headers, **(more or {})}, message.keys, *raw])
 
 
-def parked_of(row: Any) -> Parked:
-    """Return what a row of all columns says."""
-    message_id, headers, keys = json.loads(row.envelope)
-    message = Message(
+def unpacked(row: Any) -> Message:
+    """Return the message of a row that has the columns of a message."""
+    message_id, headers, keys, *raw = json.loads(row.envelope)
+    return Message(
         topic=row.topic,
         body=bytes(row.body),
         message_id=message_id,
@@ -74,7 +77,13 @@ def parked_of(row: Any) -> Parked:
         attempt=row.attempt,
         published_at=row.published_at,
         first_failed_at=row.first_failed_at,
+        raw=b64decode(raw[0]) if raw else None,
     )
+
+
+def parked_of(row: Any) -> Parked:
+    """Return what a row of all columns says."""
+    message = unpacked(row)
     return Parked(
         row.id, row.key, row.identity, row.number, row.held, message, row.reason, row.parked_at, row.due_at
     )

@@ -1,0 +1,61 @@
+"""Keeps in the ledger the dead letters that no broker takes."""
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Engine
+
+from oncemq.adapter import Dead, SettleFailed
+from oncemq.clock import Clock
+from oncemq.error_text import describe
+from oncemq.errors import BrokerUnavailable
+from oncemq.ledger import dead_letters
+from oncemq.retry.classify import Fault, classify
+
+Drop = Callable[[Sequence[Dead]], Sequence[SettleFailed]]
+
+_PASSES = frozenset({Fault.TRANSIENT, Fault.OFFLINE, Fault.CANCELLED})
+
+
+class KeptLetters:
+    """The place for what the broker refuses; settled there, it is forgotten where it came from.
+
+    Args:
+        consumer: the ledger scope.
+        engine: the app's database.
+        clock: where time comes from.
+        drop: settles deliveries that are kept here.
+    """
+
+    def __init__(self, consumer: str, engine: Engine, clock: Clock, drop: Drop) -> None:
+        self._consumer = consumer
+        self._engine = engine
+        self._clock = clock
+        self._drop = drop
+
+    def keep(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        """Store each by itself, then settle those that are stored; returns what failed."""
+        failed: list[SettleFailed] = []
+        kept: list[Dead] = []
+        for each in dead:
+            error = self._store(each)
+            if error is None:
+                kept.append(each)
+            else:
+                failed.append(SettleFailed(each.delivery, error))
+        return [*failed, *(self._drop(kept) if kept else ())]
+
+    def _store(self, dead: Dead) -> Exception | None:
+        message = dead.delivery.message
+        try:
+            with self._engine.begin() as connection:
+                dead_letters.add(connection, self._consumer, message, dead.headers, self._clock.now())
+        except Exception as error:
+            if classify(error) not in _PASSES:
+                return error
+            # As for a broker that is away: it is tried again.
+            away = BrokerUnavailable(
+                f"the ledger, which shall keep a dead letter, cannot be written: {describe(error)}"
+            )
+            away.__cause__ = error
+            return away
+        return None
