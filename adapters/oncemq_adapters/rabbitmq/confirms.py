@@ -129,6 +129,7 @@ class ConfirmChannel:
             entry.batch.answer(entry.index, error)
 
     def _publish(self, channel: Any, batch: Batch, index: int, publication: Publication) -> None:
+        self._refuse_large(publication.properties)
         queue = publication.routing_key
         if publication.declare is not None and queue not in self._declared:
             # Without waiting: the broker works off one channel in order.
@@ -139,6 +140,13 @@ class ConfirmChannel:
         )
         self._number += 1
         self._pending[self._number] = _Pending(batch, index)
+
+    def _refuse_large(self, properties: Any) -> None:
+        """Refuse what the broker would end the connection for: a header frame cannot be divided."""
+        raw = getattr(properties, "raw", None)
+        most = self._connection.params.frame_max - _AROUND_PROPERTIES
+        if raw is not None and 0 < most < len(raw):
+            raise ValueError(f"its headers have {len(raw):,} bytes, and a frame has room for {most:,}")
 
     def _opened(self, channel: Any) -> None:
         self._number = 0
@@ -184,6 +192,8 @@ class ConfirmChannel:
                 entry.batch.answer(entry.index, _negative() if refused else entry.error)
 
 
+_AROUND_PROPERTIES = 8 + 12
+"""Bytes of a header frame besides the properties."""
 _FINAL = frozenset({faults.MISSING, faults.DIFFERENT, faults.FORBIDDEN})
 
 

@@ -57,6 +57,21 @@ class Publisher:
             repeated = self._send([publications[at] for at in again], own=own, deadline=deadline)
             for at, error in zip(again, repeated, strict=True):
                 errors[at] = error
+        return self._send_apart(publications, errors, deadline) if own else errors
+
+    def _send_apart(
+        self, publications: Sequence[Publication], errors: list[BrokerError | None], deadline: float
+    ) -> list[BrokerError | None]:
+        """Send the halves of what was refused by themselves: a channel that is closed for one fails all that it holds."""
+        failed = [at for at, error in enumerate(errors) if isinstance(error, BrokerRefused)]
+        if len(publications) == 1 or not failed:
+            return errors
+        middle = (len(failed) + 1) // 2
+        for part in filter(None, (failed[:middle], failed[middle:])):
+            mine = [publications[at] for at in part]
+            found = self._send_apart(mine, self._send(mine, own=True, deadline=deadline), deadline)
+            for at, error in zip(part, found, strict=True):
+                errors[at] = error
         return errors
 
     def stop(self, timeout: timedelta) -> None:

@@ -10,21 +10,19 @@ from typing import Any
 
 import click
 
-from oncemq.adapter import Adapter, DeadLetter
+from oncemq.adapter import DeadLetter
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
+from oncemq.cli.letters import EVERYTHING, Letters, letters_of
 from oncemq.cli.opened import by_broker, chosen_consumers, prepared
 from oncemq.cli.output import Output, counted, json_option, limit_option, shown, warn
 from oncemq.config import load
-from oncemq.errors import BrokerError, BrokerRefused
+from oncemq.errors import BrokerError
 from oncemq.message import headers as names
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 BATCH = 100
 """How many dead letters an adapter may hold in memory at once."""
-
-EVERYTHING = 10_000_000
-"""More dead letters than anybody keeps; the commands read them one by one."""
 
 COLUMNS = {
     "consumer": "consumer",
@@ -93,19 +91,15 @@ def _error(headers: Mapping[str, str]) -> str:
 
 
 @contextmanager
-def browsing(
-    adapter: Adapter, consumer: ConsumerPlan, chosen: Filter, limit: int
-) -> Iterator[Iterator[DeadLetter]]:
-    """Lend the dead letters of `consumer` that are meant, oldest first; each is read when it is asked for.
+def browsing(found: Letters, chosen: Filter, limit: int) -> Iterator[Iterator[DeadLetter]]:
+    """Lend the dead letters that are meant, oldest first; each is read when it is asked for.
 
     Afterwards all of them lie where they were.
 
     Raises:
         BrokerRefused: the broker cannot list dead letters.
     """
-    if not adapter.capabilities.browse_dead_letters:
-        raise BrokerRefused(f"broker {consumer.broker!r} cannot list dead letters")
-    with closing(_closable(adapter.dead_letters(consumer.subscription, EVERYTHING))) as letters:
+    with closing(_closable(found.all())) as letters:
         yield islice(filter(chosen.fits, letters), limit)
 
 
@@ -124,7 +118,7 @@ def found_letters(
     for broker, mine in by_broker(consumers).items():
         with prepared(plan, broker, mine) as adapter:
             for consumer in mine:
-                with browsing(adapter, consumer, chosen, limit) as letters:
+                with browsing(letters_of(plan, adapter, consumer), chosen, limit) as letters:
                     for letter in letters:
                         yield consumer, letter
 
@@ -267,14 +261,15 @@ def _act(
     output = Output(as_json=as_json)
     for broker, mine in by_broker(chosen_consumers(plan, consumer)).items():
         with prepared(plan, broker, mine) as adapter:
-            act = adapter.replay_dead_letters if done == "replayed" else adapter.purge_dead_letters
             for one in mine:
-                with browsing(adapter, one, chosen, limit) as letters:
+                found = letters_of(plan, adapter, one)
+                act = found.replay if done == "replayed" else found.purge
+                with browsing(found, chosen, limit) as letters:
                     ids = [letter.id for letter in letters]
                 count = 0
                 try:
                     for start in range(0, len(ids), BATCH):
-                        count += act(one.subscription, ids[start : start + BATCH])
+                        count += act(ids[start : start + BATCH])
                 except BrokerError:
                     warn(
                         f"{done} {counted(count, 'dead letter')} of {one.name} for certain, and up to {BATCH} more; "

@@ -8,8 +8,9 @@ from typing import Any
 import click
 from sqlalchemy import Connection, select
 
-from oncemq.cli.dead_letters import EVERYTHING, Filter, found_letters, row_of
+from oncemq.cli.dead_letters import Filter, found_letters, row_of
 from oncemq.cli.files import app_option
+from oncemq.cli.letters import EVERYTHING
 from oncemq.cli.opened import by_broker, chosen_consumers, opened
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load

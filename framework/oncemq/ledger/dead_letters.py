@@ -18,7 +18,9 @@ TABLE = ledger_table(
     Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
     Column("topic", ExactText(CONSUMER_SIZE), nullable=False),
     Column("attempt", Integer, nullable=False),
-    Column("envelope", LongText, nullable=False),  # message id, headers, the broker's keys and raw form, as JSON
+    Column(
+        "envelope", LongText, nullable=False
+    ),  # message id, headers, the broker's keys and raw form, as JSON
     Column("body", Bytes, nullable=False),
     Column("published_at", Moment),
     Column("first_failed_at", Moment),

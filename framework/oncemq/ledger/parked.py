@@ -65,6 +65,15 @@ def packed(message: Message, more: Mapping[str, str] | None = None) -> str:
     return json.dumps([message.message_id, {**message.headers, **(more or {})}, message.keys, *raw])
 
 
+def unstorable(message: Message) -> str | None:
+    """Return why a message has no form for the ledger, as an adapter's mistake may cause; None if it has one."""
+    try:
+        packed(message)
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
 def unpacked(row: Any) -> Message:
     """Return the message of a row that has the columns of a message."""
     message_id, headers, keys, *raw = json.loads(row.envelope)

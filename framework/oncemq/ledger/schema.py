@@ -24,6 +24,7 @@ from oncemq.clock import SystemClock
 from oncemq.errors import LedgerError
 from oncemq.ledger import (
     claims,
+    dead_letters,
     groups,
     history,
     lanes,
@@ -63,6 +64,7 @@ TABLES: tuple[Table, ...] = (
     parking.TABLE,
     suspects.TABLE,
     history.TABLE,
+    dead_letters.TABLE,
     lanes.TABLE,
     leases.TABLE,
     locked_rows.TABLE,

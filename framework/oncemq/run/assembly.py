@@ -1,11 +1,11 @@
 """From a plan to working threads: each consumer with its workers, their recorders, chains and settlers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from sqlalchemy import MetaData
 
-from oncemq.adapter import Adapter
+from oncemq.adapter import Adapter, Dead, SettleFailed
 from oncemq.errors import ConfigError
 from oncemq.facts import Effects
 from oncemq.ledger import history
@@ -17,11 +17,12 @@ from oncemq.run.batches import BatchLoop
 from oncemq.run.chain import Chain
 from oncemq.run.consumer import Consumer
 from oncemq.run.crashes import collect, open_recorder, tell
-from oncemq.run.desk import settling
+from oncemq.run.desk import dropping, settling
 from oncemq.run.direct import DirectRunner
 from oncemq.run.finishing import Finisher
 from oncemq.run.gate import Gate
 from oncemq.run.items import ItemLoop
+from oncemq.run.kept_letters import KeptLetters
 from oncemq.run.limits import Slot, TimeLimits
 from oncemq.run.outcomes import dead_row
 from oncemq.run.parked_shards import whole
@@ -275,7 +276,15 @@ class Crew:
             shop.leaving.wait,
             shop.point,
             plan.redact,
+            self._keeper(),
         )
+
+    def _keeper(self) -> Callable[[Sequence[Dead]], Sequence[SettleFailed]] | None:
+        engines, clock = self._shop.engines, self._shop.clock
+        if not engines:
+            return None
+        drop = dropping(self.consumer.adapter, self.parked)
+        return KeptLetters(self.consumer.plan.scope, engines[0], clock, drop).keep
 
     def _note_dead(self, dead: Sequence[tuple[Delivery, str, str]]) -> None:
         for delivery, _, _ in dead:

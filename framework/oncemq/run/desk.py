@@ -62,6 +62,19 @@ def settling(broker: Settling, parked: ParkingPlace | None, *, hold_key: bool) -
     return broker if parked is None else Desk(broker, parked, hold_key=hold_key)
 
 
+def dropping(
+    broker: Settling, parked: ParkingPlace | None
+) -> Callable[[Sequence[Dead]], Sequence[SettleFailed]]:
+    """Return what settles deliveries whose message is safe elsewhere."""
+
+    def drop(dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        own, others = _split(dead)
+        failed = list(_told(broker.acknowledge, [each.delivery for each in others]))
+        return [*failed, *_told(parked.discard, own)] if parked is not None else failed
+
+    return drop
+
+
 def _split(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:
     own = [one for one in parts if one.delivery.source is not None]
     return own, [one for one in parts if one.delivery.source is None]

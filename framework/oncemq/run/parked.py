@@ -150,6 +150,10 @@ class ParkedMessages:
         except BrokerError as error:
             return [Refused(error)] * len(burials)
 
+    def discard(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        """Remove what is kept as a dead letter elsewhere."""
+        return self._each(dead, self._end)
+
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Let others take at once what was never started."""
         return self._each([Later(one, timedelta(0), {}) for one in deliveries], self._return)

@@ -26,6 +26,10 @@ class ParkingPlace(Protocol):
         """Publish these as dead letters and remove them."""
         ...
 
+    def discard(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        """Remove what is kept as a dead letter elsewhere."""
+        ...
+
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Let others take at once what was never started."""
         ...
@@ -58,6 +62,10 @@ class ShardedParking:
     def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
         """Publish these as dead letters and remove them."""
         return self._each(dead, _of_part, lambda place, mine: place.dead_letter(mine))
+
+    def discard(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        """Remove what is kept as a dead letter elsewhere."""
+        return self._each(dead, _of_part, lambda place, mine: place.discard(mine))
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Let others take at once what was never started."""

@@ -10,7 +10,8 @@ from sqlalchemy import Engine
 from oncemq.adapter import Adapter
 from oncemq.clock import Clock
 from oncemq.ledger import parking
-from oncemq.ledger.parked import Parked
+from oncemq.ledger.parked import Parked, unstorable
+from oncemq.ledger.text import storable
 from oncemq.message.envelope import Delivery
 from oncemq.retry.backoff import pause_before_turn
 from oncemq.run.parked import HELD_AT_ONCE, ParkedMessages, Ticket
@@ -18,8 +19,10 @@ from oncemq.run.parked_copies import Waiting
 from oncemq.run.plan import ConsumerPlan
 from oncemq.strategy import Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, RETURNED, VOID, Culprits, Outcome, Place, Verdict, parked, wait
+from oncemq.verdict import PROCEED, RETURNED, VOID, Culprits, Outcome, Place, Verdict, parked, reject, wait
 
+UNSTORABLE: Final = "unstorable"
+"""The reason of a message that has no form for the ledger."""
 _AT_ONCE: Final = 500
 """Messages of one key that follow one commit."""
 
@@ -115,9 +118,12 @@ class ParkedRows(Strategy):
                 pause = pause_before_turn(message.headers, now)
                 crowded[item] = wait(pause, f"{count} messages of key {item.key!r} are parked already")
                 continue
+            if (wrong := unstorable(message)) is not None:
+                crowded[item] = reject(f"it cannot be parked: {wrong}", code=UNSTORABLE)
+                continue
             waiting.add(item.envelope, message)
             due_at = now + place.again if place.again is not None else None
-            reason = item.verdict.reason if item.verdict is not None else ""
+            reason = storable(item.verdict.reason) if item.verdict is not None else ""
             rows.append(
                 Parked(
                     0,

@@ -1,6 +1,7 @@
 """What the broker is told about each delivery, always after the commit: acknowledge, redeliver later, dead-letter."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
@@ -11,7 +12,7 @@ from oncemq.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.clock import Clock
 from oncemq.durations import delay_of
 from oncemq.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, name_of
-from oncemq.errors import BrokerError, DeliveryVoid, SettleError
+from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, SettleError
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers
@@ -19,7 +20,7 @@ from oncemq.redaction import Redactor
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.run.overtaken import OVERTAKEN
 from oncemq.run.sending import send_isolated
-from oncemq.verdict import Outcome, Verdict, retry
+from oncemq.verdict import Outcome, Verdict, reject, retry
 
 EXHAUSTED = "attempts-exhausted"
 CRASHED = "crashed"
@@ -30,6 +31,8 @@ Part = TypeVar("Part")
 
 _LONGEST_WAIT = 5.0
 _HELD_TOO_LONG = 30.0
+_REFUSALS = 3
+"""After so many the broker means this message: it is kept elsewhere, and others are not held up by it."""
 
 
 class Settler:
@@ -46,6 +49,7 @@ class Settler:
         sleep: waits seconds between tries.
         point: told how far a settlement has come.
         redact: masks secrets in what dead letters and retries carry.
+        keep: stores dead letters that the broker refuses; None where there is no place for them.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Settler:
         sleep: Callable[[float], object],
         point: Callable[[str], None],
         redact: Redactor | None = None,
+        keep: Callable[[Sequence[Dead]], Sequence[SettleFailed]] | None = None,
     ) -> None:
         self._consumer = consumer
         self._adapter = adapter
@@ -71,6 +76,7 @@ class Settler:
         self._sleep = sleep
         self._point = point
         self._clean = redact or Redactor()
+        self._keep = keep
         self._draw = random.Random()  # noqa: S311 - jitter
 
     def settle(self, verdicts: Sequence[tuple[Delivery, Verdict]]) -> None:
@@ -149,7 +155,12 @@ class Settler:
                 delivery: Later(delivery, delay, self._headers(delivery, delivery.message.attempt))
                 for delivery, delay in deferred
             }
-            self._insist(self._adapter.retry, later)
+            _, broken = self._insist(self._adapter.retry, later)
+            verdict = reject("it cannot be put off: the broker refuses its copy", code=UNSETTLEABLE)
+            if broken:
+                self._bury(
+                    [(self._as_dead(each, verdict, UNSETTLEABLE), verdict, UNSETTLEABLE) for each in broken]
+                )
 
     def _retry(self, later: list[tuple[Later, Verdict]]) -> list[tuple[Dead, Verdict, str]]:
         """Have these come again; returns those that cannot, which end as dead letters."""
@@ -178,7 +189,11 @@ class Settler:
         ]
 
     def _bury(self, dead: list[tuple[Dead, Verdict, str]]) -> None:
-        settled, _ = self._insist(self._adapter.dead_letter, {each.delivery: each for each, _, _ in dead})
+        letters = {each.delivery: each for each, _, _ in dead}
+        settled, broken = self._insist(self._adapter.dead_letter, dict(letters))
+        if broken and self._keep is not None:
+            kept, _ = self._insist(self._keep, {delivery: letters[delivery] for delivery in broken})
+            settled |= kept
         self._point("dead-letter-published")
         safe = [(each.delivery, code, verdict) for each, verdict, code in dead if each.delivery in settled]
         self._dead([(delivery, code, self._reason(verdict)) for delivery, code, verdict in safe])
@@ -246,14 +261,25 @@ class Settler:
         """Send until each part is settled or void; returns those that are settled, and those that never can be."""
         settled: set[Delivery] = set()
         broken: set[Delivery] = set()
+        refusals: Counter[Delivery] = Counter()
+
+        def refused(failure: SettleFailed) -> bool:
+            """Whether the broker has said no so often that it means this message."""
+            if not isinstance(failure.error, BrokerRefused) or not isinstance(
+                left[failure.delivery], Later | Dead
+            ):
+                return False
+            refusals[failure.delivery] += 1
+            return refusals[failure.delivery] >= _REFUSALS
 
         def once() -> None:
             failures = send_isolated(send, list(left.values()))
-            final = [failure for failure in failures if not _is_brokers(failure.error)]
+            final = [failure for failure in failures if not _is_brokers(failure.error) or refused(failure)]
             self._report(final)
             broken.update(failure.delivery for failure in final if not isinstance(failure.error, SettleError))
-            again = {failure.delivery: failure for failure in failures if _is_brokers(failure.error)}
-            settled.update(left.keys() - again.keys() - {failure.delivery for failure in final})
+            ended = {failure.delivery for failure in final}
+            again = {failure.delivery: failure for failure in failures if failure.delivery not in ended}
+            settled.update(left.keys() - again.keys() - ended)
             for delivery in left.keys() - again.keys():
                 del left[delivery]
             if again:

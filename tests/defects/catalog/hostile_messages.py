@@ -30,4 +30,40 @@ DEFECTS = (
         [Edit(f"{RABBITMQ}/hops.py", "if len(written) <= MOST_BYTES:", "if True:")],
         ["tests/unit/adapters/rabbitmq/test_hops.py::test_a_copy_fits_into_a_frame"],
     ),
+    Defect(
+        "refused-copy-tried-for-ever",
+        "One message that its broker refuses holds up no other.",
+        [Edit("framework/oncemq/run/settle.py", "refusals[failure.delivery] >= _REFUSALS", "False")],
+        ["tests/unit/run/test_settle.py::test_what_no_broker_takes_is_kept"],
+    ),
+    Defect(
+        "refused-dead-letter-dropped",
+        "What no broker takes is kept in the ledger.",
+        [Edit("framework/oncemq/run/settle.py", "if broken and self._keep is not None:", "if False:")],
+        ["tests/unit/run/test_settle.py::test_what_no_broker_takes_is_kept"],
+    ),
+    Defect(
+        "raw-form-not-parked",
+        "Parking keeps the bytes that the broker sent.",
+        [
+            Edit(
+                "framework/oncemq/ledger/parked.py",
+                "raw = [] if message.raw is None else",
+                "raw = [] if True else",
+            )
+        ],
+        ["tests/unit/ledger/test_dead_letters.py::test_whatever_a_message_holds_is_kept"],
+    ),
+    Defect(
+        "unstorable-message-pauses",
+        "A message without a form for the ledger is dead-lettered alone.",
+        [
+            Edit(
+                "framework/oncemq/run/parking_chain.py",
+                "if (wrong := unstorable(message)) is not None:",
+                "if (wrong := None) is not None:",
+            )
+        ],
+        ["tests/unit/run/test_parking.py::test_a_message_that_cannot_be_stored_is_one_dead_letter"],
+    ),
 )

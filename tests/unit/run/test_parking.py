@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, func, select
 from oncemq.adapter import Burial, Confirmed, Dead, Refused, Subscription
 from oncemq.errors import BrokerUnavailable, Reject, Retry
 from oncemq.ledger import parking, schema
-from oncemq.ledger.parked import Parked
+from oncemq.ledger.parked import Parked, parked_of
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.retry.backoff import RetryPolicy
@@ -418,3 +418,40 @@ def _row(engine: Engine, name: str) -> Any:
 
 def _keyed(delivery: Delivery) -> None:
     delivery.key = "a"
+
+
+def test_a_message_that_cannot_be_stored_is_one_dead_letter(
+    engine: Engine, adapter: ScriptedAdapter, sequence: ConsumerPlan, seen: Seen
+) -> None:
+    """What has no form for the ledger is that message's trouble: it pauses no consumer, and its neighbours go on."""
+    with running(make_app(adapter, engine, sequence)):
+        odd = adapter.deliver(order(2), message_id=b"\xff")
+        adapter.deliver(order(1, "b"))
+        adapter.deliver(order(2, "b"))
+        seen.wait_for("b1", "b2")
+        adapter.wait_until(lambda broker: bool(broker.dead))
+    (dead,) = adapter.dead
+    assert dead.delivery is odd
+    assert dead.headers[names.REASON] == "unstorable"
+
+
+def test_the_raw_form_is_parked_with_the_message(
+    engine: Engine, adapter: ScriptedAdapter, sequence: ConsumerPlan, seen: Seen
+) -> None:
+    """What is made of a parked message later loses nothing of what its broker had sent."""
+    raws: list[bytes | None] = []
+
+    with running(make_app(adapter, engine, sequence)):
+        adapter.deliver(order(2), raw=bytes(range(256)), message_id="a\0b", headers={"h\0": "\ud800"})
+        eventually(lambda: _raw_rows(engine, sequence.scope, raws), "a parked row")
+        adapter.deliver(order(1))
+        seen.wait_for("a1", "a2")
+    assert raws == [bytes(range(256))]
+
+
+def _raw_rows(engine: Engine, consumer: str, raws: list[bytes | None]) -> bool:
+    """Note the raw forms of what is parked; return whether anything is."""
+    with engine.connect() as connection:
+        rows = connection.execute(select(parking.TABLE).where(parking.TABLE.c.consumer == consumer)).all()
+    raws[:] = [parked_of(row).message.raw for row in rows]
+    return bool(rows)

@@ -1,14 +1,14 @@
 """Tests of how verdicts become settlements."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from oncemq.adapter import Subscription
+from oncemq.adapter import Dead, SettleFailed, Subscription
 from oncemq.error_text import MAX_ERROR_TEXT
-from oncemq.errors import BrokerUnavailable, Reject, Undecodable
+from oncemq.errors import BrokerRefused, BrokerUnavailable, Reject, Undecodable
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery, Envelope
 from oncemq.observe.observers import Observers
@@ -392,3 +392,54 @@ def test_the_key_travels_with_an_understood_message(desk: Desk) -> None:
     delivery.envelope = Envelope("main", "orders", "loyalty", "k", None, "k", None, 1, {}, b"", None)
     desk.settle((delivery, retry("bad")))
     assert desk.adapter.retried[0].headers[headers.KEY] == "k"
+
+
+def refusing(desk: Desk, call: str, delivery: Delivery, error: Exception) -> None:
+    """Let `call` never settle this delivery."""
+    send = getattr(desk.adapter, call)
+
+    def answer(parts: Any) -> Any:
+        mine = [part for part in parts if part.delivery is delivery]
+        return [
+            *send([part for part in parts if part.delivery is not delivery]),
+            *(SettleFailed(delivery, error) for _ in mine),
+        ]
+
+    setattr(desk.adapter, call, answer)
+
+
+def test_what_the_broker_refuses_holds_up_no_other(desk: Desk) -> None:
+    """After three refusals it is set aside and said; all others are settled, and a broker that is away is no refusal."""
+    odd, good = desk.delivery(), desk.delivery()
+    refusing(desk, "dead_letter", odd, BrokerRefused("too large"))
+    desk.settle((odd, reject("no")), (good, reject("no")))
+    assert [dead.delivery for dead in desk.adapter.dead] == [good]
+    assert len(desk.slept) == 2
+    assert "too large" in str(desk.heard.of("settle_failed")[-1].arguments)
+
+
+def test_what_no_broker_takes_is_kept(desk: Desk) -> None:
+    """A dead letter that is refused goes to the place for these, with its headers, and counts as dead."""
+    kept: list[Dead] = []
+
+    def keep(dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+        kept.extend(dead)
+        return ()
+
+    desk.settler._keep = keep
+    odd = desk.delivery()
+    refusing(desk, "dead_letter", odd, BrokerRefused("too large"))
+    desk.settle((odd, reject("no")))
+    assert [(dead.delivery, dead.headers[headers.REASON]) for dead in kept] == [(odd, "rejected")]
+    assert [(noted[0], noted[1]) for noted in desk.noted] == [(odd, "rejected")]
+
+
+def test_a_retry_that_is_refused_becomes_a_dead_letter(desk: Desk) -> None:
+    """It cannot come again, so a person has to look; the others are tried again."""
+    odd, good = desk.delivery(), desk.delivery()
+    refusing(desk, "retry", odd, BrokerRefused("too large"))
+    desk.settle((odd, retry("x")), (good, retry("x")))
+    assert [later.delivery for later in desk.adapter.retried] == [good]
+    assert [(dead.delivery, dead.headers[headers.REASON]) for dead in desk.adapter.dead] == [
+        (odd, UNSETTLEABLE)
+    ]

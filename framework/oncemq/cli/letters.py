@@ -1,0 +1,118 @@
+"""Looks after the dead letters of one consumer wherever they lie: with the broker, or in the ledger if no broker took them."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from uuid import uuid4
+
+from sqlalchemy import Engine, inspect
+from sqlalchemy.exc import SQLAlchemyError
+
+from oncemq.adapter import Adapter, Burial, DeadLetter, Refused
+from oncemq.cli.output import warn
+from oncemq.error_text import describe
+from oncemq.errors import BrokerRefused
+from oncemq.ledger import dead_letters as ledger
+from oncemq.message import headers as names
+from oncemq.run.plan import AppPlan, ConsumerPlan
+
+EVERYTHING = 10_000_000
+"""More dead letters than anyone keeps; they are read one by one."""
+
+_MARK = f"{names.PREFIX}ledger-id"
+
+
+class Letters:
+    """All dead letters of a consumer.
+
+    Args:
+        adapter: the broker, prepared.
+        consumer: whose they are.
+        engine: the app's database; None = it has none.
+    """
+
+    def __init__(self, adapter: Adapter, consumer: ConsumerPlan, engine: Engine | None) -> None:
+        self._adapter = adapter
+        self._consumer = consumer
+        self._engine = engine
+
+    def all(self) -> Iterator[DeadLetter]:
+        """Yield those of the ledger, then those of the broker, each oldest first; close it before anything else.
+
+        Raises:
+            BrokerRefused: the broker cannot list dead letters.
+        """
+        yield from self._kept()
+        if not self._adapter.capabilities.browse_dead_letters:
+            raise BrokerRefused(f"broker {self._consumer.broker!r} cannot list dead letters")
+        yield from self._adapter.dead_letters(self._consumer.subscription, EVERYTHING)
+
+    def replay(self, ids: Sequence[str]) -> int:
+        """Send dead letters to the group again; returns how many.
+
+        Raises:
+            BrokerError: the broker does not take one now; it stays, as do those after it.
+        """
+        kept, others = _split(ids)
+        count = sum(map(self._replay_kept, kept))
+        return (
+            count + self._adapter.replay_dead_letters(self._consumer.subscription, others)
+            if others
+            else count
+        )
+
+    def purge(self, ids: Sequence[str]) -> int:
+        """Remove dead letters for ever; returns how many."""
+        kept, others = _split(ids)
+        count = self._remove(kept) if kept else 0
+        return (
+            count + self._adapter.purge_dead_letters(self._consumer.subscription, others) if others else count
+        )
+
+    def _kept(self) -> Iterator[DeadLetter]:
+        if self._engine is None:
+            return
+        try:
+            if not inspect(self._engine).has_table(ledger.TABLE.name):
+                return
+            with self._engine.connect() as connection:
+                yield from ledger.letters(connection, self._consumer.scope)
+        except SQLAlchemyError as error:
+            warn(f"dead letters that lie in the ledger are not shown: {describe(error)}")
+
+    def _replay_kept(self, wanted: str) -> int:
+        with closing(_iterated(self._kept())) as kept:
+            letter = next((each for each in kept if each.id == wanted), None)
+        if letter is None:
+            return 0
+        # By way of the broker's dead letters: from there every adapter sends the original as it was.
+        mark = uuid4().hex
+        ours = {name: text for name, text in letter.message.headers.items() if name.startswith(names.PREFIX)}
+        subscription = self._consumer.subscription
+        (answer,) = self._adapter.bury(subscription, [Burial(letter.message, {**ours, _MARK: mark})])
+        if isinstance(answer, Refused):
+            raise answer.error
+        with closing(_iterated(self._adapter.dead_letters(subscription, EVERYTHING))) as found:
+            number = next((each.id for each in found if each.message.headers.get(_MARK) == mark), None)
+        count = self._adapter.replay_dead_letters(subscription, [number]) if number is not None else 0
+        self._remove([wanted])
+        return count
+
+    def _remove(self, ids: Sequence[str]) -> int:
+        if self._engine is None:
+            return 0
+        with self._engine.begin() as connection:
+            return ledger.remove(connection, self._consumer.scope, ids)
+
+
+def letters_of(plan: AppPlan, adapter: Adapter, consumer: ConsumerPlan) -> Letters:
+    """Return the dead letters of a consumer of the app."""
+    return Letters(adapter, consumer, plan.engines[0] if plan.engines else None)
+
+
+def _split(ids: Sequence[str]) -> tuple[list[str], list[str]]:
+    kept = [each for each in ids if each.startswith(ledger.ID_PREFIX)]
+    return kept, [each for each in ids if not each.startswith(ledger.ID_PREFIX)]
+
+
+def _iterated(letters: Iterator[DeadLetter]) -> Generator[DeadLetter]:
+    yield from letters
