@@ -12,6 +12,7 @@ from oncemq.adapter import Adapter
 from oncemq.cli.dead_letters import Filter, browsing
 from oncemq.cli.exit_codes import BROKER, FAILED, OK
 from oncemq.cli.files import app_option
+from oncemq.cli.letters import letters_of
 from oncemq.cli.opened import by_broker, opened, prepared
 from oncemq.cli.output import Output, counted, json_option, shown, warn
 from oncemq.config import load
@@ -91,7 +92,7 @@ def status(files: Sequence[Path], *, as_json: bool) -> int:
     for broker, mine in by_broker(plan.consumers).items():
         try:
             with prepared(plan, broker, mine) as adapter:
-                _ask_broker(adapter, mine, found)
+                _ask_broker(plan, adapter, mine, found)
         except BrokerError as error:
             found.problems.append(f"broker {broker}: {error}")
     complaints = found.complaints()
@@ -143,13 +144,13 @@ def _ask_ledger(plan: AppPlan, found: _Overview) -> None:
         ]
 
 
-def _ask_broker(adapter: Adapter, consumers: Sequence[ConsumerPlan], found: _Overview) -> None:
+def _ask_broker(plan: AppPlan, adapter: Adapter, consumers: Sequence[ConsumerPlan], found: _Overview) -> None:
     rows = {row["consumer"]: row for row in found.consumers}
     for consumer in consumers:
         row = rows[consumer.name]
         row["waiting"] = adapter.depth(consumer.subscription)
         if adapter.capabilities.browse_dead_letters:
-            with browsing(adapter, consumer, Filter(), MOST_LETTERS) as letters:
+            with browsing(letters_of(plan, adapter, consumer), Filter(), MOST_LETTERS) as letters:
                 count = sum(1 for _ in letters)
             row["dead_letters"] = count if count < MOST_LETTERS else f"{MOST_LETTERS}+"
 
