@@ -138,6 +138,11 @@ HOSTILE := tests/scenarios/test_hostile_input.py tests/scenarios/test_hostile_na
 hostile: setup services ## a million hostile messages, 100,000 files, the model on SQLite and PostgreSQL; SEED=1 EXAMPLES=2000 ONLY=…
 	@ONCEMQ_HOSTILE=long ONCEMQ_SEED=$(or $(SEED),1) ONCEMQ_EXAMPLES=$(or $(EXAMPLES),2000) $(PYTEST) $(or $(ONLY),$(HOSTILE)) --durations 10
 
+.PHONY: histories
+histories: setup services ## random histories against every strategy and pair: 1,000,000 on the model, 10,000 on databases; SEED=0 MODEL=… REAL=…
+	@ONCEMQ_HISTORIES_MODEL=$(or $(MODEL),1000000) ONCEMQ_HISTORIES=$(or $(REAL),10000) ONCEMQ_HISTORIES_SEED=$(or $(SEED),0) \
+		$(PYTEST) tests/scenarios/test_histories.py --durations 5
+
 # A pyenv shim exists also for versions that are not chosen: whether it runs is the question.
 define find_python
 for candidate in python$(1) "$$HOME"/.pyenv/versions/$(1).*/bin/python$(1); do \

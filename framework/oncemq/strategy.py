@@ -71,7 +71,8 @@ class Traits:
             `on_retry: go_on`: they would take its place, and it would come too late.
         counts: each message takes a place in its key's order, also one that another strategy settles as a duplicate
             or as stale. So it is asked about those too: what comes before its place waits, whatever the others say.
-        knows_copies: its Duplicate says that a message of the same identity was settled before.
+        compares_places: its Duplicate says that the message's place is taken (a state, a number, a version), perhaps
+            by another message; that of others says that a message of the same identity was applied before.
     """
 
     decides: bool
@@ -81,7 +82,7 @@ class Traits:
     promises_order: bool = False
     holds_key: bool = False
     counts: bool = False
-    knows_copies: bool = False
+    compares_places: bool = False
 
 
 @dataclass(frozen=True, slots=True)

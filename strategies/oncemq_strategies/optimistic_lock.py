@@ -54,7 +54,7 @@ class OptimisticLock(Strategy):
     message is decided again, which costs no attempt.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True, holds_key=True, counts=True)
+    traits: ClassVar[Traits] = Traits(decides=True, holds_key=True, counts=True, compares_places=True)
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class Precondition(Strategy):
       refused, since a second copy would run as well.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True, max_batch=1)
+    traits: ClassVar[Traits] = Traits(decides=True, max_batch=1, compares_places=True)
 
     def __init__(
         self,

@@ -103,13 +103,15 @@ class ProcessedRecords:
         return self._duplicate(notes, item, identity) if self._details else DUPLICATE
 
     def record(self, run: Run, item: Item) -> None:
-        """Remember that the identity has its message; a later copy in this run is a duplicate of it."""
+        """Remember that the identity has its message; a later copy in this run is a duplicate of it.
+
+        What another strategy settled unapplied leaves no record: a copy of it may have been tried before, and would be
+        taken for the copy of something applied.
+        """
         notes: _Notes = run.notes[self]
         identity = item.envelope.identity
-        if identity in notes.new and identity not in notes.done:
+        if item.verdict is PROCEED and identity in notes.new and identity not in notes.done:
             notes.done[identity] = item
-            if self._fingerprint is not None and identity not in notes.prints:
-                notes.prints[identity] = self._fingerprint(item)
 
     def save(self, run: Run) -> None:
         """Delete the rows of messages that are not final; store what is known about those that ran."""

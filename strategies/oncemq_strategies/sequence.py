@@ -63,7 +63,9 @@ class SequenceStrategy(Strategy):
     its turn waits whatever the others say. The number of a dead letter is still to come: replay it.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True, promises_order=True, holds_key=True, counts=True)
+    traits: ClassVar[Traits] = Traits(
+        decides=True, promises_order=True, holds_key=True, counts=True, compares_places=True
+    )
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class StateMachine(Strategy):
       creates the row. The strategy writes the column after the handler.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True, holds_key=True)
+    traits: ClassVar[Traits] = Traits(decides=True, holds_key=True, compares_places=True)
 
     def __init__(self, wanted: Expression, rules: Rules, store: _Store, early: str, gaps: Gaps) -> None:
         self._wanted = wanted

@@ -43,7 +43,7 @@ class Tiered(Strategy):
     - `fingerprint`, `result`: as for `unique_key`; the result is kept in the ledger alone.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True, knows_copies=True)
+    traits: ClassVar[Traits] = Traits(decides=True)
 
     def __init__(
         self, records: ProcessedRecords, fingerprint: Fingerprint | None, options: TierOptions, scope: Scope

@@ -40,7 +40,7 @@ class UniqueKey(Strategy):
     - `required: false`, with `table`: a handler may leave its row out.
     """
 
-    traits: ClassVar[Traits] = Traits(decides=True, knows_copies=True)
+    traits: ClassVar[Traits] = Traits(decides=True)
 
     def __init__(self, records: _Records) -> None:
         self._records = records

@@ -31,6 +31,7 @@ class Entry:
         twice: it says that a message may take effect twice.
         redis: it needs Redis.
         doubts: a handler that raised leaves a row in the ledger until somebody has looked.
+        compares_places: it knows which places are taken, and by whom it does not.
         refuses_copies: a copy is no duplicate to it, but a message that does not fit: a dead letter.
     """
 
@@ -42,6 +43,7 @@ class Entry:
     redis: bool = False
     doubts: bool = False
     refuses_copies: bool = False
+    compares_places: bool = False
 
 
 STATES = ("s1", "s2", "s3")
@@ -60,15 +62,20 @@ def unasked(_envelope: Envelope) -> Answer:
 CATALOG: Mapping[str, Entry] = {
     "unique_key": Entry(),
     "state_machine": Entry(
-        {"to": "body.state", "states": STATES, "entity": {**_ROW, "state": "state"}}, sequel=Sequel.FORWARD
+        {"to": "body.state", "states": STATES, "entity": {**_ROW, "state": "state"}},
+        sequel=Sequel.FORWARD,
+        compares_places=True,
     ),
-    "optimistic_lock": Entry({"entity": {**_ROW, "version": "version"}}, sequel=Sequel.STRICT),
+    "optimistic_lock": Entry(
+        {"entity": {**_ROW, "version": "version"}}, sequel=Sequel.STRICT, compares_places=True
+    ),
     "precondition": Entry(
         {"entity": _ROW, "where": {"number": "body.before"}, "otherwise": "retry"},
         sequel=Sequel.STRICT,
         refuses_copies=True,
+        compares_places=True,
     ),
-    "sequence": Entry(sequel=Sequel.STRICT),
+    "sequence": Entry(sequel=Sequel.STRICT, compares_places=True),
     "pessimistic_lock": Entry(_ROW, decides=False),
     "redis_lock": Entry({"name": "matrix-{key}"}, decides=False, effects=_BOTH, redis=True),
     "tiered": Entry({"bloom": True}, redis=True),

@@ -77,13 +77,21 @@ class Oracle:
         for tag, end in self.trial.broker.ended.items():
             one = self.trial.tag_of(tag)
             rejected = FAULTS.get(one) == "reject" and end == "dead: rejected"
-            if end != "acknowledged" and not rejected and not self._copy_refused(one, end):
+            if end != "acknowledged" and not (
+                rejected or self._copy_refused(one, end) or self._copy_overtaken(one, end)
+            ):
                 yield f"{one} ended as {end}"
 
     def _copy_refused(self, one: Identity, end: str) -> bool:
         letter, number = one
         applied = number in self.effects[letter]
         return self.pair.refuses_copies and applied and end == "dead: attempts-exhausted"
+
+    def _copy_overtaken(self, one: Identity, end: str) -> bool:
+        """Where no strategy of the two knows identities, a copy that failed looks like a message that came too late."""
+        letter, number = one
+        places = all(entry.compares_places or not entry.decides for entry in self.pair.entries)
+        return places and one in FAULTS and number in self.effects[letter] and end == "dead: overtaken"
 
     def _nothing_left_behind(self) -> Iterator[str]:
         doubted = {claims.TABLE.name: 1} if self.pair.doubts else {}

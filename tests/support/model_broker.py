@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from oncemq.adapter import Dead, Later, SettleFailed
+from oncemq.adapter import CONFIRMED, Burial, Confirmed, Dead, Later, Refused, SettleFailed, Subscription
 from oncemq.errors import AlreadySettled, BrokerUnavailable, DeliveryVoid
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.headers import FIRST_FAILED_AT, REASON, attempt_of, time_of
@@ -144,6 +144,11 @@ class Line(ScriptedAdapter):
             if self._void(each.delivery) is None:
                 self._broker.dead.append(Buried(each.delivery.message, each.headers[REASON]))
         return self._settled("dead_letter", [each.delivery for each in dead])
+
+    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+        """Bury messages that were parked."""
+        self._broker.dead += [Buried(one.message, one.headers[REASON]) for one in burials]
+        return [CONFIRMED] * len(burials)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Nobody gives back here: processes are killed."""

@@ -75,9 +75,9 @@ class Judge(RuleBasedStateMachine):
 
     @invariant()
     def no_trace_of_what_is_not_final(self) -> None:
-        """There is a record of exactly what took effect or came too late, and each state stems from an effect."""
+        """There is a record of exactly what took effect, and each state stems from an effect."""
         recorded = set(self._read(select(processed.TABLE.c.identity)))
-        final = (self._effects().keys() | self._stale()) - self.forgotten
+        final = self._effects().keys() - self.forgotten
         assert recorded - self.forgotten == final, self._story(recorded ^ final)
         if not self.ordered:
             return
@@ -127,10 +127,15 @@ class Judge(RuleBasedStateMachine):
         """Compare what became of each message with what its handler did."""
         effects, stale = self._effects().keys(), self._stale()
         dead = {self._identity(one.message) for one in self.broker.dead}
+        failed = {identity for identity, _ in self.told.charged}
+        overtaken = {self._identity(one.message) for one in self.broker.dead if one.reason == "overtaken"}
+        assert overtaken <= failed, self._story(overtaken - failed)
+        silent = (failed & self.acts.keys()) - effects - dead - self.forgotten
+        assert not silent, self._story(silent)
         for identity in self.acts.keys() - self.forgotten - self.told.unlucky:
             if self._fate(identity) == "applied":
-                assert identity in effects | stale, self._story({identity})
-                assert identity not in dead, self._story({identity})
+                assert identity in effects | stale | overtaken, self._story({identity})
+                assert identity not in dead - overtaken, self._story({identity})
             else:
                 assert identity not in effects, self._story({identity})
                 assert identity in dead | stale, self._story({identity})

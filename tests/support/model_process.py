@@ -192,25 +192,36 @@ class Process:
         broker: where messages come from; the process connects at once.
         strategies: the chain, by registry name and options.
         told: hears what the engine says.
+        handler: the consumer's.
+        hold_key: keys wait while one of their messages is tried again.
 
     Attributes:
         ambushes: by a point's name, what happens when a message next comes there.
     """
 
     def __init__(
-        self, engine: Engine, clock: FakeClock, broker: ModelBroker, strategies: Strategies, told: Told
+        self,
+        engine: Engine,
+        clock: FakeClock,
+        broker: ModelBroker,
+        strategies: Strategies,
+        told: Told,
+        handler: Callable[..., None] = handle,
+        *,
+        hold_key: bool = False,
     ) -> None:
         self.ambushes: dict[str, Callable[[], None]] = {}
         self.taken: list[list[Delivery]] = [[] for _ in range(WORKERS)]
         self.line = broker.connect()
         built = _build(engine, clock, strategies)
         plan = make_consumer(
-            handle,
+            handler,
             built,
             name=CONSUMER,
             version="body.version",
             identity=(),
             workers=WORKERS,
+            hold_key=hold_key,
             retry=RetryPolicy(attempts=ATTEMPTS, first=timedelta(seconds=1), factor=2, jitter=0),
         )
         shop = Workshop(
@@ -230,6 +241,8 @@ class Process:
         )
         crew = Crew(plan, self.line, shop)
         self._clock = clock
+        self._engine = engine
+        self._sweeps = crew.upkeep(0)
         self.consumer = crew.consumer
         vars(self.consumer.gate)["sleep"] = lambda seconds: clock.advance(timedelta(seconds=seconds))
         self._aftermath = crew._aftermath
@@ -255,6 +268,11 @@ class Process:
             self._workers[worker].work(taken)
             self._aftermath.catch_up()
             self.consumer.finished(taken)
+
+    def sweep(self) -> None:
+        """Take what is parked and due."""
+        for task in self._sweeps:
+            task.run(self._engine)
 
     def holds(self) -> list[int]:
         """Return the numbers of the deliveries that wait here or are taken, and are not void."""

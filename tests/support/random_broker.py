@@ -10,7 +10,7 @@ from datetime import timedelta
 from oncemq.adapter import Dead, Later, SettleFailed
 from oncemq.errors import AlreadySettled, DeliveryVoid
 from oncemq.message.envelope import Delivery, Message
-from oncemq.message.headers import REASON, attempt_of
+from oncemq.message.headers import FIRST_FAILED_AT, REASON, attempt_of, time_of
 from oncemq.testing.scripted import ScriptedAdapter
 
 TAG = "tag"
@@ -73,7 +73,14 @@ class Front(ScriptedAdapter):
                 message = each.delivery.message
                 headers = {**message.headers, **each.headers}
                 self.broker.retries[message.headers[TAG]] += 1
-                self.broker.redeliver(replace(message, headers=headers, attempt=attempt_of(headers)))
+                self.broker.redeliver(
+                    replace(
+                        message,
+                        headers=headers,
+                        attempt=attempt_of(headers),
+                        first_failed_at=time_of(headers, FIRST_FAILED_AT),
+                    )
+                )
         return failed
 
     def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:

@@ -262,6 +262,14 @@ class Oracle:
         if self.case.chain != ("unique_key",):
             lost = {one for one in lost if not self._overtaken(one)}
         self._say("acknowledged without effect", sorted(lost))
+        tried = [
+            copy.tag
+            for copy in self.case.copies
+            if self.case.broker.retries[copy.tag]
+            and self.case.broker.ended.get(copy.tag) == "acknowledged"
+            and copy.order["id"] not in self.identities
+        ]
+        self._say("tried, failed and acknowledged without effect", tried)
 
     def _overtaken(self, identity: str) -> bool:
         key, _, version = identity.rpartition(":")
@@ -279,7 +287,7 @@ class Oracle:
             self._say("effects without a dedup row", sorted(known - self.seen))
             self._say(
                 "dedup rows of messages that never ended well",
-                sorted(self.seen - self._ended("acknowledged")),
+                sorted(self.seen - known),
             )
         last = {key: STATES[max(versions) - 1] for key, versions in self.versions.items()}
         if "state_machine" in case.chain and self.states != last:
@@ -305,7 +313,9 @@ class Oracle:
         dead = [
             copy.tag
             for copy in case.copies
-            if case.broker.ended.get(copy.tag, "").startswith("dead") and "reject" not in copy.order["faults"]
+            if case.broker.ended.get(copy.tag, "").startswith("dead")
+            and "reject" not in copy.order["faults"]
+            and not (self._overtaken(copy.order["id"]) and case.broker.retries[copy.tag])
         ]
         self._say("dead-lettered without a reject", dead)
 

@@ -16,7 +16,7 @@ class Chain:
         divisible: one transaction may hold several runs. Not where messages are parked: what one run lets follow, the
             next would not know of.
         counts: those that are asked about what another strategy has settled.
-        copies: those that know whether a message of the same identity was settled before.
+        copies: those that know whether a message of the same identity was applied before.
         one_per_key: a unit may hold at most one item of a key.
         max_batch: the most items of a unit; None = any number.
         stores_outgoing: a strategy stores what handlers of direct units published.
@@ -54,7 +54,7 @@ class Chain:
             [one for one in strategies if one.traits.counts], "decide"
         )
         self.copies: list[Callable[[Run, Item], Verdict]] = _overridden(
-            [one for one in strategies if one.traits.knows_copies], "decide"
+            [one for one in strategies if one.traits.decides and not one.traits.compares_places], "decide"
         )
         self.second_look = any(strategy.second_look for strategy in strategies)
         self.stores_outgoing = any(strategy.stores_outgoing for strategy in strategies)
@@ -89,8 +89,6 @@ class Chain:
             other = decide(run, item)
             if other.outcome is Outcome.DUPLICATE:
                 return other
-        if verdict.outcome is Outcome.DUPLICATE and not self.copies:
-            return verdict
         return overtaken(item.delivery, verdict)
 
     def record(self, run: Run, item: Item) -> None:

@@ -62,10 +62,10 @@ class Counting(Noting):
     traits: ClassVar[Traits] = Traits(decides=True, counts=True)
 
 
-class Remembering(Noting):
-    """Knows the identities that were settled."""
+class Comparing(Noting):
+    """Knows which places are taken."""
 
-    traits: ClassVar[Traits] = Traits(decides=True, knows_copies=True)
+    traits: ClassVar[Traits] = Traits(decides=True, compares_places=True)
 
 
 ANY: Any = object()
@@ -101,9 +101,9 @@ def test_what_comes_before_its_place_waits_whatever_the_others_say() -> None:
 @pytest.mark.parametrize("turned", [False, True], ids=["known-first", "known-last"])
 def test_what_failed_before_is_not_settled_unless_its_copy_was(verdict: Verdict, turned: bool) -> None:
     """A message that another one has overtaken becomes a dead letter with its error; a copy stays a duplicate."""
-    places = Noting("a", [], verdict)
+    places = Comparing("a", [], verdict)
     for known, outcome in ((PROCEED, Outcome.REJECT), (DUPLICATE, Outcome.DUPLICATE)):
-        strategies = [Remembering("b", [], known), places]
+        strategies = [Noting("b", [], known), places]
         found = Chain(strategies[::-1] if turned else strategies).decide(ANY, item_of(FAILED))
         assert found.outcome is outcome
         if outcome is Outcome.REJECT:
@@ -113,7 +113,7 @@ def test_what_failed_before_is_not_settled_unless_its_copy_was(verdict: Verdict,
 
 def test_a_message_that_a_process_died_on_was_tried() -> None:
     """A charged crash counts like a failure; a mere redelivery does not."""
-    late = Chain([Noting("a", [], stale("late"))])
+    late = Chain([Comparing("a", [], stale("late"))])
     item = item_of(Message("t", b"", redelivered=True))
     assert late.decide(ANY, item).outcome is Outcome.STALE
     item.delivery.crashes = 1

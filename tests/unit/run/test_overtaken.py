@@ -130,6 +130,23 @@ def test_a_copy_that_only_was_redelivered_is_still_late(
     assert (seen.done, adapter.dead) == (["shipped"], [])
 
 
+def test_a_late_copy_does_not_hide_a_failure(
+    engine: Engine, adapter: ScriptedAdapter, lifecycle: Chain, seen: Seen, name: str
+) -> None:
+    """A copy that came too late and was never tried is stale; the one that failed is a dead letter all the same."""
+    seen.fails["approved"] = [KeyError("stock")]
+    plan = make_consumer(seen.handle, lifecycle, name=name, retry=SOON)
+    with running(make_app(adapter, engine, plan)):
+        adapter.deliver(event("approved"))
+        adapter.wait_until(lambda broker: len(broker.retried) == 1)
+        adapter.deliver(event("shipped"))
+        adapter.deliver(event("approved"))
+        adapter.wait_until(lambda broker: len(broker.acknowledged) == 2)
+        again(adapter, adapter.retried[0])
+        adapter.wait_until(lambda broker: len(broker.acknowledged) + len(broker.dead) == 3)
+    assert [one.headers[names.REASON] for one in adapter.dead] == ["overtaken"]
+
+
 @pytest.mark.parametrize("where", ["broker", "ledger"])
 def test_what_comes_early_does_not_hold_its_key(
     engine: Engine, adapter: ScriptedAdapter, seen: Seen, name: str, where: str

@@ -1,0 +1,90 @@
+"""Defects of ends: what was tried and failed ends applied or as a dead letter, and to wait is no failure."""
+
+from defects.defect import Defect, Edit
+
+CHAIN = "framework/oncemq/run/chain.py"
+CHAINS = "tests/unit/run/test_chain.py"
+OVERTAKEN = "tests/unit/run/test_overtaken.py"
+SEQUENCE = "strategies/oncemq_strategies/sequence.py"
+BUILD = "tests/unit/config/test_build.py"
+
+DEFECTS = (
+    Defect(
+        "failure-settled-in-silence",
+        "What was tried and failed is never settled as stale, nor as a duplicate of another message.",
+        [Edit(CHAIN, "if was_tried(item.delivery) else verdict", "if False else verdict")],
+        [f"{CHAINS}::test_what_failed_before_is_not_settled_unless_its_copy_was"],
+    ),
+    Defect(
+        "settled-before-its-place",
+        "What comes before its place waits, whatever another strategy says.",
+        [Edit(CHAIN, "for decide in self.counts:", "for decide in self.counts[:0]:")],
+        [f"{CHAINS}::test_what_comes_before_its_place_waits_whatever_the_others_say"],
+    ),
+    Defect(
+        "settled-number-not-used-up",
+        "A number that another strategy settles is used up.",
+        [
+            Edit(
+                SEQUENCE,
+                "        if number is not None:\n            notes.numbers.move",
+                "        if number is not None and item.verdict is PROCEED:\n            notes.numbers.move",
+            )
+        ],
+        [f"{OVERTAKEN}::test_a_number_that_a_neighbour_settles_is_used_up"],
+    ),
+    Defect(
+        "waiting-costs-an-attempt",
+        "To wait for an earlier message, or for room, costs no attempt.",
+        [
+            Edit(
+                "framework/oncemq/run/settle.py",
+                "self._headers(delivery, message.attempt) | {headers.WAITING_SINCE",
+                "self._headers(delivery, message.attempt + 1) | {headers.WAITING_SINCE",
+            )
+        ],
+        [f"{OVERTAKEN}::test_more_than_may_be_parked_costs_no_attempt"],
+    ),
+    Defect(
+        "early-message-holds-its-key",
+        "What came too early lets by what it waits for.",
+        [
+            Edit(
+                "framework/oncemq/run/parked.py",
+                "early = ticket.held and names.WAITING_SINCE in later.headers",
+                "early = False",
+            )
+        ],
+        [f"{OVERTAKEN}::test_what_comes_early_does_not_hold_its_key"],
+    ),
+    Defect(
+        "late-copy-hides-a-failure",
+        "What was settled unapplied leaves no record, which would make a duplicate of a copy that failed.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/processed_records.py",
+                "if item.verdict is PROCEED and identity in notes.new",
+                "if identity in notes.new",
+            )
+        ],
+        [f"{OVERTAKEN}::test_a_late_copy_does_not_hide_a_failure"],
+    ),
+    Defect(
+        "keys-not-held",
+        "Chains whose order matters hold a key while one of its messages is tried again.",
+        [
+            Edit(
+                "framework/oncemq/config/build_consumer.py",
+                "any(one.traits.holds_key for one in chain)",
+                "False",
+            )
+        ],
+        [f"{BUILD}::test_keys_are_held_where_order_matters"],
+    ),
+    Defect(
+        "column-with-two-owners",
+        "Two consumers of a topic do not decide by one column.",
+        [Edit("framework/oncemq/config/shared_columns.py", "other.consumer != owned.consumer", "False")],
+        [f"{BUILD}::test_two_consumers_do_not_decide_by_one_column"],
+    ),
+)

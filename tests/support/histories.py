@@ -1,0 +1,294 @@
+"""Random histories of numbered messages, what strategies should make of them, and what must be true of every end.
+
+The reference is a pure function of a history: no database, no engine, as the documents describe the strategies.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Final
+
+ATTEMPTS: Final = 3
+STATES: Final = tuple(f"s{number}" for number in range(1, 10))
+ROOM: Final = 2
+"""Messages of one key that may be parked."""
+
+SINGLE: Final = ("unique_key", "state_machine", "sequence", "optimistic_lock")
+CHAINS: Final = tuple((name,) for name in SINGLE) + tuple(permutations(SINGLE, 2)) + (SINGLE, SINGLE[::-1])
+FINAL: Final = frozenset({"applied", "duplicate", "stale"})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One business message.
+
+    Args:
+        key: its entity.
+        number: tells it from the others of its key; its identity is both.
+        place: what `sequence` and `optimistic_lock` compare.
+        state: what `state_machine` compares.
+        acts: what its handler does at each attempt; `add` after the last.
+    """
+
+    key: str
+    number: int
+    place: int
+    state: int
+    acts: tuple[str, ...]
+
+    @property
+    def identity(self) -> str:
+        """As the reader makes it of key and version."""
+        return f"{self.key}:{self.number}"
+
+    def act(self, attempt: int) -> str:
+        """Return what the handler does at an attempt."""
+        return self.acts[attempt - 1] if attempt <= len(self.acts) else "add"
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What happens to a consumer.
+
+    Args:
+        seed: everything that is left to chance later on is drawn from it.
+        events: every business message.
+        copies: which of them are published, in order; one twice is a duplicate.
+        disorder: how often the broker delivers another than the oldest one.
+        kills: how often a process dies over a delivery, before or after its commit.
+    """
+
+    seed: int
+    events: tuple[Event, ...]
+    copies: tuple[int, ...]
+    disorder: float
+    kills: float
+
+    def __repr__(self) -> str:
+        return f"<history {self.seed}: {[self.events[copy] for copy in self.copies]}>"
+
+
+def draw_history(seed: int) -> History:
+    """Return the history of a seed: few keys, some with places and states that contradict each other."""
+    draw = random.Random(seed)
+    agree, failing = draw.random() < 0.6, draw.choice([0.0, 0.2, 0.5])
+    events: list[Event] = []
+    for key in "ab"[: draw.choice([1, 1, 2])]:
+        many = draw.randint(1, 6)
+        for number in range(1, many + 1):
+            place = number if agree or draw.random() < 0.7 else draw.randint(1, many)
+            state = number if agree or draw.random() < 0.7 else draw.randint(1, many)
+            acts = (
+                draw.choices(["fail", "fail", "reject", "add"], k=ATTEMPTS) if draw.random() < failing else []
+            )
+            events.append(Event(key, number, place, state, tuple(acts)))
+    copies = [*range(len(events)), *draw.choices(range(len(events)), k=draw.choice([0, 1, 4]))]
+    if draw.random() < 0.7:
+        draw.shuffle(copies)
+    if draw.random() < 0.1:
+        copies.pop()
+    return History(
+        seed, tuple(events), tuple(copies), draw.choice([0.0, 0.3, 0.9]), draw.choice([0.0, 0.0, 0.1])
+    )
+
+
+@dataclass(slots=True)
+class Ends:
+    """What became of the messages of a history.
+
+    Attributes:
+        effects: identities in the order of their effects.
+        dead: reasons of dead letters by identity.
+        tried: identities whose handler ran and failed.
+        settled: identities that were acknowledged without an effect.
+    """
+
+    effects: list[str] = field(default_factory=list)
+    dead: dict[str, list[str]] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
+    settled: set[str] = field(default_factory=set)
+
+
+def wrong_with(history: History, chain: Sequence[str], ends: Ends) -> list[str]:
+    """Return everything that no strategy may make of a history; empty when each message has exactly one end."""
+    found = [f"applied {count} times: {one}" for one, count in Counter(ends.effects).items() if count > 1]
+    applied = set(ends.effects)
+    for identity in sorted({history.events[copy].identity for copy in history.copies}):
+        dead = ends.dead.get(identity, [])
+        if identity in applied:
+            # Without a memory of identities nobody knows that an overtaken copy is one; see the documents.
+            allowed = () if "unique_key" in chain else ("overtaken",)
+            found += [f"applied and dead ({why}): {identity}" for why in dead if why not in _after(allowed)]
+        elif not dead and identity in ends.tried:
+            found.append(f"tried, failed and never heard of again: {identity}")
+        elif not dead and identity not in ends.settled:
+            found.append(f"lost: {identity}")
+    return found
+
+
+def _after(allowed: tuple[str, ...]) -> tuple[str, ...]:
+    """A copy may also wait for a number that never comes, or run into a state of its own."""
+    return (*allowed, "gap")
+
+
+@dataclass(slots=True)
+class _Copy:
+    event: Event
+    attempt: int = 1
+    tried: bool = False
+
+
+class Reference:
+    """The strategies as the documents describe them, on dictionaries.
+
+    Args:
+        chain: the strategies' names, in order.
+
+    Attributes:
+        ends: what became of the messages so far.
+    """
+
+    def __init__(self, chain: Sequence[str]) -> None:
+        self.chain = chain
+        self.ends = Ends()
+        self._identities: set[str] = set()
+        self._states: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._versions: dict[str, int] = {}
+        self._rows: set[str] = set()
+        self._parked: list[_Copy] = []
+        self._queue: list[_Copy] = []
+
+    def play(self, history: History) -> Ends:
+        """Deliver everything until nothing moves any more; what still waits then has waited too long."""
+        draw = random.Random(history.seed)
+        self._queue = [_Copy(history.events[copy]) for copy in history.copies]
+        idle = 0
+        while self._queue and idle <= 2 * len(self._queue):
+            place = draw.randrange(len(self._queue)) if draw.random() < history.disorder else 0
+            copy = self._queue.pop(place)
+            killed = draw.choice(["before", "after"]) if draw.random() < history.kills else ""
+            idle = idle + 1 if self._deliver(copy, killed) else 0
+        for copy in (*self._queue, *self._parked):
+            self._bury(copy, "gap")
+        return self.ends
+
+    def _deliver(self, copy: _Copy, killed: str) -> bool:
+        """Deliver a copy; returns whether it only waits."""
+        if killed == "before":
+            self._queue.append(copy)
+            return False
+        verdict = self._decide(copy)
+        if verdict == "proceed":
+            verdict = self._handle(copy)
+        if verdict in FINAL:
+            self._record(copy.event, verdict)
+            if killed:
+                self._queue.append(copy)
+            self._follow(copy.event.key)
+        elif verdict == "retry":
+            copy.attempt, copy.tried = copy.attempt + 1, True
+            self._queue.append(copy)
+        elif verdict == "wait":
+            self._queue.append(copy)
+        elif verdict == "park" and self._has_room(copy):
+            self._parked.append(copy)
+        elif verdict == "park":
+            self._queue.append(copy)
+            return True
+        else:
+            self._bury(copy, verdict)
+        return verdict == "wait"
+
+    def _decide(self, copy: _Copy) -> str:
+        for name in self.chain:
+            verdict = self._ask(name, copy.event)
+            if verdict in FINAL:
+                return self._settled(copy, verdict)
+            if verdict != "proceed":
+                return verdict
+        return "proceed"
+
+    def _settled(self, copy: _Copy, verdict: str) -> str:
+        for name in self.chain:
+            early = self._ask(name, copy.event)
+            if early in {"park", "wait"}:
+                return early
+        if not copy.tried:
+            return verdict
+        known = "unique_key" in self.chain and copy.event.identity in self._identities
+        return "duplicate" if known else "overtaken"
+
+    def _ask(self, name: str, event: Event) -> str:
+        if name == "unique_key":
+            return "duplicate" if event.identity in self._identities else "proceed"
+        if name == "state_machine":
+            return _compared(event.state, self._states.get(event.key, 0), "proceed")
+        if name == "sequence":
+            return _compared(event.place, self._numbers.get(event.key, 0), "park")
+        return _compared(event.place, self._versions.get(event.key, 0), "wait")
+
+    def _handle(self, copy: _Copy) -> str:
+        act = copy.event.act(copy.attempt)
+        if act == "add":
+            self.ends.effects.append(copy.event.identity)
+            return "applied"
+        self.ends.tried.add(copy.event.identity)
+        if act == "reject":
+            return "rejected"
+        return "retry" if copy.attempt < ATTEMPTS else "attempts-exhausted"
+
+    def _record(self, event: Event, verdict: str) -> None:
+        key = event.key
+        if verdict == "applied":
+            self._identities.add(event.identity)
+            self._states[key] = event.state
+            self._rows.add(key)
+        else:
+            self.ends.settled.add(event.identity)
+        self._numbers[key] = max(self._numbers.get(key, 0), event.place)
+        if key in self._rows:
+            self._versions[key] = max(self._versions.get(key, 0), event.place)
+
+    def _follow(self, key: str) -> None:
+        """Deliver what was parked for the numbers that have come."""
+        turn = [
+            one
+            for one in self._parked
+            if one.event.key == key and one.event.place <= self._numbers.get(key, 0) + 1
+        ]
+        for copy in sorted(turn, key=lambda one: one.event.place)[:1]:
+            self._parked.remove(copy)
+            self._deliver(copy, "")
+            self._follow(key)
+
+    def _has_room(self, copy: _Copy) -> bool:
+        return sum(one.event.key == copy.event.key for one in self._parked) < ROOM
+
+    def _bury(self, copy: _Copy, reason: str) -> None:
+        self.ends.dead.setdefault(copy.event.identity, []).append(reason)
+
+
+def _compared(place: int, here: int, early: str) -> str:
+    if place == here:
+        return "duplicate"
+    if place < here:
+        return "stale"
+    return "proceed" if place == here + 1 else early
+
+
+def options_of(name: str) -> Mapping[str, object]:
+    """Return a strategy's options, so that it compares what the reference compares."""
+    waits = {"gap_timeout": "1h", "on_gap": "dead_letter"}
+    options: dict[str, Mapping[str, object]] = {
+        "state_machine": {"to": "body.to", "states": STATES},
+        "sequence": {"order": "body.place", "park_limit": ROOM, **waits},
+        "optimistic_lock": {
+            "entity": {"table": "history_rows", "key": "name", "version": "version"},
+            "version": "body.place",
+            **waits,
+        },
+    }
+    return options.get(name, {})
