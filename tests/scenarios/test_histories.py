@@ -19,9 +19,9 @@ from support.histories import CHAINS, Reference, draw_history, wrong_with
 from support.history_life import LEDGER, HistoryLife
 
 ON_THE_MODEL = int(os.environ.get("ONCEMQ_HISTORIES_MODEL", "3000"))
-ON_DATABASES = int(os.environ.get("ONCEMQ_HISTORIES", "54"))
+ON_DATABASES = int(os.environ.get("ONCEMQ_HISTORIES", "36"))
 FIRST = int(os.environ.get("ONCEMQ_HISTORIES_SEED", "0"))
-LONG = ON_DATABASES > 54
+LONG = ON_DATABASES > 36
 
 
 @pytest.fixture(

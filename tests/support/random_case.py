@@ -315,9 +315,17 @@ class Oracle:
             for copy in case.copies
             if case.broker.ended.get(copy.tag, "").startswith("dead")
             and "reject" not in copy.order["faults"]
-            and not (self._overtaken(copy.order["id"]) and case.broker.retries[copy.tag])
+            and not self._taken(copy)
         ]
         self._say("dead-lettered without a reject", dead)
+
+    def _taken(self, copy: Copy) -> bool:
+        """Whether a copy that failed found its place taken, by a later message or, unknown to its chain, by its like."""
+        known = "unique_key" in self.case.chain
+        identity = copy.order["id"]
+        overtaken = self.case.broker.ended.get(copy.tag) == "dead: overtaken"
+        alike = identity in self.identities and not known
+        return overtaken and self.case.broker.retries[copy.tag] > 0 and (alike or self._overtaken(identity))
 
     def _order(self) -> None:
         case = self.case
