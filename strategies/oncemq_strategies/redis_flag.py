@@ -19,7 +19,7 @@ from oncemq_strategies.claiming import Claiming
 from oncemq_strategies.fingerprint import Fingerprint, fingerprint_option
 from oncemq_strategies.options import Options
 from oncemq_strategies.redis.flag_survey import flags_of_key
-from oncemq_strategies.redis.flags import Flags
+from oncemq_strategies.redis.flags import Flags, scope_of_flags
 from oncemq_strategies.tier_options import usual_ttl
 
 _ENDS = ("success", "failed")
@@ -117,7 +117,7 @@ class RedisFlag(Claiming):
         """Return the key's flags."""
         if self._client is None:
             return {}
-        found = flags_of_key(self._client, self._consumer, key)
+        found = flags_of_key(self._client, scope_of_flags(self._consumer, self._scope.engine), key)
         return {f"flag {identity}": words for identity, words in found.items()}
 
 

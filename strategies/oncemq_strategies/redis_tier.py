@@ -1,7 +1,10 @@
 """The tier in Redis: marks that are asked, and a filter that is filled for others; each may be left out."""
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.ledger import schema
 from oncemq.redis import RedisClient
@@ -13,6 +16,9 @@ from oncemq_strategies.redis.circuit import Circuit
 from oncemq_strategies.redis.marks import Marks
 from oncemq_strategies.redis.shared_filter import SharedFilter
 from oncemq_strategies.tier_options import TierOptions
+
+_LOOK_EVERY = 30.0
+"""Seconds; so long may a process that runs on while its database is restored believe marks from before."""
 
 _SHAPES = 3
 """So often may a filter turn out to be made for something else than what was known of it."""
@@ -35,6 +41,8 @@ class RedisTier:
         self._scope = scope
         self._circuit = client.shared(Circuit)
         self._marks: Marks | None = None
+        self._known_scope = ""
+        self._look_at = 0.0
         self._filter: SharedFilter | None = None
         self._mutex = threading.Lock()
 
@@ -83,10 +91,17 @@ class RedisTier:
 
     def marks(self) -> Marks | None:
         """Return the marks, unless there shall be none."""
-        if self._marks is None and self._options.redis:
+        if not self._options.redis:
+            return None
+        now = time.monotonic()
+        if self._marks is None or now >= self._look_at:
             with self._mutex:
-                if self._marks is None:
-                    self._marks = Marks(self._client, self._marks_scope(), self._options.ttl)
+                if self._marks is None or now >= self._look_at:
+                    self._look_at = now + _LOOK_EVERY
+                    scope = self._marks_scope()
+                    if self._marks is None or scope != self._known_scope:
+                        self._marks = Marks(self._client, scope, self._options.ttl)
+                        self._known_scope = scope
         return self._marks
 
     def _opened_filter(self) -> SharedFilter | None:
@@ -99,6 +114,12 @@ class RedisTier:
         return self._filter
 
     def _marks_scope(self) -> str:
-        """Marks speak of one ledger: where it is made anew, those of the old one say nothing."""
+        """Marks speak of one ledger: where it is made anew or restored, those of the old one say nothing."""
         engine = self._scope.engine
-        return f"{self._scope.consumer}:{schema.birth(engine) if engine is not None else ''}"
+        try:
+            born = schema.birth(engine) if engine is not None else ""
+        except SQLAlchemyError:
+            if self._marks is None:
+                raise
+            return self._known_scope
+        return f"{self._scope.consumer}:{born}"

@@ -24,6 +24,7 @@ Examples:
   oncemq tables create
   oncemq tables sql > ledger.sql        # for people who run DDL themselves
   oncemq tables upgrade                 # after installing a newer OnceMQ
+  oncemq tables restored                # after restoring the database from a backup
 """
 )
 def tables() -> None:
@@ -69,6 +70,18 @@ def drop(files: Sequence[Path], yes: bool) -> int:
         )
     dropped = [_at(plan, engine, f"dropped {name}") for engine, name in _each(plan, schema.drop)]
     _tell(dropped, "there are no tables")
+    return OK
+
+
+@tables.command()
+@app_option
+def restored(files: Sequence[Path]) -> int:
+    """Say that the database was restored from a backup, before the app starts again.
+
+    What strategies remember in Redis of applied messages is not believed any more, since the backup may not have it.
+    """
+    plan = _database(files)
+    _tell([_at(plan, engine, line) for engine, line in _each(plan, schema.restored)], "")
     return OK
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from uuid import uuid4
 
 from sqlalchemy import (
     Column,
@@ -52,7 +53,9 @@ VERSIONS = ledger_table(
     Column("what", String(200), nullable=False),
     Column("applied_at", Moment, nullable=False),
 )
-"""One row for each version that the ledger has had."""
+"""One row for each version that the ledger has had, and one with a number below zero for each restore."""
+
+_RESTORED = "restored"
 
 TABLES: tuple[Table, ...] = (
     processed.TABLE,
@@ -174,12 +177,44 @@ def ensure(engine: Engine, strategies_tables: Sequence[Table] = ()) -> None:
 
 
 def birth(engine: Engine) -> str:
-    """Return a short text that is another one where the ledger was dropped and made anew; empty without a ledger."""
+    """Return a short text that is another one where the ledger was made anew or restored; empty without a ledger."""
     with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         if not inspect(connection).has_table(VERSIONS.name):
             return ""
-        born = connection.execute(select(func.min(VERSIONS.c.applied_at))).scalar()
-    return blake2b(str(born).encode(), digest_size=4).hexdigest()
+        born = connection.execute(select(func.min(VERSIONS.c.applied_at)).where(VERSIONS.c.version > 0))
+        text, restored = str(born.scalar()), _restored(connection)
+    return blake2b((text + restored).encode(), digest_size=4).hexdigest()
+
+
+def epoch(engine: Engine) -> str:
+    """Return a short text that is another one after each restore; empty where the ledger never was restored."""
+    with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+        if not inspect(connection).has_table(VERSIONS.name):
+            return ""
+        restored = _restored(connection)
+    return blake2b(restored.encode(), digest_size=4).hexdigest() if restored else ""
+
+
+def restored(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[str]:
+    """Note that the database was restored from a backup; returns a line that says so.
+
+    What was written elsewhere about this ledger before, such as marks in Redis, is believed no more.
+
+    Raises:
+        LedgerError: the ledger is not there, or of another version.
+    """
+    ensure(engine, strategies_tables)
+    with engine.begin() as connection:
+        lowest = connection.execute(select(func.min(VERSIONS.c.version))).scalar() or 0
+        # Random: two restores of one backup must not count to the same number.
+        _note(connection, min(lowest, 0) - 1, f"{_RESTORED} {uuid4().hex}")
+    return ["marks and flags from before are believed no more"]
+
+
+def _restored(connection: Connection) -> str:
+    """Return what the last restore is called; empty where there was none."""
+    rows = select(VERSIONS.c.what).where(VERSIONS.c.version < 0).order_by(VERSIONS.c.version).limit(1)
+    return str(connection.execute(rows).scalar() or "")
 
 
 def _all(more: Iterable[Table]) -> list[Table]:

@@ -10,13 +10,13 @@ from oncemq_strategies.redis.marks import key_in_redis
 _SPECIAL = "\\*?[]^-"
 
 
-def flags_of_key(client: RedisClient, consumer: str, key: str) -> Mapping[str, str]:
+def flags_of_key(client: RedisClient, scope: str, key: str) -> Mapping[str, str]:
     """Return the flags of a business key, in words by identity; looks at every key of Redis, for people.
 
     Raises:
         RedisUnavailable: Redis does not answer.
     """
-    prefix = key_in_redis("flag", consumer, "")
+    prefix = key_in_redis("flag", scope, "")
     found = {}
     for name in sorted(
         _names(client, "".join(f"\\{one}" if one in _SPECIAL else one for one in prefix) + "*")

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from oncemq.ledger import schema
 from oncemq.ledger.text import storable
 from oncemq.message.envelope import Envelope
 from oncemq.redis import RedisClient
@@ -50,6 +51,7 @@ class Flags:
         self._client = client
         self._engine = engine
         self._consumer = consumer
+        self._scope: str | None = None
         self._lease = _milliseconds(lease)
         self._success = success
         self._failed = failed
@@ -59,7 +61,9 @@ class Flags:
 
     def name(self, identity: str) -> str:
         """Return the key of a flag."""
-        return key_in_redis("flag", self._consumer, identity)
+        if self._scope is None:
+            self._scope = scope_of_flags(self._consumer, self._engine)
+        return key_in_redis("flag", self._scope, identity)
 
     def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
         """Claim what is free, and take over what nobody is at; returns what was found, by identity.
@@ -152,6 +156,12 @@ class Flags:
         """Make the calls of several units in one round trip; each finds its own failures among its answers."""
         answers = iter(self._client.together([call for calls in many for call in calls]))
         return [list(islice(answers, len(calls))) for calls in many]
+
+
+def scope_of_flags(consumer: str, engine: Engine | None) -> str:
+    """Return whose flags are believed: after a restore of the app's database not those from before."""
+    since = schema.epoch(engine) if engine is not None else ""
+    return f"{consumer}:{since}" if since else consumer
 
 
 def _all_well(answers: list[Any]) -> list[Any]:

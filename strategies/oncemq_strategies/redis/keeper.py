@@ -1,6 +1,7 @@
 """Who holds which lock in this process, and the one thread that keeps the leases alive and tells of losses."""
 
 import itertools
+import logging
 import math
 import threading
 import time
@@ -12,8 +13,11 @@ from uuid import uuid4
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
+from oncemq_strategies.redis.names import channel_of
 from oncemq_strategies.redis.scripts import EXTEND
 from oncemq_strategies.redis.unheard import Release, Unheard
+
+_log = logging.getLogger(__name__)
 
 LEASE = timedelta(seconds=30)
 """Redisson's own: how long a lock outlives its holder's process."""
@@ -97,6 +101,7 @@ class Keeper:
         self._closed = False
         self._looks_at = math.inf
         self._used = False
+        self._warned = False
         client.before_closing(self.close)
 
     def owner(self) -> str:
@@ -146,6 +151,17 @@ class Keeper:
         for tell in holding.on_loss:
             with suppress(Exception):
                 tell()
+
+    def untold(self, name: str) -> None:
+        """Say once that releases wake no waiters: this user may not publish in the locks' channels."""
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "lock %r was released without a message: this Redis user may not publish in %s, so those who wait "
+                "for its locks poll; let it by ACL SETUSER <user> &redisson_lock__channel:* +publish +spublish",
+                name,
+                channel_of(name),
+            )
 
     def close(self) -> None:
         """Renew nothing any more; what is held expires."""

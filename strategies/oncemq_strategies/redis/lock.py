@@ -15,7 +15,7 @@ from oncemq.redis.call import Argument, Call
 from oncemq.redis.connect import client_of
 from oncemq_strategies.redis.keeper import LEASE, Holding, Keeper, milliseconds
 from oncemq_strategies.redis.names import channel_of, check_name
-from oncemq_strategies.redis.scripts import ACQUIRE, EXTEND, RELEASE
+from oncemq_strategies.redis.scripts import ACQUIRE, EXTEND, RELEASE, UNTOLD
 from oncemq_strategies.redis.waiters import Waiters
 
 NO_TIME = timedelta(0)
@@ -125,7 +125,10 @@ class Lock:
         holding.holds -= 1
         if not holding.holds:
             self._keeper.drop(holding)
-        if holding.lost or self._insist(lambda: self._release_call(holding)) is None:
+        answer = None if holding.lost else self._insist(lambda: self._release_call(holding))
+        if answer == UNTOLD:
+            self._keeper.untold(self.name)
+        if answer is None:
             self._keeper.drop(holding)
             raise NotHeld(
                 f"lock {self.name!r} was lost before it was released: another may have worked under it"

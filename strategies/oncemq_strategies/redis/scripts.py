@@ -9,6 +9,9 @@ a channel is in none.
 
 from oncemq.redis.call import Script
 
+UNTOLD = 2
+"""What a release answers when the lock is free and those who wait for it could not be told."""
+
 # taken returns false: it may be ours; -3: it was lost; else ms until the holder's lease ends (-1: never)
 ACQUIRING = """
 local function taken(lock, owner, holds)
@@ -57,13 +60,18 @@ return 1
 )
 
 TELLING = """
+-- The lock is free already: who may not publish has released it all the same, and waiters look for themselves.
+local UNTOLD = 2
 local function tell(channel)
-    redis.call('publish', channel, '0')
+    local answer = redis.pcall('publish', channel, '0')
     if CLUSTER == '1' then redis.pcall('spublish', channel, '0') end
+    if type(answer) == 'table' and answer.err then return UNTOLD end
+    return 1
 end
 """
 
-# KEYS lock · ARGV lease in ms, owner, holds left, '1' in a cluster, channel → nil: not ours; 0: still ours; 1: free
+# KEYS lock · ARGV lease in ms, owner, holds left, '1' in a cluster, channel → nil: not ours; 0: still ours;
+# 1: free; 2: free, and nobody was told
 RELEASE = Script(
     "local CLUSTER = ARGV[4]"
     + TELLING
@@ -75,8 +83,7 @@ if tonumber(ARGV[3]) > 0 then
     return 0
 end
 redis.call('del', KEYS[1])
-tell(ARGV[5])
-return 1
+return tell(ARGV[5])
 """
 )
 
@@ -161,8 +168,9 @@ if mine and tonumber(ARGV[3]) > 0 then
 end
 if mine then redis.call('del', KEYS[1]) end
 local head = redis.call('lindex', KEYS[2], 0)
-if head and redis.call('exists', KEYS[1]) == 0 then tell(ARGV[5] .. ':' .. head) end
-if mine then return 1 end
+local told = 1
+if head and redis.call('exists', KEYS[1]) == 0 then told = tell(ARGV[5] .. ':' .. head) end
+if mine then return told end
 return nil
 """
 )

@@ -12,7 +12,7 @@ from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
 from oncemq_strategies.redis.keeper import LEASE, Holding, Keeper, milliseconds
 from oncemq_strategies.redis.names import channel_of, token_of
-from oncemq_strategies.redis.scripts import RAISE
+from oncemq_strategies.redis.scripts import RAISE, UNTOLD
 from oncemq_strategies.redis.unheard import Release
 from oncemq_strategies.redis.unit_scripts import ACQUIRE_MANY, ACQUIRE_MANY_FENCED, HELD_MANY, RELEASE_MANY
 
@@ -119,6 +119,8 @@ class UnitLocks:
             until = time.monotonic() + self._lease / 1000
             self._keeper.insist(Release(call, until) for call in unheard)
         _raise_first(answer for _, _, answer in answers)
+        if any(answer == UNTOLD for _, _, answer in answers):
+            self._keeper.untold(answers[0][0].name)
 
     @property
     def _keeper(self) -> Keeper:

@@ -44,7 +44,8 @@ return each(2, function(at) return acquire_fenced(KEYS[at], KEYS[at + 1], lease,
 """
 )
 
-# KEYS lock, … · ARGV '1' in a cluster, then for each its owner and channel → for each 1: free; nil: not ours; or an error
+# KEYS lock, … · ARGV '1' in a cluster, then for each its owner and channel → for each 1: free; 2: free, and nobody was told;
+# nil: not ours; or an error
 RELEASE_MANY = Script(
     "local CLUSTER = ARGV[1]"
     + TELLING
@@ -53,8 +54,7 @@ RELEASE_MANY = Script(
 return each(1, function(at)
     if redis.call('hexists', KEYS[at], ARGV[2 * at]) == 0 then return false end
     redis.call('del', KEYS[at])
-    tell(ARGV[2 * at + 1])
-    return 1
+    return tell(ARGV[2 * at + 1])
 end)
 """
 )

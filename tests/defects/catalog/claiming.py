@@ -145,8 +145,10 @@ DEFECTS = (
             )
         ],
         [
-            "tests/unit/strategies/redis/test_sharing_clients.py"
-            "::test_a_child_process_is_another_owner_with_connections_of_its_own"
+            (
+                "tests/unit/strategies/redis/test_sharing_clients.py"
+                "::test_a_child_process_is_another_owner_with_connections_of_its_own"
+            )
         ],
     ),
     Defect(
@@ -184,5 +186,62 @@ DEFECTS = (
             )
         ],
         ["tests/unit/redis/test_managed_failover.py::test_every_use_goes_on_at_the_new_master[READONLY]"],
+    ),
+    Defect(
+        "marks-outlive-a-restore",
+        "Marks from before a restore are not believed.",
+        [
+            Edit(
+                "framework/oncemq/ledger/schema.py",
+                "blake2b((text + restored).encode(), digest_size=4)",
+                "blake2b(text.encode(), digest_size=4)",
+            )
+        ],
+        [
+            "tests/unit/strategies/redis/test_tiered.py::test_marks_from_before_a_restore_are_not_believed[single]"
+        ],
+    ),
+    Defect(
+        "restores-are-counted",
+        "Two restores of the same backup are two epochs.",
+        [
+            Edit(
+                "framework/oncemq/ledger/schema.py",
+                'f"{_RESTORED} {uuid4().hex}"',
+                "_RESTORED",
+            )
+        ],
+        ["tests/unit/ledger/test_schema.py::test_a_restore_changes_the_epoch_and_not_the_version[sqlite]"],
+    ),
+    Defect(
+        "flags-outlive-a-restore",
+        "Flags of an app with a database are not believed after its restore.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/redis/flags.py",
+                'since = schema.epoch(engine) if engine is not None else ""',
+                'since = ""',
+            )
+        ],
+        [
+            "tests/unit/strategies/redis/test_redis_flag.py::test_flags_from_before_a_restore_are_not_believed[single]"
+        ],
+    ),
+    Defect(
+        "release-needs-the-channel",
+        "A lock is released although its message may not be published.",
+        [
+            Edit(
+                "strategies/oncemq_strategies/redis/scripts.py",
+                "local answer = redis.pcall('publish', channel, '0')",
+                "local answer = redis.call('publish', channel, '0')",
+            )
+        ],
+        [
+            (
+                "tests/unit/strategies/redis/test_channel_permission.py"
+                "::test_a_units_locks_are_released_and_it_is_said_once"
+            )
+        ],
     ),
 )

@@ -1,7 +1,7 @@
 """The ledger's tables are created, checked, upgraded, dropped and printed."""
 
 import pytest
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, text
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, delete, inspect, text
 
 from oncemq.errors import LedgerError
 from oncemq.ledger import schema
@@ -77,3 +77,22 @@ def test_printed_statements_make_the_same_ledger(database_url: str) -> None:
                 connection.exec_driver_sql(statement.replace("%", "%%"))
     schema.ensure(engine)
     engine.dispose()
+
+
+def test_a_restore_changes_the_epoch_and_not_the_version(engine: Engine) -> None:
+    """Each restore another one, also of the same backup; before the first there is none."""
+    schema.create(engine)
+    seen = [schema.birth(engine)]
+    assert schema.epoch(engine) == ""
+    epochs = set()
+    for _ in range(2):
+        schema.restored(engine)
+        schema.ensure(engine)
+        seen.append(schema.birth(engine))
+        epochs.add(schema.epoch(engine))
+    with engine.begin() as connection:
+        connection.execute(delete(schema.VERSIONS).where(schema.VERSIONS.c.version < 0))
+    assert schema.birth(engine) == seen[0]
+    schema.restored(engine)
+    assert len({*seen, schema.birth(engine)}) == 4
+    assert len({*epochs, schema.epoch(engine)}) == 3

@@ -8,6 +8,8 @@ import pytest
 from oncemq import Reject, Retry
 from oncemq.errors import ConfigError, RedisUnavailable
 from oncemq.facts import Effects, Severity
+from oncemq.ledger import schema
+from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import Envelope
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
@@ -96,7 +98,7 @@ def test_a_handler_may_fail_with_any_text(worker):
     """Half a surrogate pair cannot be sent; Redis is not away for that."""
     assert worker(raising(ValueError("bad name \ud800!"))).deliver(message("a", 1)) == [Outcome.RETRY]
     [verdict] = worker().verdicts(message("a", 1))
-    assert "bad name ?!" in verdict.reason
+    assert r"bad name \ud800!" in verdict.reason
 
 
 def test_verify_is_asked_about_a_failed_handler(worker):
@@ -276,3 +278,28 @@ def test_what_cannot_be_safe_is_refused(scope, facts):
     )
     assert [one.severity for one in found] == [Severity.ERROR, Severity.ERROR, Severity.WARNING]
     assert "failed is remembered for 30m" in found[1].text
+
+
+def test_flags_from_before_a_restore_are_not_believed(client, engine_of_app, fresh):
+    """Where the app has a database; without one, and before the first restore, flags have their plain names."""
+    plain = Flags(client, fresh, lease=LEASE, success=LONG, failed=LONG)
+
+    def opened():
+        return Flags(client, fresh, lease=LEASE, success=LONG, failed=LONG, engine=engine_of_app)
+
+    assert opened().name("a") == plain.name("a")
+    opened().take([envelope("a")], "me")
+    assert opened().finish("a", "me")
+    assert opened().take([envelope("a")], "you")["a"].phase is Phase.DONE
+    schema.restored(engine_of_app)
+    assert opened().take([envelope("a")], "you")["a"].phase is Phase.OURS
+    assert plain.take([envelope("a")], "you")["a"].phase is Phase.DONE
+
+
+@pytest.fixture
+def engine_of_app(sqlite_database):
+    """The database of an app, with its ledger."""
+    engine = make_engine(sqlite_database)
+    schema.create(engine)
+    yield engine
+    engine.dispose()

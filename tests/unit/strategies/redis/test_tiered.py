@@ -297,3 +297,32 @@ def test_a_filter_is_warned_of(scope, facts):
     """It cannot see what other processes apply; alone it decides nothing."""
     _, warnings = problems(scope, facts, {"redis": False, "bloom": True})
     assert any("keeps no duplicate off" in one for one in warnings)
+
+
+def test_marks_from_before_a_restore_are_not_believed(engine, worker, tier):
+    """What the backup does not have runs again, once; restoring the same backup twice forgets both times."""
+    for _ in range(3):
+        assert worker(tier()).run(*orders("a")) == ["applied"]
+        assert worker(tier()).run(*orders("a")) == ["duplicate"]
+        with engine.begin() as connection:
+            connection.execute(text("DELETE FROM oncemq_processed"))
+            connection.execute(text("DELETE FROM payments"))
+            connection.execute(text("DELETE FROM oncemq_schema WHERE version < 0"))
+        assert worker(tier()).run(*orders("a")) != ["applied"], "the mark alone says duplicate"
+        schema.restored(engine)
+    assert payments(engine) == []
+
+
+def test_a_process_that_runs_on_looks_again(engine, worker, tier, monkeypatch):
+    """It believes marks from before a restore for half a minute at most."""
+    moment = [1000.0]
+    monkeypatch.setattr("oncemq_strategies.redis_tier.time.monotonic", lambda: moment[0])
+    one = worker(tier())
+    assert one.run(*orders("a")) == ["applied"]
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM oncemq_processed"))
+        connection.execute(text("DELETE FROM payments"))
+    schema.restored(engine)
+    assert one.run(*orders("a")) == ["duplicate"]
+    moment[0] += 31
+    assert one.run(*orders("a")) == ["applied"]
