@@ -143,6 +143,10 @@ histories: setup services ## random histories against every strategy and pair: 1
 	@ONCEMQ_HISTORIES_MODEL=$(or $(MODEL),1000000) ONCEMQ_HISTORIES=$(or $(REAL),10000) ONCEMQ_HISTORIES_SEED=$(or $(SEED),0) \
 		$(PYTEST) tests/scenarios/test_histories.py --durations 5
 
+.PHONY: poison
+poison: setup services ## every way to fail at every place of a queue, small and large units, 300 neighbours
+	@ONCEMQ_POISON=whole $(PYTEST) $(or $(ONLY),tests/poison) --durations 10
+
 # A pyenv shim exists also for versions that are not chosen: whether it runs is the question.
 define find_python
 for candidate in python$(1) "$$HOME"/.pyenv/versions/$(1).*/bin/python$(1); do \

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Iterable, MutableMapping
 from contextlib import suppress
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.types import Processor
 
+from oncemq.error_text import clean_text, describe
 from oncemq.message.envelope import Envelope
 from oncemq.observe.fields import Cleaner, message_fields
 from oncemq.observe.render import ConsoleLine, json_line
@@ -22,6 +24,9 @@ Style = Literal["auto", "console", "json"]
 
 QUIET = ("pika", "sqlalchemy", "asyncio", "urllib3")
 """Libraries that say too much, or show statements, below WARNING."""
+
+_MAX_TRACE = 1_000_000
+"""Characters of a traceback that are looked at."""
 
 _STRUCTLOGS_OWN = ("_record", "_from_structlog")
 
@@ -150,7 +155,7 @@ def _steps(clean: Cleaner, *more: Processor) -> list[Processor]:
         _add_message,
         *more,
         structlog.processors.StackInfoRenderer(),
-        structlog.processors.format_exc_info,
+        structlog.processors.ExceptionRenderer(_traceback),
         safe,
     ]
 
@@ -174,6 +179,14 @@ def _formatter(render: Processor, clean: Cleaner) -> logging.Formatter:
         foreign_pre_chain=_steps(clean, structlog.stdlib.ExtraAdder()),
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, render],
     )
+
+
+def _traceback(exc_info: Any) -> str:
+    """Return a traceback; an exception that cannot even be shown is named, and its line is not lost."""
+    try:
+        return clean_text("".join(traceback.format_exception(*exc_info)).rstrip("\n"), _MAX_TRACE)
+    except BaseException:  # whatever the exception's own attributes raise
+        return f"{describe(exc_info[1])} (its traceback cannot be made)" if exc_info[1] else ""
 
 
 def _add_message(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

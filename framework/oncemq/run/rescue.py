@@ -20,6 +20,7 @@ from oncemq.observe.events import RescueStep
 from oncemq.retry.classify import (
     Fault,
     classify,
+    is_contention,
     is_lock_timeout,
     is_stale,
     is_unique_violation,
@@ -260,8 +261,8 @@ class _Execution:
         delivery.failures += 1
         if delivery.failures == 1:
             delivery.commits_at_failure, delivery.failed_since = self._lane.commits, self._lane.now()
-        if self._counts(delivery):
-            self._charge({delivery: retry(str(error), error=error)})
+        if self._counts(delivery, error):
+            self._charge({delivery: retry(str(error), error=cause_of(error))})
         else:
             self._charge({delivery: defer(self._pause(delivery), str(error))})
 
@@ -270,8 +271,13 @@ class _Execution:
         longest = min(_LONGEST_DEFER, 2 ** (delivery.failures + (2 if self._hurried else 0)))
         return timedelta(seconds=random.uniform(0.5, 1.0) * longest)  # noqa: S311 - jitter
 
-    def _counts(self, delivery: Delivery) -> bool:
-        if delivery.failures < _THIRD_COUNTS or self._lane.commits <= delivery.commits_at_failure:
+    def _counts(self, delivery: Delivery, error: InfrastructureError) -> bool:
+        if delivery.failures < _THIRD_COUNTS:
+            return False
+        cause = cause_of(error)
+        if is_contention(cause) and not is_lock_timeout(cause):
+            return True  # alone in its unit, and nobody's lock is waited for: it is not contention
+        if self._lane.commits <= delivery.commits_at_failure:
             return False
         return not self._hurried or self._lane.now() - delivery.failed_since >= _COUNTS_AFTER
 

@@ -35,8 +35,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/run/rescue.py",
-                " or self._lane.commits <= delivery.commits_at_failure:",
-                ":",
+                "        if self._lane.commits <= delivery.commits_at_failure:\n",
+                "        if False:\n",
             )
         ],
         [f"{UNITS}/test_infrastructure.py::test_while_nobody_succeeds_nobody_is_charged[sqlite-whole]"],
