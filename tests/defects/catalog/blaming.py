@@ -44,7 +44,7 @@ DEFECTS = (
     Defect(
         "poison-never-charged",
         "When others succeed meanwhile, an item's third failure in the database counts.",
-        [Edit("framework/oncemq/run/rescue.py", "if delivery.failures < _THIRD_COUNTS or", "if True or")],
+        [Edit("framework/oncemq/run/rescue.py", "if delivery.failures < _THIRD_COUNTS:", "if True:")],
         [
             f"{UNITS}/test_infrastructure.py::test_the_third_lock_time_out_counts_while_others_succeed[sqlite-whole]"
         ],
