@@ -11,6 +11,7 @@ from oncemq.adapter import Adapter
 from oncemq.config import load
 from oncemq.errors import ConfigError
 from oncemq.ledger import probe, schema, shards
+from oncemq.ledger.server_clock import LedgerClock
 from oncemq.registry import did_you_mean
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
@@ -53,6 +54,8 @@ def opened(plan: AppPlan) -> None:
             command.call_on_close(engine.dispose)
         probe.prove(engine)
         schema.ensure(engine)
+        if isinstance(plan.clock, LedgerClock):
+            plan.clock.measure(engine)
     shards.ensure(plan.engines, plan.name, plan.layout)
 
 

@@ -13,10 +13,11 @@ from oncemq.cli.opened import chosen_consumers, opened
 from oncemq.cli.output import Output, json_option
 from oncemq.config import load
 from oncemq.durations import format_duration, parse_duration
-from oncemq.errors import ConfigError
+from oncemq.errors import ConfigError, LedgerError
 from oncemq.ledger import parking
 from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, PROCESSED, SUSPECTS, Aged
 from oncemq.ledger.purge import purge as purge_batch
+from oncemq.ledger.server_clock import LedgerClock
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 TABLES = {"processed": PROCESSED, "claims": CLAIMS, "history": HISTORY, "suspects": SUSPECTS}
@@ -100,9 +101,14 @@ def _parked(engine: Engine, scope: str) -> int:
 
 
 def _emptied(plan: AppPlan, engine: Engine, aged: Aged, consumer: ConsumerPlan, age: timedelta) -> int:
+    if isinstance(plan.clock, LedgerClock) and plan.clock.untrusted(engine):
+        ahead = format_duration(abs(plan.clock.skews[engine]))
+        raise LedgerError(
+            f"this machine's clock is {ahead} from the database's: set it before anything is purged"
+        )
     before = plan.clock.now() - age
     total = 0
-    while count := purge_batch(engine, aged, before, scope=consumer.scope):
+    while count := purge_batch(engine, aged, before, keep=age, scope=consumer.scope):
         total += count
         if count < BATCH:
             break

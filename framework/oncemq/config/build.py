@@ -27,6 +27,7 @@ from oncemq.config.shared_columns import check_columns, owned_columns
 from oncemq.config.topic_names import check_topic_names
 from oncemq.config.tree import Fields
 from oncemq.facts import ConsumerFacts
+from oncemq.ledger.server_clock import LedgerClock
 from oncemq.observe.monitor import require_metrics
 from oncemq.registry import did_you_mean
 from oncemq.run.plan import AppPlan, ConsumerPlan
@@ -96,14 +97,15 @@ def _build(
     brokers: Mapping[str, str],
     consumers: list[Settled],
 ) -> LoadedApp:
-    problems, clock = report.problems, SystemClock()
+    problems, own_clock = report.problems, SystemClock()
     layout = build_layout(model.database, report)
     engine = engines[0] if engines else None
+    clock = LedgerClock(own_clock, engine)
     redis = build_redis(model.redis, report) if model.redis is not None else None
     around = Surroundings(
         app=model.app,
         folder=folder,
-        adapters=build_adapters(model, model.brokers, catalog, clock, report),
+        adapters=build_adapters(model, model.brokers, catalog, own_clock, report),
         engine=engine,
         dialect=_dialect(model, engine),
         metadata=MetaData(),

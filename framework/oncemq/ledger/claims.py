@@ -31,6 +31,7 @@ from sqlalchemy import (
 from oncemq.ledger.bulk import Bulk, Row, Shape
 from oncemq.ledger.claim import HELD, Claim, End, NewClaim, State
 from oncemq.ledger.dialects import bulk_for
+from oncemq.ledger.server_clock import server_moment
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import ExactText, LongText, Moment, Token, storable
 
@@ -94,7 +95,9 @@ class Claims:
 
     def take_over(self, connection: Connection, seen: Claim, owner: str, until: datetime) -> bool:
         """Begin to verify a claim that nobody is at; returns whether it still was as `seen`."""
+        over = or_(TABLE.c.state == State.UNKNOWN.value, _over(connection))
         unchanged = and_(
+            over,
             TABLE.c.state == seen.state.value,
             TABLE.c.holder == seen.holder,
             TABLE.c.until.is_(None) if seen.until is None else TABLE.c.until == seen.until,
@@ -208,7 +211,7 @@ class Claims:
             limit: how many at most.
             everything: also unknown ones that were asked about a short time ago.
         """
-        over = and_(TABLE.c.until.is_not(None), TABLE.c.until < now)
+        over = and_(TABLE.c.until.is_not(None), TABLE.c.until < now, _over(connection))
         chosen = or_(over, TABLE.c.state == State.UNKNOWN.value) if everything else over
         found = (
             select(*_COLUMNS)
@@ -233,6 +236,11 @@ def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
     names = ("consumer", "identity", "state", "until", "done_at", "result", "reason")
     found = select(*(TABLE.c[name] for name in names)).where(TABLE.c.key == key).order_by(TABLE.c.identity)
     return [dict(row) for row in connection.execute(found).mappings()]
+
+
+def _over(connection: Connection) -> ColumnElement[bool]:
+    """Return whether a lease has ended by the database's clock: a process whose own is ahead takes nothing early."""
+    return TABLE.c.until <= server_moment(connection.dialect)
 
 
 def _held_by(owner: str | BindParameter[str]) -> ColumnElement[bool]:

@@ -2,8 +2,9 @@
 
 from datetime import datetime
 
-from sqlalchemy import Column, Connection, delete, or_, update
+from sqlalchemy import Column, Connection, and_, delete, or_, update
 
+from oncemq.ledger.server_clock import server_moment
 from oncemq.ledger.tables import CONSUMER_SIZE, ledger_table
 from oncemq.ledger.text import ExactText, Moment
 from oncemq.ledger.upsert import upsert
@@ -19,9 +20,12 @@ TABLE = ledger_table(
 def acquire(connection: Connection, name: str, owner: str, *, now: datetime, until: datetime) -> bool:
     """Take or extend the lease `name`; returns whether it is ours.
 
+    Another one's lease is over when it is by our clock and by the database's.
+
     A lease saves work and decides nothing: machines' clocks differ, so tasks must bear running twice.
     """
-    free = (TABLE.c.name == name) & or_(TABLE.c.owner == owner, TABLE.c.until < now)
+    over = and_(TABLE.c.until < now, TABLE.c.until < server_moment(connection.dialect))
+    free = (TABLE.c.name == name) & or_(TABLE.c.owner == owner, over)
     if connection.execute(update(TABLE).where(free).values(owner=owner, until=until)).rowcount == 1:
         return True
     row = {"name": name, "owner": owner, "until": until}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -25,6 +25,7 @@ from sqlalchemy import (
 from oncemq.ledger import claims, history, locked_rows, processed, requests, states, suspects
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.row_locks import can_skip_locked
+from oncemq.ledger.server_clock import server_moment
 from oncemq.ledger.text import MYSQL_NAMES
 
 BATCH = 1000
@@ -57,7 +58,13 @@ REQUESTS = Aged(requests.TABLE, "changed_at", "scope")
 
 
 def purge(
-    engine: Engine, aged: Aged, before: datetime, *, scope: str | None = None, limit: int = BATCH
+    engine: Engine,
+    aged: Aged,
+    before: datetime,
+    *,
+    keep: timedelta = timedelta(0),
+    scope: str | None = None,
+    limit: int = BATCH,
 ) -> int:
     """Delete the oldest rows from before a moment, at most `limit`; returns how many.
 
@@ -68,10 +75,12 @@ def purge(
         engine: the app's database.
         aged: what to delete from.
         before: aware.
+        keep: rows that are younger than this by the database's own clock stay, whatever `before` says.
         scope: only of this consumer; None = of all.
         limit: rows in this transaction.
     """
-    old = _of(aged, aged.table.c[aged.moment] < before, scope)
+    moment = aged.table.c[aged.moment]
+    old = _of(aged, and_(moment < before, moment < server_moment(engine.dialect, keep)), scope)
     with engine.begin() as connection:
         if connection.dialect.name in MYSQL_NAMES:
             return _by_key(connection, aged, old, limit)

@@ -27,6 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
+from oncemq.ledger.server_clock import server_moment
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import MYSQL_NAMES, Bytes, ExactText, LongText, Moment, Token
 from oncemq.message.identity import escape_part
@@ -150,9 +151,10 @@ def take_over(
 ) -> bool:
     """Carry on with a request whose lease is over, if it is still as it was `seen`; returns whether it is ours."""
     unchanged = (TABLE.c.owner == seen.owner) & (TABLE.c.state == seen.state.value)
+    over = TABLE.c.until <= server_moment(connection.dialect)
     ours = (
         update(TABLE)
-        .where(_is(scope, identity), unchanged, TABLE.c.until <= now)
+        .where(_is(scope, identity), unchanged, TABLE.c.until <= now, over)
         .values(owner=owner, state=state.value, until=until, changed_at=now)
     )
     return connection.execute(ours).rowcount == 1

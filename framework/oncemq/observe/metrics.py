@@ -208,6 +208,12 @@ class _States(Collector):
                 "Those that a broker has not taken at least once.",
                 state.outbox.refused,
             )
+        if state.clock_skew is not None:
+            yield GaugeMetricFamily(
+                "oncemq_clock_skew_seconds",
+                "By how much this machine's clock is ahead of the database's.",
+                state.clock_skew,
+            )
         for name, text, read in _GAUGES:
             yield _gauge(state, name, text, read)
         yield _figures(state)

@@ -84,11 +84,13 @@ class AppState:
         phase: where it is in its life.
         consumers: every consumer that is expected to run, also those that do not.
         outbox: what waits to be sent; None where nobody knows.
+        clock_skew: seconds by which this machine's clock is ahead of the database's; None without one.
     """
 
     phase: Phase
     consumers: tuple[ConsumerState, ...] = ()
     outbox: OutboxState | None = None
+    clock_skew: float | None = None
 
 
 StateSource = Callable[[], AppState]

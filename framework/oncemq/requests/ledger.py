@@ -14,6 +14,7 @@ from oncemq.ledger.engine import make_engine
 from oncemq.ledger.probe import explain
 from oncemq.ledger.purge import REQUESTS, purge
 from oncemq.ledger.requests import Record, State
+from oncemq.ledger.server_clock import LedgerClock
 from oncemq.requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, Recovery, Verify
 from oncemq.requests.answer import Answer, from_record, stored_headers
 from oncemq.requests.housekeeping import Housekeeping, best_effort
@@ -67,7 +68,7 @@ class RequestLedger:
         self.engine = make_engine(database) if isinstance(database, str) else plain_engine(database)
         self.name = name
         self.keep, self.lease = keep, lease
-        self.clock = clock or SystemClock()
+        self.clock = clock or LedgerClock(SystemClock(), self.engine)
         check_ledger(self.engine, name, keep, lease)
         install(self.engine)
         purger = Purger((REQUESTS,), name, keep, self.clock)
@@ -84,7 +85,8 @@ class RequestLedger:
 
     def purge(self) -> int:
         """Delete one batch of what is older than `keep`; returns how many. Happens by itself in the background."""
-        return purge(self.engine, REQUESTS, self.clock.now() - self.keep, scope=self.name)
+        before = self.clock.now() - self.keep
+        return purge(self.engine, REQUESTS, before, keep=self.keep, scope=self.name)
 
     def close(self) -> None:
         """End the background work and close idle connections; the ledger may be used again."""

@@ -18,6 +18,7 @@ from oncemq.observe.state import AppState, Phase
 from oncemq.redis.probe import startup_warnings as redis_warnings
 from oncemq.run.assembly import Crew
 from oncemq.run.background import start_upkeep
+from oncemq.run.clock_watch import ClockWatch
 from oncemq.run.crashes import SuspectBook, collect, tell
 from oncemq.run.crews import Crews
 from oncemq.run.leases import extend_leases
@@ -74,6 +75,7 @@ class Application:
         self._relays = Relay.of(plan, self._publishing, self._observer, point)
         self._standing = Standing(plan, self._crews, self._observer)
         self._roster = Roster(plan)
+        self._clock_watch = ClockWatch(plan, self._observer)
         self._upkeep: Sequence[Upkeep] = ()
         self._watchdog: Watchdog | None = None
         self._clean = True
@@ -116,6 +118,7 @@ class Application:
             schema.ensure(engine, tables_of(plan))
             for warning in probe.startup_warnings(engine):
                 self._observer.warned(warning)
+            self._clock_watch.measure(engine)
         shards.ensure(plan.engines, plan.name, plan.layout)
         for warning in own(plan):
             self._observer.warned(warning)
@@ -195,6 +198,7 @@ class Application:
         for crew in self._crews.values():
             crew.consumer.rest()
         self._standing.look()
+        self._clock_watch.look()
         extend_leases(self._plan, self._crews, self._observer)
         try:
             self._roster.still_here()
@@ -280,7 +284,7 @@ class Application:
 
     def state(self) -> AppState:
         """Return what health and metrics show; cheap, from any thread."""
-        return AppState(self._phase, self._standing.rows(), self._standing.outbox)
+        return AppState(self._phase, self._standing.rows(), self._standing.outbox, self._clock_watch.skew())
 
     def _time_limit(self, which: TimeLimit, consumer: str) -> None:
         plan = next(plan for plan in self._plan.consumers if plan.name == consumer)

@@ -64,7 +64,9 @@ class Purger:
     def __call__(self, engine: Engine) -> bool:
         """Do one step; returns whether there is more."""
         before = self._clock.now() - self._keep
-        gone = [(aged, purge(engine, aged, before, scope=self._scope)) for aged in self._left]
+        gone = [
+            (aged, purge(engine, aged, before, keep=self._keep, scope=self._scope)) for aged in self._left
+        ]
         self._left = tuple(aged for aged, rows in gone if rows >= BATCH)
         if not self._left:
             self._left = self._tables

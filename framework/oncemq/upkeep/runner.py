@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 
 from oncemq.clock import Clock
 from oncemq.ledger import leases
+from oncemq.ledger.server_clock import MEASURE_EVERY, LedgerClock
 from oncemq.strategy import UpkeepTask
 
 _SHORTEST_LEASE = timedelta(seconds=10)
@@ -41,6 +42,8 @@ class Upkeep:
         self._owner = uuid4().hex
         self._due = {task.name: clock.monotonic() for task in tasks}
         self._quiet_until = 0.0
+        self._server_clock = clock if isinstance(clock, LedgerClock) else None
+        self._measure_at = clock.monotonic()
         # Until when we need not ask for a lease that is ours, by task.
         self._held: dict[str, float] = {}
         self._stopping = Event()
@@ -62,6 +65,7 @@ class Upkeep:
 
         Between two steps of a task the others have their turn: a purge of millions of rows keeps nothing waiting.
         """
+        self._measure()
         while due := [task for task in self._tasks if self._is_due(task)]:
             # Who has waited longest is first: else one that always has more would be the only one that ever works.
             for task in sorted(due, key=self._when_due):
@@ -106,10 +110,26 @@ class Upkeep:
 
     def _run_once(self, task: UpkeepTask) -> bool:
         try:
-            return (task.everywhere or self._holds(task)) and task.run(self._engine)
+            return (task.everywhere or self._may_lead(task)) and task.run(self._engine)
         except Exception as error:
             self._failed(f"upkeep {task.name!r}", error)
             return False
+
+    def _measure(self) -> None:
+        """Compare the clocks, once a minute."""
+        if self._server_clock is None or self._clock.monotonic() < self._measure_at:
+            return
+        self._measure_at = self._clock.monotonic() + MEASURE_EVERY
+        try:
+            self._server_clock.measure(self._engine)
+        except Exception as error:
+            self._failed("comparing the clock with the database's", error)
+
+    def _may_lead(self, task: UpkeepTask) -> bool:
+        """Return whether this process is the one; never while its clock is far from the database's."""
+        if self._server_clock is not None and self._server_clock.untrusted(self._engine):
+            return False
+        return self._holds(task)
 
     def _holds(self, task: UpkeepTask) -> bool:
         """Return whether the lease is ours; asks the database when half of it is over."""

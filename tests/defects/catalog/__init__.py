@@ -13,6 +13,7 @@ from defects.catalog import (
     hostile_messages,
     in_redis,
     looking_after,
+    one_clock,
     ordering,
     publishing,
     reading,
@@ -37,4 +38,5 @@ DEFECTS: tuple[Defect, ...] = (
     *guarding.DEFECTS,
     *claiming.DEFECTS,
     *equality.DEFECTS,
+    *one_clock.DEFECTS,
 )
