@@ -29,6 +29,7 @@ from oncemq.redaction import Redactor
 from oncemq.run.app_publisher import AppPublisher
 from oncemq.run.application import Application, create_tables
 from oncemq.run.async_app_publisher import AsyncAppPublisher
+from oncemq.run.ending import Retries, Until
 from oncemq.run.plan import AppPlan
 from oncemq.run.running import RunningApp
 
@@ -352,6 +353,7 @@ def run_loaded(
     *,
     index: int = 0,
     until_idle: timedelta | None = None,
+    deadline: timedelta | None = None,
     others: Sequence[Observer] = (),
 ) -> int:
     """Run an app in this process: logs set up, signals obeyed; returns the exit code.
@@ -360,6 +362,7 @@ def run_loaded(
         loaded: from `oncemq.config.load`, or an `App`.
         index: which of several processes this is, counted from 0.
         until_idle: end when nothing has come for so long.
+        deadline: end after so long in any case; only together with `until_idle`.
         others: observers beside the app's own.
 
     Raises:
@@ -371,11 +374,12 @@ def run_loaded(
     else:
         configure(secrets=loaded.secrets)
     plan = loaded.plan
-    application = Application(
-        plan, index=index, monitor=Monitor(plan.http, plan.clock, index=index, others=others)
-    )
+    retries = Retries(plan.clock)
+    seeing = others if until_idle is None else [*others, retries]
+    monitor = Monitor(plan.http, plan.clock, index=index, others=seeing)
+    application = Application(plan, index=index, monitor=monitor, retries=retries)
     with _signals(application.stop):
-        return application.run(until_idle)
+        return application.run(None if until_idle is None else Until(until_idle, deadline))
 
 
 @contextmanager

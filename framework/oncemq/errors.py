@@ -58,10 +58,12 @@ class Located(Protocol):
 
 
 class ConfigError(OnceMQError):
-    """The declared app cannot work; `problems` holds one line for each reason."""
+    """The declared app cannot work; `problems` holds one line for each reason; a single one may be a plain text."""
 
-    def __init__(self, problems: Sequence[Located | str]) -> None:
-        self.problems = tuple(problems)
+    def __init__(self, problems: Sequence[Located | str] | str) -> None:
+        self.problems: tuple[Located | str, ...] = (
+            (problems,) if isinstance(problems, str) else tuple(problems)
+        )
         super().__init__("\n".join(str(problem) for problem in problems))
 
 

@@ -119,3 +119,10 @@ def test_unknown_public_names_are_attribute_errors():
     """A typing error is Python's own error."""
     with pytest.raises(AttributeError, match="no attribute 'Nope'"):
         _ = oncemq.Nope
+
+
+def test_a_config_error_may_be_one_plain_text() -> None:
+    """A third party writes ConfigError("why") as any exception, and reads it back as one line."""
+    error = ConfigError("no such table")
+    assert str(error) == "no such table"
+    assert error.problems == ("no such table",)

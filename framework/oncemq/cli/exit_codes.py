@@ -18,6 +18,7 @@ USAGE = 2
 CONFIG = 3
 BROKER = 4
 DATABASE = 5
+LEFT_OVER = 6
 HARD_LIMIT = 70
 INTERRUPTED = 130
 
@@ -28,6 +29,10 @@ MEANINGS: Sequence[tuple[int, str]] = (
     (CONFIG, "the configuration cannot run, or a needed package is not installed"),
     (BROKER, "a broker cannot be reached, refuses, or lacks what a consumer needs"),
     (DATABASE, "the database cannot be reached, or its OnceMQ tables are missing or of another version"),
+    (
+        LEFT_OVER,
+        "`run --until-idle`: the deadline has come, or what is left makes no progress (parked, paused, not subscribed)",
+    ),
     (HARD_LIMIT, "a worker process ended because a handler exceeded its hard time limit"),
     (INTERRUPTED, "stopped at once, by Ctrl-C or a second signal"),
 )
@@ -37,6 +42,9 @@ FATAL = frozenset({USAGE, CONFIG})
 
 UNREACHABLE = frozenset({BROKER, DATABASE})
 """At the first start somebody should look at these; later a server is only away for a while."""
+
+FINISHED = frozenset({LEFT_OVER})
+"""A worker that ends with these has finished, as with 0."""
 
 _CODES: tuple[tuple[type[OnceMQError], int], ...] = (
     (ConfigError, CONFIG),

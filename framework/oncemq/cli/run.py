@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from oncemq.cli.exit_codes import FATAL, UNREACHABLE, exit_code
+from oncemq.cli.exit_codes import FATAL, FINISHED, UNREACHABLE, exit_code
 from oncemq.cli.files import app_option
 from oncemq.cli.main import show_error
 from oncemq.cli.proving import failed_connections
@@ -47,12 +47,26 @@ A second signal stops at once; unsettled messages are delivered again.
     "--until-idle",
     metavar="DURATION",
     callback=_duration,
-    help="End, with code 0, when nothing has come for so long.",
+    help="End, with code 0, when nothing has come for so long, and nothing waits for a retry or its turn.",
+)
+@click.option(
+    "--deadline",
+    metavar="DURATION",
+    callback=_duration,
+    help="With --until-idle: end after so long in any case, with code 6 if something is left.",
 )
 @click.option("--reload", "reloading", is_flag=True, help="Start the workers again when a file changes.")
 @app_option
-def run(files: Sequence[Path], processes: int | None, until_idle: timedelta | None, reloading: bool) -> int:
+def run(
+    files: Sequence[Path],
+    processes: int | None,
+    until_idle: timedelta | None,
+    deadline: timedelta | None,
+    reloading: bool,
+) -> int:
     """Consume until told to stop."""
+    if deadline is not None and until_idle is None:
+        raise click.UsageError("--deadline bounds --until-idle: write both")
     loaded = load(files)
     if not loaded.plan.consumers:
         raise ConfigError([f"{files[0]}: there are no consumers to run – declare one below consumers:"])
@@ -71,12 +85,13 @@ def run(files: Sequence[Path], processes: int | None, until_idle: timedelta | No
         row_values=logging is not None and logging.row_values,
     )
     supervisor = Supervisor(
-        Worker(tuple(files), until_idle),
+        Worker(tuple(files), until_idle, deadline),
         processes or loaded.model.processes,
         loaded.model.grace or DEFAULT_GRACE,
         Mourner(loaded),
         FATAL,
         UNREACHABLE,
+        FINISHED,
     )
     if reloading:
         _watch(files, supervisor)

@@ -31,10 +31,12 @@ class Worker:
     Args:
         files: the app's files, which it loads itself.
         until_idle: end when nothing has come for so long.
+        deadline: end after so long in any case.
     """
 
     files: tuple[Path, ...]
     until_idle: timedelta | None
+    deadline: timedelta | None = None
 
     def __call__(self, index: int, applied: Callable[[], None]) -> int:
         """Run as worker process number `index`; returns its exit code.
@@ -46,7 +48,13 @@ class Worker:
         try:
             loaded = load(self.files)
             _collect_seldom()
-            code = run_loaded(loaded, index=index, until_idle=self.until_idle, others=[FirstEffect(applied)])
+            code = run_loaded(
+                loaded,
+                index=index,
+                until_idle=self.until_idle,
+                deadline=self.deadline,
+                others=[FirstEffect(applied)],
+            )
         except OnceMQError as error:
             show_error(error)
             return exit_code(error)

@@ -17,6 +17,7 @@ from oncemq.config.importing import import_object
 from oncemq.config.payload_fields import check_fields
 from oncemq.config.rules import check_chain, check_effects, check_hold, check_identity, check_times
 from oncemq.config.settled import Settled
+from oncemq.error_text import describe
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.handler import BoundHandler, bind
@@ -162,8 +163,11 @@ def _strategies(settled: Settled, around: Surroundings, publishers: Publishers) 
         except ConfigError as error:
             around.report.error((*path, choice.name), error)
             complete = False
-        except (OnceMQError, WrongValue) as error:
+        except (OnceMQError, WrongValue, ValueError) as error:
             around.report.error(path, error)
+            complete = False
+        except Exception as error:
+            around.report.at(path, f"strategy {choice.name} cannot be made: {describe(error)}")
             complete = False
     return chain if complete else None
 

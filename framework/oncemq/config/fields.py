@@ -150,7 +150,7 @@ def _address(value: Any) -> ListenAddress:
         return value
     found = text(value)
     host, _colon, port = found.rpartition(":")
-    if not port.isascii() or not port.isdigit() or int(port[:6]) > 65535:
+    if len(port) > 5 or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise WrongValue(f"{found[:80]!r} is not an address", "write host:port, like 127.0.0.1:9090")
     return ListenAddress(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - `:9090` means every address, as everywhere
 

@@ -125,6 +125,9 @@ class Observer:
     ) -> None:
         """A broker did not take so many messages that handlers published; they are kept and sent again."""
 
+    def still_runs(self, text: str) -> None:
+        """A run that shall end when nothing is left says what it waits for, or what it leaves over."""
+
     def warned(self, text: str) -> None:
         """Something about the set-up is dangerous, but the app may run."""
 

@@ -204,6 +204,10 @@ class LogObserver(Observer):
             **_cause(error),
         )
 
+    def still_runs(self, text: str) -> None:
+        """One line."""
+        self._log.info(f"until idle: {text}")
+
     def warned(self, text: str) -> None:
         """One line."""
         self._log.warning(text)

@@ -147,6 +147,10 @@ class Observers(Observer):
             lambda observer: observer.outbox_refused(topic, count, tries=tries, next_in=next_in, error=error)
         )
 
+    def still_runs(self, text: str) -> None:
+        """Pass it on."""
+        self._tell(lambda observer: observer.still_runs(text))
+
     def warned(self, text: str) -> None:
         """Pass it on."""
         self._tell(lambda observer: observer.warned(text))

@@ -16,6 +16,7 @@ from oncemq.requests.problems import reason
 from oncemq.requests.rules import Rules
 from oncemq.requests.tries import Try
 
+_MOST_DIGITS = 19
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 Application = Callable[[Environ, StartResponse], Iterable[bytes]]
@@ -139,7 +140,10 @@ def _read(environ: Environ, most: int) -> bytes | None:
     """Return the body; None if it is longer than `most`."""
     length = environ.get("CONTENT_LENGTH") or ""
     if length.isdigit() and length.isascii():
-        return None if int(length) > most else environ["wsgi.input"].read(int(length))
+        # More digits than any length has: Python refuses to read thousands of them as a number.
+        if len(length.lstrip("0")) > _MOST_DIGITS or (size := int(length.lstrip("0") or "0")) > most:
+            return None
+        return environ["wsgi.input"].read(size)
     if not environ.get("wsgi.input_terminated"):
         return b""  # without a length there is no body, unless the server marks its end
     body: bytes = environ["wsgi.input"].read(most + 1)

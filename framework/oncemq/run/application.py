@@ -21,6 +21,7 @@ from oncemq.run.background import start_upkeep
 from oncemq.run.clock_watch import ClockWatch
 from oncemq.run.crashes import SuspectBook, collect, tell
 from oncemq.run.crews import Crews
+from oncemq.run.ending import Ending, Retries, Until
 from oncemq.run.leases import extend_leases
 from oncemq.run.limits import Watchdog
 from oncemq.run.ownership import own
@@ -49,6 +50,7 @@ class Application:
         index: which of several processes this is, counted from 0.
         monitor: logs, metrics and health; made from the plan unless given.
         point: told by name how far messages have come; for tests that kill the process there.
+        retries: an observer that `monitor` tells, too; what it knows keeps `until_idle` from ending.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Application:
         index: int = 0,
         monitor: Monitor | None = None,
         point: Callable[[str], None] = nothing,
+        retries: Retries | None = None,
     ) -> None:
         self._plan = plan
         self._monitor = monitor or Monitor(plan.http, plan.clock, index=index)
@@ -78,17 +81,21 @@ class Application:
         self._clock_watch = ClockWatch(plan, self._observer)
         self._upkeep: Sequence[Upkeep] = ()
         self._watchdog: Watchdog | None = None
+        self._retries = retries or Retries(plan.clock)
         self._clean = True
+        self._code = 0
 
     def stop(self) -> None:
         """Ask for an ordered end; from any thread, or a signal handler."""
         self._stop.put(None)
 
-    def run(self, until_idle: timedelta | None = None, *, started: Callable[[], None] = lambda: None) -> int:
+    def run(
+        self, until_idle: timedelta | Until | None = None, *, started: Callable[[], None] = lambda: None
+    ) -> int:
         """Run until `stop`, or until nothing has come for `until_idle`; returns the exit code.
 
         Args:
-            until_idle: None = run until `stop`.
+            until_idle: None = run until `stop`; with a deadline as `Until`.
             started: called when every consumer is subscribed.
 
         Raises:
@@ -103,10 +110,10 @@ class Application:
         self._running_since = self._plan.clock.monotonic()
         try:
             started()
-            self._watch(until_idle)
+            self._watch(Until(until_idle) if isinstance(until_idle, timedelta) else until_idle)
         finally:
             self._drain()
-        return 0 if self._clean else 1
+        return self._code if self._clean else 1
 
     def _start(self) -> None:
         plan = self._plan
@@ -173,11 +180,13 @@ class Application:
                     consumer.name, consumer.subscription.topic, workers=consumer.workers
                 )
 
-    def _watch(self, until_idle: timedelta | None) -> None:
+    def _watch(self, until: Until | None) -> None:
         """Look around until asked to stop: heartbeat, leases, suspects, idleness, dead threads."""
         monotonic, next_look = self._plan.clock.monotonic, 0.0
+        ending = self._ending(until) if until is not None else None
         while not self._asked_to_stop(_TICK):
-            if until_idle is not None and self._idle_for() > until_idle.total_seconds():
+            if ending is not None and (code := ending.code(self._idle_for())) is not None:
+                self._code = code
                 return
             if monotonic() < next_look:
                 continue
@@ -206,6 +215,25 @@ class Application:
                 crew.refresh_suspects()
         except Exception as error:
             self._observer.failed("the heartbeat in the ledger", error)
+
+    def _ending(self, until: Until) -> Ending:
+        return Ending(
+            until,
+            self._plan.clock,
+            self._retries,
+            self._standing.rows,
+            self._parked,
+            self._observer.still_runs,
+        )
+
+    def _parked(self) -> dict[str, int]:
+        """Return how many messages wait in the ledger; where it does not say, one may."""
+        found = {}
+        for name, crew in self._crews.items():
+            if crew.parked is not None:
+                count = self._quietly(f"asking how much is parked for {name}", crew.parked.count)
+                found[name] = 1 if count is None else count
+        return found
 
     def _idle_for(self) -> float:
         """Return the seconds since something last came or ran; what passed before the brokers were open is no idleness."""

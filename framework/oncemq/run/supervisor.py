@@ -75,6 +75,8 @@ class Supervisor:
         fatal: exit codes that starting again would not mend, such as a wrong configuration; they end the app.
         fatal_first: exit codes that end the app when a worker's very first process ends with them, such as a
             server that does not answer: later it is only away.
+        finished: exit codes besides 0 with which a worker has finished; that of the last one is the app's, since it
+            has seen what the others left.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Supervisor:
         on_death: Callable[[Death], None],
         fatal: frozenset[int],
         fatal_first: frozenset[int] = frozenset(),
+        finished: frozenset[int] = frozenset(),
     ) -> None:
         self._child = child
         self._count = count
@@ -92,6 +95,8 @@ class Supervisor:
         self._on_death = on_death
         self._fatal = fatal
         self._fatal_first = fatal_first
+        self._finished = finished | {0}
+        self._last_finished = 0
         self._spawn = multiprocessing.get_context("spawn")
         self._children: dict[int, _Child] = {}
         self._due: dict[int, float] = {}
@@ -159,7 +164,7 @@ class Supervisor:
                 del self._children[child.index]
                 worst = worst or self._ended(child, child.process.exitcode or 0)
                 child.word.close()
-        return worst
+        return worst or self._last_finished
 
     def _wait(self) -> None:
         """Wait until a worker ends, a signal comes, or a worker is to be started."""
@@ -174,7 +179,7 @@ class Supervisor:
 
     def _ended(self, child: _Child, code: int) -> int:
         """Deal with the end of a worker; returns the exit code it means for the app, 0 for none."""
-        if code != 0:
+        if code not in self._finished:
             self._on_death(Death(child.index, child.process.pid or 0, code, child.killed))
         if self._stop_since is not None:
             return self._ended_while_stopping(child, code)
@@ -182,7 +187,8 @@ class Supervisor:
             self._reloading.discard(child.index)
             self._start(child.index)
             return 0
-        if code == 0:
+        if code in self._finished:
+            self._last_finished = code
             return 0
         if code in self._fatal and self._reloaded:
             self._due[child.index] = float("inf")  # whoever edits the files sees the error, and edits on

@@ -100,4 +100,28 @@ DEFECTS = (
         [Edit("framework/oncemq/private_files.py", "os.O_EXCL, 0o600", "os.O_EXCL, 0o644")],
         ["tests/unit/test_private_files.py::test_the_embedded_brokers_files_are_private"],
     ),
+    Defect(
+        "idle-without-a-subscription",
+        "A run that was never subscribed does not end well.",
+        [
+            Edit(
+                "framework/oncemq/run/ending.py",
+                "live = all(row.live for row in rows)",
+                "live = True",
+            )
+        ],
+        ["tests/unit/run/test_ending.py::test_a_run_without_a_subscription_does_not_end_well"],
+    ),
+    Defect(
+        "idle-while-retries-wait",
+        "A run waits for what it has sent on for a retry.",
+        [
+            Edit(
+                "framework/oncemq/run/ending.py",
+                "min(idle_for, self._retries.since_due())",
+                "idle_for",
+            )
+        ],
+        ["tests/unit/run/test_ending.py::test_retries_are_waited_for"],
+    ),
 )

@@ -6,7 +6,7 @@ import pytest
 
 from oncemq.config import load
 from oncemq.errors import ConfigError
-from support.declared import BASE, problems
+from support.declared import BASE, Decide, problems
 
 ORDERS = "{key: body.id, strategies: [decide]}"
 
@@ -256,3 +256,16 @@ def test_a_consumers_field_at_a_topic_is_only_refused(tmp_path, field):
     said = problems(tmp_path, BASE.replace("key: body.id,", f"key: body.id, {field},"))
     assert len(said) == 1
     assert "belongs to a consumer" in said[0]
+
+
+@pytest.mark.parametrize("error", [ValueError("size must be positive"), TypeError("size must be positive")])
+def test_a_strategy_that_cannot_be_made_is_one_line_with_its_place(tmp_path, monkeypatch, error):
+    """A third party's constructor raises whatever it likes; a person reads where it was asked for, and why."""
+
+    def build(*_):
+        raise error
+
+    monkeypatch.setattr(Decide, "build", build)
+    (said,) = problems(tmp_path, BASE)
+    assert said.startswith("app.yaml:5:")
+    assert "size must be positive" in said

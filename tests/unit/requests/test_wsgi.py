@@ -85,3 +85,19 @@ def test_an_answer_without_a_body_says_no_length(file_ledger: RequestLedger) -> 
     replies = [call(file_ledger, app) for _ in range(2)]
     assert [reply.status for reply in replies] == [204, 204]
     assert all("content-length" not in reply.headers for reply in replies)
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "0" * 5000 + "99999999999"])
+def test_a_length_of_thousands_of_digits_is_too_long(file_ledger: RequestLedger, length: str) -> None:
+    """It is answered as any body that is too long, and nothing is read or raised."""
+    service = WSGIService(pay, file_ledger, Rules(tenant=None))
+    said: list[str] = []
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": "POST",
+        "HTTP_IDEMPOTENCY_KEY": "k-1",
+        "CONTENT_LENGTH": length,
+        "wsgi.input": BytesIO(b"{}"),
+    }
+    list(service.app(environ, lambda status, *_: said.append(status)))
+    assert said[0].startswith("413")
+    assert payments(file_ledger.engine, "ann") == 0
