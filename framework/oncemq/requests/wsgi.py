@@ -143,8 +143,9 @@ def _read(environ: Environ, most: int) -> bytes | None:
         # More digits than any length has: Python refuses to read thousands of them as a number.
         if len(length.lstrip("0")) > _MOST_DIGITS or (size := int(length.lstrip("0") or "0")) > most:
             return None
-        return environ["wsgi.input"].read(size)
+        body: bytes = environ["wsgi.input"].read(size)
+        return body
     if not environ.get("wsgi.input_terminated"):
         return b""  # without a length there is no body, unless the server marks its end
-    body: bytes = environ["wsgi.input"].read(most + 1)
+    body = environ["wsgi.input"].read(most + 1)
     return None if len(body) > most else body
