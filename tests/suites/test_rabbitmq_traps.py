@@ -515,3 +515,22 @@ def test_looking_for_a_missing_queue_delays_no_other_consumer(
     eventually(lambda: all(row.subscribed for row in adapter.health()))
     channel.queue_delete(fresh)
     connection.close()
+
+
+def test_giving_back_does_not_spend_a_delivery_limit(
+    rabbitmq_url: str, fresh: str, open_adapter: Open
+) -> None:
+    """A quorum queue that drops what was delivered more than eight times keeps what is given back twenty times."""
+    connection = connect(rabbitmq_url)
+    channel = connection.channel()
+    limit = {"x-queue-type": "quorum", "x-delivery-limit": 8}
+    channel.queue_declare(fresh, durable=True, arguments=limit)
+    adapter, sink = open_adapter(rabbitmq_url, subscription_of(fresh, queue=fresh))
+    put(rabbitmq_url, fresh, b"x", headers={"tenant": 7})
+    for times in range(1, 21):
+        assert not adapter.give_back(sink.wait_for(times)[-1:])
+    last = sink.wait_for(21)[-1]
+    assert (last.message.body, last.message.headers["tenant"]) == (b"x", "7")
+    assert not adapter.acknowledge([last])
+    channel.queue_delete(fresh)
+    connection.close()

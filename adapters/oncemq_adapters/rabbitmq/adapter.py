@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
@@ -31,6 +32,7 @@ from oncemq_adapters.rabbitmq.checks import check_consumer
 from oncemq_adapters.rabbitmq.confirms import Publication
 from oncemq_adapters.rabbitmq.consuming import Consuming
 from oncemq_adapters.rabbitmq.copies import burial_copy, dead_copy, delayed_copy, new_message
+from oncemq_adapters.rabbitmq.delivery_limit import is_worn
 from oncemq_adapters.rabbitmq.examination import examine_place
 from oncemq_adapters.rabbitmq.intake import Token
 from oncemq_adapters.rabbitmq.link import quiet_pika
@@ -131,8 +133,18 @@ class RabbitMQAdapter:
         return [CONFIRMED if error is None else Refused(error) for error in self._send_own(copies)]
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Requeue deliveries that were never started."""
-        return settlement.give_back(deliveries)
+        """Requeue deliveries that were never started; one that came back often is copied, or its queue might drop it."""
+        worn = [one for one in deliveries if is_worn(one.message)]
+        fresh = [one for one in deliveries if not is_worn(one.message)] if worn else deliveries
+        failed = settlement.give_back(fresh)
+        if worn:
+            username = self._address.username
+            copies = [Later(one, timedelta(0), {}) for one in worn]
+            failed += settlement.move(
+                [(one.delivery, partial(delayed_copy, one, username=username)) for one in copies],
+                self._send_own,
+            )
+        return failed
 
     def publish(
         self, topic: str, options: Mapping[str, Any], messages: Sequence[OutgoingMessage]

@@ -7,6 +7,7 @@ from typing import Any
 from oncemq.errors import BrokerRefused
 from oncemq.facts import Problem
 from oncemq_adapters.rabbitmq import topology
+from oncemq_adapters.rabbitmq.delivery_limit import limited
 from oncemq_adapters.rabbitmq.names import Place
 from oncemq_adapters.rabbitmq.topology import Arguments
 
@@ -15,7 +16,11 @@ def examine_place(connection: Any, place: Place) -> Iterator[Problem]:
     """Yield what is missing and is not made at the start, and what is there but declared differently."""
     yield from _refusals("group", partial(_same, connection, place.dead_queue, topology.DEAD_ARGUMENTS))
     if place.is_existing:
-        yield from _refusals("topic.queue", partial(topology.look_at_queue, connection, place))
+        try:
+            if "quorum" in topology.look_at_queue(connection, place):
+                yield limited(place.queue)
+        except BrokerRefused as error:
+            yield Problem(str(error), where="topic.queue")
         return
     yield from _refusals("topic.exchange", partial(_same_exchange, connection, place))
     yield from _refusals(

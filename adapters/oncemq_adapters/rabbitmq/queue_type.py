@@ -17,8 +17,11 @@ _NEVER_TAKEN: Arguments = {**NO_STREAM, "x-stream-offset": "next"}
 """Every type of queue refuses one of these, so nothing is subscribed and nothing delivered."""
 
 
-def insist_on_queue(connection: Any, queue: str) -> None:
+def insist_on_queue(connection: Any, queue: str) -> str:
     """Refuse a stream: what is published while no consumer is there would be skipped.
+
+    Returns:
+        What the broker says of the queue's type; empty where it says nothing.
 
     Raises:
         BrokerRefused: it is a stream.
@@ -33,9 +36,10 @@ def insist_on_queue(connection: Any, queue: str) -> None:
             raise stream(queue) from error
         if error.reply_code != faults.DIFFERENT:
             raise
-    else:
-        # Neither is known to a broker this old, and it has no streams.
-        channel.close()
+        return str(error.reply_text).rpartition("of queue type")[2].strip()
+    # Neither is known to a broker this old, and it has no streams.
+    channel.close()
+    return ""
 
 
 def is_stream(error: BaseException) -> bool:

@@ -160,8 +160,8 @@ def queue_exists(connection: Any, queue: str) -> bool:
     return True
 
 
-def look_at_queue(connection: Any, place: Place) -> None:
-    """Insist that a queue of somebody else's exists, and can be consumed.
+def look_at_queue(connection: Any, place: Place) -> str:
+    """Insist that a queue of somebody else's exists, and can be consumed; return what is said of its type.
 
     Raises:
         BrokerRefused: it does not, is a stream, or we may not use it.
@@ -172,7 +172,7 @@ def look_at_queue(connection: Any, place: Place) -> None:
     )
     with _explained("queue", place.queue, advice):
         connection.channel().queue_declare(place.queue, passive=True)
-        insist_on_queue(connection, place.queue)
+        return insist_on_queue(connection, place.queue)
 
 
 def _differs_elsewhere(error: ChannelClosed, argument: str) -> bool:

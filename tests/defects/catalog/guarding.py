@@ -63,7 +63,7 @@ DEFECTS = (
     Defect(
         "stream-examined-as-a-queue",
         "A stream is refused at the start and by `check --connect`.",
-        [Edit(f"{RABBITMQ}/topology.py", "        insist_on_queue(connection, place.queue)\n", "")],
+        [Edit(f"{RABBITMQ}/topology.py", "return insist_on_queue(connection, place.queue)", 'return ""')],
         [f"{RABBITMQ_EXAMINATION}::test_a_stream_is_found"],
     ),
     Defect(
@@ -75,7 +75,7 @@ DEFECTS = (
                 "                arguments=dict(NO_STREAM),\n",
                 "",
             ),
-            Edit(f"{RABBITMQ}/topology.py", "        insist_on_queue(connection, place.queue)\n", ""),
+            Edit(f"{RABBITMQ}/topology.py", "return insist_on_queue(connection, place.queue)", 'return ""'),
         ],
         [f"{RABBITMQ_TRAPS}::test_a_stream_is_never_consumed"],
     ),
@@ -168,5 +168,17 @@ DEFECTS = (
             )
         ],
         ["tests/unit/observe/test_endpoint.py::test_slow_clients_take_no_more_threads_than_allowed"],
+    ),
+    Defect(
+        "give-back-spends-the-limit",
+        "Giving back does not spend a quorum queue's delivery limit.",
+        [
+            Edit(
+                f"{RABBITMQ}/delivery_limit.py",
+                "return isinstance(count, int) and count >= WORN",
+                "return isinstance(count, int) and count >= 100 * WORN",
+            )
+        ],
+        [f"{RABBITMQ_TRAPS}::test_giving_back_does_not_spend_a_delivery_limit"],
     ),
 )
