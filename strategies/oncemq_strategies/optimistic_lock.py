@@ -13,10 +13,11 @@ from oncemq.ledger.user_tables import whole_number
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, stale
+from oncemq.verdict import PROCEED, Verdict, reject, stale
 from oncemq_strategies.entity_rows import entity_of
 from oncemq_strategies.gaps import OPTIONS, Gaps
 from oncemq_strategies.options import Options
+from oncemq_strategies.place_prints import PlacePrints
 from oncemq_strategies.versions import Versions
 
 _LOOK_AGAIN: Final = timedelta(minutes=1)
@@ -45,6 +46,7 @@ class OptimisticLock(Strategy):
       not come. It counts from the first wait, also while no consumer runs: it should be longer than any stop.
       `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
       `dead_letter`: what has waited so long becomes a dead letter with reason `gap`.
+    - `fingerprint: [body.amount, …]`: the row's version again with other content is a Conflict.
     - `first: 1` (default): the first version that a row has; one without a row or a version is just before it.
 
     A version that another strategy of the list settles as a duplicate or as stale is used up: the row moves on to it
@@ -65,6 +67,7 @@ class OptimisticLock(Strategy):
         early: str,
         first: int,
         gaps: Gaps,
+        prints: PlacePrints,
     ) -> None:
         self._versions = versions
         self._expression = expression
@@ -72,13 +75,14 @@ class OptimisticLock(Strategy):
         self._early = early
         self._first = first
         self._gaps = gaps
+        self._prints = prints
         self.parks = early == "park"
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
         """Make one from its options."""
         given = Options("optimistic_lock", options, scope)
-        given.known("entity", "version", "message_version", "early", "first", *OPTIONS)
+        given.known("entity", "version", "message_version", "early", "first", "fingerprint", *OPTIONS)
         names_current = given.choice("message_version", ["next", "current"], "next") == "current"
         early = given.choice("early", ["run", "retry", "park", "reject"], "retry")
         if early == "run" and names_current:
@@ -86,6 +90,12 @@ class OptimisticLock(Strategy):
                 "a message made for a later version of its row cannot run on this one",
                 "write `early: retry`, or `message_version: next` if it names the version that it leaves",
                 name="early",
+            )
+        if names_current and given.has("fingerprint"):
+            given.refuse(
+                "with `message_version: current` no message is a duplicate whose content could be compared",
+                "leave it out, or add unique_key with a fingerprint",
+                name="fingerprint",
             )
         expression = given.expression("version", given.text("version")) if given.has("version") else None
         first = given.whole("first", 1)
@@ -99,7 +109,15 @@ class OptimisticLock(Strategy):
             look_again=_LOOK_AGAIN,
             no_skip=_NO_SKIP if names_current else f"{_MAY_RUN}, else {_NO_SKIP}",
         )
-        return cls(versions, expression, names_current=names_current, early=early, first=first, gaps=gaps)
+        return cls(
+            versions,
+            expression,
+            names_current=names_current,
+            early=early,
+            first=first,
+            gaps=gaps,
+            prints=PlacePrints.of(given, scope.clock),
+        )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe."""
@@ -125,12 +143,14 @@ class OptimisticLock(Strategy):
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
         """Return the tables of mutexes and of parked messages."""
-        return (attach(locked_rows.TABLE, metadata), attach(parking.TABLE, metadata))
+        tables = (locked_rows.TABLE, parking.TABLE, *self._prints.tables())
+        return tuple(attach(table, metadata) for table in tables)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Read the version of every key."""
         run.notes[self] = {}
         self._versions.load(run, items)
+        self._prints.load(run, items)
 
     def decide(self, run: Run, item: Item) -> Verdict:
         """Compare the version that the message leaves with the one after the row's."""
@@ -147,13 +167,12 @@ class OptimisticLock(Strategy):
             )
         here = self._first - 1 if current is None else current
         if leaves <= here:
-            same = leaves == here and not self._names_current
-            return DUPLICATE if same else stale(f"version {leaves} came late: the row is at {here}")
+            return self._late(run, item, leaves, here)
         if leaves > here + 1 and self._early != "run":
             row = here if current is not None else "none yet"
             return self._too_early(run, item, leaves, f"version {leaves} came early: the row is at {row}")
         run.notes[self][item] = leaves  # the handler may change the payload
-        return PROCEED
+        return self._prints.may_run(run, item)
 
     def record(self, run: Run, item: Item) -> None:
         """Let the key's next item see the version that this one leaves.
@@ -165,16 +184,23 @@ class OptimisticLock(Strategy):
         if leaves is None or (item.verdict is not PROCEED and not self._may_use_up(run, item)):
             return
         self._versions.change(run, item, leaves)
+        self._prints.took(run, item, leaves)
         if self.parks:
             run.wake[item.key] = leaves
 
     def save(self, run: Run) -> None:
         """Compare and set the versions."""
         self._versions.save(run)
+        self._prints.save(run)
 
     def committed(self, run: Run) -> None:
         """Say aloud what waits too long."""
         self._gaps.alert(run)
+
+    def _late(self, run: Run, item: Item, leaves: int, here: int) -> Verdict:
+        if leaves == here and not self._names_current:
+            return self._prints.same(run, item, leaves)
+        return stale(f"version {leaves} came late: the row is at {here}")
 
     def _may_use_up(self, run: Run, item: Item) -> bool:
         return self._early != "run" and isinstance(self._versions.current(run, item), int)

@@ -15,9 +15,10 @@ from oncemq.ledger.user_tables import whole_number
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, stale
+from oncemq.verdict import Verdict, reject, stale
 from oncemq_strategies.gaps import GAP, OPTIONS, Gaps
 from oncemq_strategies.options import Options
+from oncemq_strategies.place_prints import PlacePrints
 from oncemq_strategies.sequence_numbers import Numbers, SequenceNumbers
 from oncemq_strategies.sequence_report import report
 
@@ -59,6 +60,8 @@ class SequenceStrategy(Strategy):
       `skip`, with `early: park`: the missing numbers are given up, the history says which; should they come yet,
       they are Stale.
 
+    - `fingerprint: [body.amount, …]`: the last number again with other content is a Conflict.
+
     A number that another strategy of the list settles as a duplicate or as stale is used up, and one that comes before
     its turn waits whatever the others say. The number of a dead letter is still to come: replay it.
     """
@@ -76,6 +79,7 @@ class SequenceStrategy(Strategy):
         first: int | None,
         early: str,
         gaps: Gaps,
+        prints: PlacePrints,
     ) -> None:
         self._order = order
         self._clock = clock
@@ -83,6 +87,7 @@ class SequenceStrategy(Strategy):
         self._first = first
         self._early = early
         self._gaps = gaps
+        self._prints = prints
         self._numbers = SequenceNumbers(clock)
         self.parks = early == "park"
 
@@ -90,7 +95,7 @@ class SequenceStrategy(Strategy):
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
         """Make one from its options."""
         given = Options("sequence", options, scope)
-        given.known("order", "first", "early", *OPTIONS)
+        given.known("order", "first", "early", "fingerprint", *OPTIONS)
         early = given.choice("early", ["park", "retry", "reject"], "park")
         return cls(
             given.expression("order", given.text("order")) if given.has("order") else None,
@@ -99,6 +104,7 @@ class SequenceStrategy(Strategy):
             first=None if options.get("first") == "any" else given.whole("first", 1),
             early=early,
             gaps=Gaps.of(given, "sequence", scope.clock, early),
+            prints=PlacePrints.of(given, scope.clock),
         )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
@@ -120,11 +126,13 @@ class SequenceStrategy(Strategy):
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
         """Return the table of numbers and that of parked messages."""
-        return (attach(sequences.TABLE, metadata), attach(parking.TABLE, metadata))
+        tables = (sequences.TABLE, parking.TABLE, *self._prints.tables())
+        return tuple(attach(table, metadata) for table in tables)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Lock every key and read how far it has come."""
         notes = run.notes[self] = _Notes(self._numbers.load(run, items))
+        self._prints.load(run, items)
         if self._gaps.on_gap == "skip":
             late = {item.key for item in items if self._gaps.too_long(item)}
             if late:
@@ -146,11 +154,10 @@ class SequenceStrategy(Strategy):
             following = last + 1
         if number == following or self._may_skip(notes, item, number, following):
             notes.wanted[item] = number
-            return PROCEED
+            return self._prints.may_run(run, item)
         if number < following:
-            return (
-                DUPLICATE if number == last else stale(f"number {number} came late: the last one was {last}")
-            )
+            late = f"number {number} came late: the last one was {last}"
+            return self._prints.same(run, item, number) if number == last else stale(late)
         return self._too_early(run, item, number, following)
 
     def record(self, run: Run, item: Item) -> None:
@@ -162,11 +169,13 @@ class SequenceStrategy(Strategy):
         number = notes.wanted.get(item)
         if number is not None:
             notes.numbers.move(item.key, number)
+            self._prints.took(run, item, number)
 
     def save(self, run: Run) -> None:
         """Write the numbers, and wake what waits for them."""
         notes: _Notes = run.notes[self]
         self._numbers.save(run, notes.numbers)
+        self._prints.save(run)
         if self.parks:
             run.wake.update(notes.numbers.moved)
         skipped = [

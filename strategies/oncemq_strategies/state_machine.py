@@ -12,10 +12,11 @@ from oncemq.ledger.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict, reject, stale
+from oncemq.verdict import PROCEED, Verdict, reject, stale
 from oncemq_strategies.entity_rows import entity_of
 from oncemq_strategies.gaps import OPTIONS, Gaps
 from oncemq_strategies.options import Options
+from oncemq_strategies.place_prints import PlacePrints
 from oncemq_strategies.state_entity import EntityStates
 from oncemq_strategies.state_ledger import LedgerStates
 from oncemq_strategies.state_rules import OrderedStates, Rules, Step, Transitions
@@ -61,23 +62,33 @@ class StateMachine(Strategy):
     - `entity: {table: rides, key: ride_id, state: status}`: the state stands in the user's table. `missing: run`
       (default), `retry` or `reject` says what a message for a missing row does; with `run` its handler
       creates the row. The strategy writes the column after the handler.
+    - `fingerprint: [body.amount, …]`: the same state again with other content is a Conflict.
     """
 
     traits: ClassVar[Traits] = Traits(decides=True, holds_key=True, compares_places=True)
 
-    def __init__(self, wanted: Expression, rules: Rules, store: _Store, early: str, gaps: Gaps) -> None:
+    def __init__(
+        self,
+        wanted: Expression,
+        rules: Rules,
+        store: _Store,
+        early: str,
+        gaps: Gaps,
+        prints: PlacePrints,
+    ) -> None:
         self._wanted = wanted
         self._rules = rules
         self._store = store
         self._early = early
         self._gaps = gaps
+        self._prints = prints
         self.parks = early == "park"
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
         """Make one from its options."""
         given = Options("state_machine", options, scope)
-        given.known("to", "states", "transitions", "initial", "early", "entity", *OPTIONS)
+        given.known("to", "states", "transitions", "initial", "early", "entity", "fingerprint", *OPTIONS)
         wanted = given.expression("to", given.text("to"))
         rules = _rules(given)
         default = "run" if isinstance(rules, OrderedStates) else "retry"
@@ -85,7 +96,7 @@ class StateMachine(Strategy):
         gaps = Gaps.of(
             given, "state_machine", scope.clock, early, look_again=_LOOK_AGAIN, no_skip=_no_skip(rules)
         )
-        return cls(wanted, rules, _store(given, scope), early, gaps)
+        return cls(wanted, rules, _store(given, scope), early, gaps, PlacePrints.of(given, scope.clock))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe."""
@@ -113,12 +124,14 @@ class StateMachine(Strategy):
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
         """Return the tables of states, of mutexes and of parked messages."""
-        return tuple(attach(table, metadata) for table in (states.TABLE, locked_rows.TABLE, parking.TABLE))
+        tables = (states.TABLE, locked_rows.TABLE, parking.TABLE, *self._prints.tables())
+        return tuple(attach(table, metadata) for table in tables)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Lock and read the state of every key."""
         run.notes[self] = {}
         self._store.load(run, items)
+        self._prints.load(run, items)
 
     def decide(self, run: Run, item: Item) -> Verdict:
         """Compare where the entity is with where the message wants it."""
@@ -134,19 +147,23 @@ class StateMachine(Strategy):
             return reject(f"key {item.key!r}: {error.args[0]}")
         if step is Step.NEXT or (step is Step.EARLY and self._early == "run"):
             run.notes[self][item] = wanted  # the handler may change the payload
-            return PROCEED
-        return DUPLICATE if step is Step.SAME else self._refuse(run, item, step, current, wanted)
+            return self._prints.may_run(run, item)
+        if step is Step.SAME:
+            return self._prints.same(run, item, wanted)
+        return self._refuse(run, item, step, current, wanted)
 
     def record(self, run: Run, item: Item) -> None:
         """Let the key's next item see the state that this one reached."""
         if item.verdict is PROCEED:
             self._store.change(run, item, run.notes[self][item])
+            self._prints.took(run, item, run.notes[self][item])
             if self.parks:
                 run.wake[item.key] = None
 
     def save(self, run: Run) -> None:
         """Write the states."""
         self._store.save(run)
+        self._prints.save(run)
 
     def committed(self, run: Run) -> None:
         """Say aloud what waits too long."""

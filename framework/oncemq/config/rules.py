@@ -2,8 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
+from sqlalchemy import MetaData
+
 from oncemq.durations import format_duration
 from oncemq.facts import ConsumerFacts, Effects, Problem, Severity, UnitKind
+from oncemq.ledger import place_prints
 from oncemq.message.expressions import is_constant
 from oncemq.strategy import Strategy
 
@@ -30,6 +33,17 @@ def check_chain(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind)
     doubles = sorted({name for name in facts.strategies if facts.strategies.count(name) > 1})
     if doubles:
         yield Problem(f"{_names(doubles)} stands in the list twice", "keep one", "strategies")
+    comparing = [
+        name
+        for name, one in zip(facts.strategies, chain, strict=True)
+        if place_prints.TABLE.name in {table.name for table in one.tables(MetaData())}
+    ]
+    if len(comparing) > 1:
+        yield Problem(
+            f"{_names(comparing)} keep the fingerprint of a key's last message in the same row",
+            "write `fingerprint` for one of them: it compares the whole message",
+            "strategies",
+        )
     orders = any(one.traits.promises_order for one in chain)
     if len(deciding) > 1 and orders and identity_is_key(facts):
         yield Problem(

@@ -87,4 +87,10 @@ DEFECTS = (
         [Edit("framework/oncemq/config/shared_columns.py", "other.consumer != owned.consumer", "False")],
         [f"{BUILD}::test_two_consumers_do_not_decide_by_one_column"],
     ),
+    Defect(
+        "other-content-is-a-copy",
+        "The same number, state or version with other content is a Conflict.",
+        [Edit("strategies/oncemq_strategies/place_prints.py", "known[0] != str(place) or", "True or")],
+        ["tests/unit/strategies/test_place_prints.py::test_the_same_place_with_other_content_is_a_conflict"],
+    ),
 )
