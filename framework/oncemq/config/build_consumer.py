@@ -109,6 +109,7 @@ def build_consumer(
         hard_limit=settled.hard_limit,
         hold_key=holds_key(settled, chain),
         redact=Redactor(around.report.problems.secrets, row_values=around.row_values),
+        keep=settled.keep if chain else None,
         more_parts=parts,
     )
 

@@ -277,6 +277,7 @@ class Crew:
             shop.point,
             plan.redact,
             self._keeper(),
+            plan.keep,
         )
 
     def _keeper(self) -> Callable[[Sequence[Dead]], Sequence[SettleFailed]] | None:

@@ -55,6 +55,7 @@ class ConsumerPlan:
         hard_limit: after which the process is; None = never.
         hold_key: after a Retry the key's later messages wait in the ledger until it is done.
         redact: masks the app's secrets in every text that leaves the process.
+        keep: how long records of what was applied are kept; None where there are none.
         more_parts: strategies and handler on every shard but the first, where there are several.
     """
 
@@ -74,6 +75,7 @@ class ConsumerPlan:
     hard_limit: timedelta | None = None
     hold_key: bool = False
     redact: Redactor = field(default_factory=Redactor)
+    keep: timedelta | None = None
     more_parts: tuple[Part, ...] = ()
 
     @property

@@ -10,7 +10,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 
 from oncemq.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.clock import Clock
-from oncemq.durations import delay_of
+from oncemq.durations import delay_of, format_duration
 from oncemq.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, name_of
 from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, SettleError
 from oncemq.message import headers
@@ -50,6 +50,7 @@ class Settler:
         point: told how far a settlement has come.
         redact: masks secrets in what dead letters and retries carry.
         keep: stores dead letters that the broker refuses; None where there is no place for them.
+        longest: how long records of what was applied are kept; a retry after that would take effect again.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class Settler:
         point: Callable[[str], None],
         redact: Redactor | None = None,
         keep: Callable[[Sequence[Dead]], Sequence[SettleFailed]] | None = None,
+        longest: timedelta | None = None,
     ) -> None:
         self._consumer = consumer
+        self._longest = longest
         self._adapter = adapter
         self._policy = policy
         self._clock = clock
@@ -129,7 +132,13 @@ class Settler:
         try:
             delay = None if verdict.delay is None else delay_of(verdict.delay)
         except (TypeError, ValueError) as wrong:
-            verdict, delay = retry(describe(wrong), error=wrong), None
+            return self._as_later(delivery, retry(describe(wrong), error=wrong))
+        if delay is not None and self._longest is not None and delay > self._longest:
+            too_late = ValueError(
+                f"a retry after {format_duration(delay)} is later than records are kept ({format_duration(self._longest)}): "
+                "a copy of this message would take effect again – ask for less, or write a longer keep:"
+            )
+            return self._as_later(delivery, retry(describe(too_late), error=too_late))
         return self._later(delivery, verdict, delay), verdict
 
     def exhausted(self, delivery: Delivery) -> bool:
@@ -165,8 +174,17 @@ class Settler:
     def _retry(self, later: list[tuple[Later, Verdict]]) -> list[tuple[Dead, Verdict, str]]:
         """Have these come again; returns those that cannot, which end as dead letters."""
         settled, broken = self._send_later(later)
+        too_long = [each for each, verdict in later if verdict.delay is not None]
+        refused = {each.delivery for each, _, _ in broken} & {each.delivery for each in too_long}
+        if refused:
+            # What a handler asked for is longer than this broker holds a message; the policy's own pauses are checked.
+            again = [_in_time(each) for each in too_long if each.delivery in refused]
+            later = [*later, *(self._as_later(delivery, verdict) for delivery, verdict in again)]
+            more, _ = self._send_later(later[-len(again) :])
+            settled |= more
+            broken = [each for each in broken if each[0].delivery not in more]
         self._point("retry-published")
-        for each, verdict in later:
+        for each, verdict in {each.delivery: (each, verdict) for each, verdict in later}.values():
             if each.delivery in settled:
                 self._observers.retried(
                     self._consumer,
@@ -309,6 +327,14 @@ class Settler:
         real = [failure for failure in failures if not isinstance(failure.error, DeliveryVoid)]
         if real:
             self._observers.settle_failed(self._consumer, len(real), real[0].error)
+
+
+def _in_time(later: Later) -> tuple[Delivery, Verdict]:
+    """Return the delivery with a retry when the policy says; its own delay was refused."""
+    wrong = ValueError(
+        f"a retry after {format_duration(later.delay)} is refused by the broker, which holds no message for so long"
+    )
+    return later.delivery, retry(describe(wrong), error=wrong)
 
 
 class Unsettled(Exception):

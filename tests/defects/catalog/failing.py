@@ -122,4 +122,16 @@ DEFECTS = (
         ],
         [f"{WHOSE}::test_a_row_that_a_rival_changed_is_no_deadlock[sqlite]"],
     ),
+    Defect(
+        "retry-beyond-keep",
+        "A retry later than records are kept is refused: a copy would take effect again.",
+        [Edit("framework/oncemq/run/settle.py", "and delay > self._longest:", "and False:")],
+        [f"{SETTLE}::test_a_retry_later_than_records_are_kept_is_refused_in_words"],
+    ),
+    Defect(
+        "retry-beyond-the-broker",
+        "A retry for which the broker holds nothing comes as the policy says.",
+        [Edit("framework/oncemq/run/settle.py", "if verdict.delay is not None]", "if False]")],
+        [f"{SETTLE}::test_a_retry_for_which_the_broker_holds_nothing_comes_as_the_policy_says"],
+    ),
 )

@@ -57,6 +57,7 @@ class Desk:
             lambda: self.leaving,
             sleep or self.slept.append,
             self.passed.append,
+            longest=timedelta(days=7),
         )
 
     def delivery(self, body: bytes = b'{"key": "k"}', **fields: Any) -> Delivery:
@@ -257,6 +258,35 @@ def test_an_error_about_one_message_does_not_reach_its_neighbours(
     [dead] = desk.adapter.dead
     assert (dead.delivery, dead.headers[headers.REASON]) == (bad, UNSETTLEABLE)
     assert dead.headers[headers.ERROR_TEXT] == "ValueError: its own"
+
+
+def test_a_retry_later_than_records_are_kept_is_refused_in_words(desk: Desk) -> None:
+    """A copy would take effect again; so it comes again as the policy says, and the attempt tells why."""
+    desk.settle((desk.delivery(), retry("later", after=timedelta(days=8))))
+    [later] = desk.adapter.retried
+    assert later.delay == timedelta(seconds=1)
+    assert "later than records are kept (7d)" in later.headers[headers.ERROR_TEXT]
+
+
+def test_a_retry_for_which_the_broker_holds_nothing_comes_as_the_policy_says(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no reason for a dead letter, and holds up no other retry."""
+    send = desk.adapter.retry
+
+    def retry_all(later: Any) -> Any:
+        long = [one for one in later if one.delay > timedelta(days=3)]
+        answers = send([one for one in later if one not in long])
+        return [*answers, *(SettleFailed(one.delivery, BrokerRefused("three days at most")) for one in long)]
+
+    monkeypatch.setattr(desk.adapter, "retry", retry_all)
+    asked, other = desk.delivery(), desk.delivery()
+    desk.settle((asked, retry("later", after=timedelta(days=4))), (other, retry("again")))
+    assert {later.delivery for later in desk.adapter.retried} == {asked, other}
+    [later] = [later for later in desk.adapter.retried if later.delivery is asked]
+    assert later.delay == timedelta(seconds=1)
+    assert "holds no message for so long" in later.headers[headers.ERROR_TEXT]
+    assert not desk.adapter.dead
 
 
 @pytest.mark.parametrize("delay", [1, "soon", float("nan"), timedelta(days=-1), timedelta.max])
