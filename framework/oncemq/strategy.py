@@ -166,6 +166,8 @@ class Strategy:
     """As it stands in the configuration; set when it is built from there."""
     second_look: bool = False
     """An item that violated a unique constraint runs once more in its unit, since `decide` may now see the rival."""
+    by_identity: bool = False
+    """It decides by a message's identity alone, so one call of a batch handler may have several messages of a key."""
     parks: bool = False
     """It may say that a message is parked, so the consumer needs the place where those are kept."""
     stores_outgoing: bool = False

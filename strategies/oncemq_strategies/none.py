@@ -14,6 +14,7 @@ class NoStrategy(Strategy):
     """Every delivery runs the handler; a message that is delivered twice takes effect twice."""
 
     traits: ClassVar[Traits] = Traits(decides=True, kinds=frozenset(UnitKind))
+    by_identity = True
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:

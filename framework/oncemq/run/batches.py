@@ -14,7 +14,8 @@ from oncemq.verdict import PROCEED, RETURNED, Culprits
 class BatchLoop(ItemLoop):
     """Decides item by item and calls the handler once for a stretch of items.
 
-    A stretch ends before the second item of a key or identity: strategies must see the first one recorded.
+    A stretch ends before the second item of a key or identity, for strategies that must see the first one recorded.
+    Where all decide by the identity alone, it does not end there: a copy waits until its first one has run.
     """
 
     one_by_one = False
@@ -22,12 +23,14 @@ class BatchLoop(ItemLoop):
     def run(self, run: Run, frame: Frame) -> None:
         """Give every item of `run` a verdict; raises as for single items."""
         together: list[Item] = []
+        copies: list[Item] = []
+        joins, remembers = self._chain.joins, bool(self._chain.copies)
         keys: set[str] = set()
         identities: set[str] = set()
         held: set[str] = set()
         started = False
         for position, item in enumerate(run.items, 1):
-            if item.key in keys or item.envelope.identity in identities:
+            if not joins and (item.key in keys or item.envelope.identity in identities):
                 started = started or bool(together)
                 self._call_together(run, together, frame)
                 keys.clear()
@@ -35,6 +38,9 @@ class BatchLoop(ItemLoop):
             if item.key in held or (started and not together and self._monotonic() > run.unit.deadline):
                 item.verdict = RETURNED
                 held.add(item.key)
+                continue
+            if joins and remembers and item.envelope.identity in identities:
+                copies.append(item)
                 continue
             verdict = self._chain.decide(run, item)
             item.verdict = verdict
@@ -48,6 +54,16 @@ class BatchLoop(ItemLoop):
             elif verdict.holds_key:
                 held.add(item.key)
         self._call_together(run, together, frame)
+        self._settle_copies(run, copies)
+
+    def _settle_copies(self, run: Run, copies: list[Item]) -> None:
+        """Decide about items whose first ones have run: each is a duplicate, or a Conflict with it."""
+        for item in copies:
+            verdict = self._chain.decide(run, item)
+            # Nothing may run any more: what somehow is no copy has its turn in the next unit.
+            item.verdict = RETURNED if verdict is PROCEED else verdict
+            if item.verdict.final:
+                self._chain.record(run, item)
 
     def _call_together(self, run: Run, together: list[Item], frame: Frame) -> None:
         call = self._call_batch

@@ -19,6 +19,7 @@ class Chain:
         copies: those that know whether a message of the same identity was applied before.
         one_per_key: a unit may hold at most one item of a key.
         max_batch: the most items of a unit; None = any number.
+        joins: a call of a batch handler may have several messages of a key; a copy is asked about after its first one.
         stores_outgoing: a strategy stores what handlers of direct units published.
         second_look: an item that violated a unique constraint runs once more before it is charged.
     """
@@ -30,6 +31,7 @@ class Chain:
         "counts",
         "decides",
         "divisible",
+        "joins",
         "loads",
         "max_batch",
         "one_per_key",
@@ -57,6 +59,7 @@ class Chain:
             [one for one in strategies if one.traits.decides and not one.traits.compares_places], "decide"
         )
         self.second_look = any(strategy.second_look for strategy in strategies)
+        self.joins = all(strategy.by_identity for strategy in strategies)
         self.stores_outgoing = any(strategy.stores_outgoing for strategy in strategies)
         self.divisible = not any(strategy.parks for strategy in strategies)
         self.one_per_key = any(strategy.traits.one_per_key for strategy in strategies)

@@ -65,4 +65,16 @@ DEFECTS = (
         ],
         [f"{UNIT}::test_values_that_a_column_would_cut_are_refused"],
     ),
+    Defect(
+        "copy-in-the-call-of-its-first",
+        "A copy waits until its first one has run, and is not handed to the handler beside it.",
+        [
+            Edit(
+                "framework/oncemq/run/batches.py",
+                "if joins and remembers and item.envelope.identity in identities:",
+                "if False:",
+            )
+        ],
+        ["tests/unit/run/transaction/test_batch_handlers.py::test_a_copy_joins_its_pending_first_one"],
+    ),
 )

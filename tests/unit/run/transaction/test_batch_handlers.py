@@ -4,12 +4,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from oncemq.batch import Batch
 from oncemq.errors import Reject
 from oncemq.run.recorder import FLUSHING, NoRecorder
+from oncemq.strategy import Strategy, Traits
 from oncemq.testing.fake_clock import FakeClock
 from oncemq_strategies.unique_key import UniqueKey
 from support.effects import TAKE_THE_TAKEN, effects, give
@@ -30,6 +32,12 @@ def recording(calls: list[list[str]], act: Callable[[Order, Session], None] = la
     return handler
 
 
+class _Placing(Strategy):
+    """Decides by what the key's earlier messages left."""
+
+    traits = Traits(decides=True)
+
+
 def fail(order: Order, session: Session) -> None:
     """Fail for the order `bad`."""
     if order["id"] == "bad":
@@ -45,11 +53,38 @@ def test_one_call_for_many(engine: Engine) -> None:
 
 
 def test_a_stretch_ends_before_the_second_message_of_a_key(engine: Engine) -> None:
-    """A key's next message comes in the next call: strategies must have seen the first one."""
+    """A key's next message comes in the next call, where a strategy must have seen the first one."""
     calls: list[list[str]] = []
-    bench = UnitBench(engine, recording(calls), UniqueKey)
+    bench = UnitBench(engine, recording(calls), UniqueKey, _Placing())
     bench.run(*orders("1", key="k"), *orders("a"), *orders("2", key="k"))
     assert calls == [["1", "a"], ["2"]]
+
+
+@pytest.mark.parametrize("strategies", [(UniqueKey,), ()], ids=["unique_key", "none"])
+def test_messages_of_one_key_share_a_call(engine: Engine, strategies: tuple[type[UniqueKey], ...]) -> None:
+    """Where the identity alone decides, all of a unit are handed over at once, in arrival order."""
+    calls: list[list[str]] = []
+    names = [str(number) for number in range(50)]
+    bench = UnitBench(engine, recording(calls), *strategies)
+    assert bench.run(*orders(*names, key="k")) == ["applied"] * 50
+    assert calls == [names]
+
+
+def test_a_copy_joins_its_pending_first_one(engine: Engine) -> None:
+    """It is a duplicate when the first one is applied, and ends no call."""
+    calls: list[list[str]] = []
+    bench = UnitBench(engine, recording(calls), UniqueKey)
+    outcomes = bench.run(*orders("a"), *orders("b"), *orders("a"), *orders("c"), *orders("a"))
+    assert outcomes == ["applied", "applied", "duplicate", "applied", "duplicate"]
+    assert effects(engine) == ["a", "b", "c"]
+    assert calls == [["a", "b", "c"]]
+
+
+def test_a_copy_of_a_failed_message_is_no_duplicate(engine: Engine) -> None:
+    """When the batch fails, both come again."""
+    bench = UnitBench(engine, recording([], fail), UniqueKey)
+    assert bench.run(*orders("bad"), *orders("bad")) == ["retry", "returned"]
+    assert effects(engine) == []
 
 
 def test_copies_never_share_a_call(engine: Engine) -> None:
@@ -108,7 +143,7 @@ def test_the_time_budget_is_looked_at_between_calls(engine: Engine) -> None:
     """A unit of one key's messages, one call each, ends when its time is over."""
     clock = FakeClock()
     tick = recording([], lambda *_: clock.advance(timedelta(seconds=10)))
-    bench = UnitBench(engine, tick, UniqueKey, clock=clock)
+    bench = UnitBench(engine, tick, UniqueKey, _Placing(), clock=clock)
     assert bench.run(*orders("1", "2", "3", key="k"), seconds=15) == ["applied", "applied", "returned"]
 
 
