@@ -12,13 +12,14 @@ from datetime import timedelta
 from typing import Any
 
 import grpc
+import structlog
 from rocketmq import ClientConfiguration, Credentials, FilterExpression, Producer, SimpleConsumer
 from rocketmq.grpc_protocol import FilterType, MessagingServiceStub
 from rocketmq.v5.client.connection import RpcChannel, RpcClient, RpcEndpoints
 
-from oncemq_adapters.rocketmq.grpc.requests import consumed, route_request
+from oncemq_adapters.rocketmq.grpc.requests import Consumed, consumed, route_request
 from oncemq_adapters.rocketmq.grpc.settings import Settings
-from oncemq_adapters.rocketmq.grpc.statuses import insist
+from oncemq_adapters.rocketmq.grpc.statuses import insist, surfaced
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 
 MARGIN = timedelta(seconds=2)
@@ -26,6 +27,9 @@ MARGIN = timedelta(seconds=2)
 
 A lease of one second was seen never to end; those of three and more always did.
 """
+
+ALONE_FOR = 120.0
+"""Seconds for which messages are asked for one by one after a proxy broke off."""
 
 _NO_LIMIT = -1
 _CHANNEL = (
@@ -95,6 +99,8 @@ class Receiver(SimpleConsumer):  # type: ignore[misc]
         )
         self._Client__rpc_client = Channels(settings)
         self._topic = topic.name
+        self._where = settings.shown
+        self._alone_until = 0.0
         self._poll = settings.poll
         self._lease = round((settings.lease + MARGIN).total_seconds())
 
@@ -110,7 +116,8 @@ class Receiver(SimpleConsumer):  # type: ignore[misc]
 
     def take(self, most: int) -> Sequence[Any]:
         """Return up to `most` messages, each with `endpoints` where it is settled; none if none came in time."""
-        taken: Sequence[Any] = self.receive(most, self._lease)
+        alone = time.monotonic() < self._alone_until
+        taken: Sequence[Any] = self.receive(1 if alone else most, self._lease)
         return taken
 
     def _receive_req(self, *arguments: Any, **named: Any) -> Any:
@@ -124,7 +131,27 @@ class Receiver(SimpleConsumer):  # type: ignore[misc]
         call = await self.rpc_client.receive_message(
             queue.endpoints, req, metadata=self.sign(), timeout=timeout
         )
-        return consumed([part async for part in call], queue.endpoints)
+        parts: list[Any] = []
+        broken_off: Exception | None = None
+        try:
+            async for part in call:
+                parts.append(part)  # noqa: PERF401 - what came before an error counts
+        except Exception as error:
+            broken_off = error
+        found = consumed(parts, queue.endpoints, broken_off)
+        if found.broken_off is not None:
+            self._note_broken(found)
+        return found.messages
+
+    def _note_broken(self, found: Consumed) -> None:
+        """Say that a proxy broke off, and ask for one message at a time: what breaks it then hides no other."""
+        self._alone_until = time.monotonic() + ALONE_FOR
+        structlog.get_logger("oncemq").warning(
+            "RocketMQ's proxy broke off while it delivered; messages behind stay out of sight for a lease",
+            topic=self._topic,
+            delivered=len(found.messages),
+            error=str(surfaced(found.broken_off or Exception(), self._where)),
+        )
 
 
 class Sender(Producer):  # type: ignore[misc]

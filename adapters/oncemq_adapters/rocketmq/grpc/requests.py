@@ -53,21 +53,38 @@ class Sending(NamedTuple):
     delay: timedelta = timedelta(0)
 
 
-def consumed(parts: Iterable[Any], endpoints: Any) -> Sequence[Taken]:
+class Consumed(NamedTuple):
+    """What came of a receive.
+
+    Args:
+        messages: what came before it ended.
+        broken_off: why it ended before its time; what should have come next stays out of sight for a lease.
+    """
+
+    messages: Sequence[Taken]
+    broken_off: Exception | None
+
+
+def consumed(parts: Iterable[Any], endpoints: Any, broken_off: Exception | None = None) -> Consumed:
     """Return the messages of an answer to a receive.
 
+    Args:
+        parts: of the answer.
+        endpoints: where the messages are settled.
+        broken_off: why no more parts came.
+
     Raises:
-        BrokerError: the answer says that there are none for another reason than that there are none.
+        Exception: there are no messages for another reason than that there are none; of ours where a status says so.
     """
     found = []
     for part in parts:
         if part.HasField("message"):
             found.append(Taken(part.message, endpoints))
         elif part.HasField("status") and part.status.code not in NOTHING_NOW:
-            error = meaning_of(part.status)
-            if error is not None and not found:
-                raise error
-    return found
+            broken_off = meaning_of(part.status) or broken_off
+    if broken_off is not None and not found:
+        raise broken_off
+    return Consumed(found, broken_off)
 
 
 def route_request(endpoints: Any, topic: str) -> Any:
