@@ -122,6 +122,13 @@ lint: setup ## ruff, mypy and the rules about imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+.PHONY: audit
+audit: setup ## known vulnerabilities in what .venv holds, by pip-audit; asks the network
+	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit \
+		&& .venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit; }
+	@$(BIN)/python -m pip freeze --exclude-editable > .venv-audit/installed.txt
+	@.venv-audit/bin/pip-audit --requirement .venv-audit/installed.txt --no-deps --disable-pip
+
 .PHONY: bench
 bench: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## speed against other frameworks, side by side, in 20 minutes; BENCH="--quick" for 3
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"

@@ -1,6 +1,7 @@
 """Where RocketMQ's programs come from: its jars from Maven Central, fetched once for a checkout."""
 
 import fcntl
+import hashlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,8 @@ from services.errors import ServiceError
 VERSION, VERSION_4 = "5.3.3", "4.9.7"
 FOLDER = Path(__file__).parents[2] / ".services" / "jars"
 COLLECT = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+DIGESTS = Path(__file__).with_name("jars.sha256")
+"""What each jar is, byte by byte: a name and a version can be served with other content."""
 POMS = {VERSION: "rocketmq.xml", VERSION_4: "rocketmq_4.xml"}
 
 
@@ -57,7 +60,27 @@ def collect(pom: Path, place: Path, *options: str) -> None:
     )  # fmt: skip
     if done.returncode != 0:
         raise ServiceError(f"Maven could not fetch the jars of {pom.stem}:\n{done.stdout[-3000:]}")
+    changed = changed_jars(place.name, partial)
+    if changed:
+        raise ServiceError(
+            f"{partial}: not the jars that {DIGESTS.name} knows: {', '.join(changed)}. After a change of version, write its "
+            f"lines anew: cd {place.parent} && sha256sum rocketmq-*/*.jar redisson-*/*.jar"
+        )
     partial.rename(place)
+
+
+def changed_jars(name: str, folder: Path) -> list[str]:
+    """Return the jars in `folder` that differ from those known for `name`, and those that are missing or new.
+
+    Nothing is known for a version that was chosen by hand.
+    """
+    known = {
+        path.partition("/")[2]: digest
+        for digest, path in (line.split(maxsplit=1) for line in DIGESTS.read_text().splitlines())
+        if path.startswith(f"{name}/")
+    }
+    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")}
+    return sorted(jar for jar in known.keys() | found.keys() if known and known.get(jar) != found.get(jar))
 
 
 def _place(version: str) -> Path:

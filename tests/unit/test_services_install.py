@@ -102,3 +102,19 @@ def test_a_host_without_java_is_told_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(install, "docker_works", lambda: True)
     with pytest.raises(ServiceError, match=r"(?s)Not installed: rocketmq.*default-jre-headless maven"):
         install.ensure_installed([RocketMQ])
+
+
+def test_jars_of_other_content_are_noticed(tmp_path: Path) -> None:
+    """A jar that was served with other bytes, one that is missing and one more are named."""
+    assert rocketmq_jars.changed_jars("rocketmq-0.0.0", tmp_path) == []
+    (tmp_path / "netty-all-0.jar").write_bytes(b"other")
+    changed = rocketmq_jars.changed_jars(f"rocketmq-{rocketmq_jars.VERSION}", tmp_path)
+    assert "netty-all-0.jar" in changed
+    assert len(changed) > 10
+
+
+@pytest.mark.parametrize("version", [rocketmq_jars.VERSION, rocketmq_jars.VERSION_4])
+def test_the_known_jars_are_those_that_are_used(version: str) -> None:
+    """The list of digests fits the jars in place; there are none where RocketMQ runs from a container."""
+    place = rocketmq_jars.FOLDER / f"rocketmq-{version}"
+    assert not place.is_dir() or rocketmq_jars.changed_jars(place.name, place) == []

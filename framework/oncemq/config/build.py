@@ -18,6 +18,7 @@ from oncemq.config.build_databases import (
 from oncemq.config.build_parts import Reporter, build_adapters, build_redis
 from oncemq.config.build_topics import build_topics
 from oncemq.config.catalog import Catalog
+from oncemq.config.exposure import warn_of_exposure
 from oncemq.config.groups import check_groups, check_private_names
 from oncemq.config.importing import make_importable
 from oncemq.config.model import AppModel, Topic
@@ -118,6 +119,7 @@ def _build(
     )
     topics = build_topics(model, brokers, folder, report)
     plans = [build_consumer(settled, around, topics) for settled in consumers]
+    warn_of_exposure(model, report)
     check_groups(consumers, report)
     check_private_names(plans, around.adapters, report)
     _check_columns(consumers, plans, report)

@@ -16,6 +16,12 @@ from oncemq.testing.tcp_proxy import TcpProxy
 from services.waiting import wait_until
 from support.servers import OwnServer
 
+ON_A_CLUSTER = pytest.mark.parametrize(
+    "any_redis_url",
+    [pytest.param("redis_cluster_url", marks=pytest.mark.server, id="cluster")],
+    indirect=True,
+)
+
 
 def test_a_command_is_answered(client: RedisClient, fresh: str) -> None:
     """Bytes come back as bytes, nothing as None."""
@@ -61,10 +67,9 @@ def test_slots_are_those_of_the_cluster_specification(key: str, slot: int) -> No
     assert slot_of(key) == slot
 
 
+@ON_A_CLUSTER
 def test_the_servers_agree_about_slots(client: RedisClient, fresh: str) -> None:
     """What we compute is what CLUSTER KEYSLOT answers."""
-    if not client.clustered:
-        return
     for key in (fresh, f"{{{fresh}}}:x", f"x{{}}{fresh}", f"a{{b}}{fresh}{{c}}", f"ä{fresh}"):
         assert client.at(client.routes.masters()[0], "CLUSTER", "KEYSLOT", key) == slot_of(key)
 

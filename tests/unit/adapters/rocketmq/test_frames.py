@@ -103,7 +103,7 @@ def test_bare_numbers_as_keys_are_read() -> None:
 
 
 @given(some.binary(max_size=100))
-def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
+def test_any_body_is_read_or_refused(body: bytes) -> None:
     """Whatever comes, it is read or refused."""
     try:
         loose_json(body)
