@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from oncemq.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery
-from oncemq.message.headers import WAITING_SINCE
+from oncemq.run.overtaken import must_hold_key
 from oncemq.run.parked_shards import ParkingPlace
 
 Part = TypeVar("Part", Later, Dead)
@@ -36,9 +36,8 @@ class Desk:
         failed = [*_told(self._parked.retry, own)]
         if not self._hold_key:
             return [*failed, *_told(self._broker.retry, others)]
-        # What came too early must not hold its key: what it waits for would wait behind it.
-        early = [one for one in others if WAITING_SINCE in one.headers]
-        tried = [one for one in others if WAITING_SINCE not in one.headers]
+        early = [one for one in others if not must_hold_key(one.headers)]
+        tried = [one for one in others if must_hold_key(one.headers)]
         failed += _told(self._broker.retry, early)
         unkept = _told(self._parked.hold, tried)
         lost = {one.delivery for one in unkept}

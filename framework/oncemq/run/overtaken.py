@@ -4,11 +4,12 @@ A strategy that compares places (a state, a number, a version) calls them late, 
 their handler has run, and nothing of it is left: acknowledged, they would be lost without a word.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
-from oncemq.verdict import Verdict, reject
+from oncemq.verdict import Outcome, Verdict, reject
 
 OVERTAKEN: Final = "overtaken"
 """The reason of such dead letters."""
@@ -17,6 +18,15 @@ OVERTAKEN: Final = "overtaken"
 def was_tried(delivery: Delivery) -> bool:
     """Return whether a try of this message was charged; a mere redelivery is none."""
     return delivery.message.first_failed_at is not None or delivery.crashes > 0
+
+
+def must_hold_key(added: Mapping[str, str]) -> bool:
+    """Return whether later messages of its key must wait for a message that comes again with these headers.
+
+    Not for one that has not run yet, because it came early or its row is not as it needs it: what it waits for may be
+    one of those.
+    """
+    return headers.WAITING_SINCE not in added and added.get(headers.ERROR_CLASS) != Outcome.RETRY
 
 
 def overtaken(delivery: Delivery, verdict: Verdict) -> Verdict:

@@ -16,6 +16,7 @@ from oncemq.ledger.parked import Parked
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.run.judge import describe
+from oncemq.run.overtaken import must_hold_key
 from oncemq.run.parked_copies import Waiting
 
 Part = TypeVar("Part", Later, Dead)
@@ -166,7 +167,7 @@ class ParkedMessages:
         ticket: Ticket = later.delivery.token
         message = _grown(later.delivery.message, later.headers)
         due_at = self.clock.now() + later.delay
-        early = ticket.held and names.WAITING_SINCE in later.headers
+        early = ticket.held and not must_hold_key(later.headers)
         if early:
             self.lock(connection, [later.delivery.key])
         ours = parking.renew(connection, ticket.id, ticket.token, due_at, message, free=early)

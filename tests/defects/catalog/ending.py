@@ -51,7 +51,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/run/parked.py",
-                "early = ticket.held and names.WAITING_SINCE in later.headers",
+                "early = ticket.held and not must_hold_key(later.headers)",
                 "early = False",
             )
         ],

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from sqlalchemy import Engine, func, select
@@ -12,8 +12,10 @@ from oncemq.adapter import Later
 from oncemq.ledger import parking, sequences
 from oncemq.message import headers as names
 from oncemq.message.headers import attempt_of, time_of
-from oncemq.strategy import Strategy
+from oncemq.strategy import Strategy, Traits
 from oncemq.testing.scripted import ScriptedAdapter
+from oncemq.unit import Item, Run
+from oncemq.verdict import PROCEED, Verdict, retry
 from oncemq_strategies.sequence import SequenceStrategy
 from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
@@ -169,6 +171,30 @@ def test_what_comes_early_does_not_hold_its_key(
         seen.wait_for("purchased", "approved", "shipped")
         eventually(lambda: parked(engine, name) == 0, "nothing parked", 10)
     assert (adapter.dead, adapter.buried) == ([], [])
+
+
+def test_what_a_strategy_asks_to_retry_does_not_hold_its_key(
+    engine: Engine, adapter: ScriptedAdapter, seen: Seen, name: str
+) -> None:
+    """Its handler has not run: what makes it fit may be behind it."""
+
+    class Fits(Strategy):
+        """Runs a message only when its predecessor has."""
+
+        traits: ClassVar[Traits] = Traits(decides=True)
+
+        def decide(self, run: Run, item: Item) -> Verdict:
+            """Look what has run."""
+            return PROCEED if len(seen.done) + 1 == item.payload["n"] else retry("not yet")
+
+    plan = make_consumer(seen.handle, [Fits()], name=name, retry=SOON, hold_key=True)
+    with running(make_app(adapter, engine, plan)):
+        adapter.deliver(event("2", n=2))
+        adapter.wait_until(lambda broker: len(broker.retried) == 1)
+        adapter.deliver(event("1", n=1))
+        seen.wait_for("1")
+        again(adapter, adapter.retried[0])
+        seen.wait_for("1", "2")
 
 
 def test_more_than_may_be_parked_costs_no_attempt(
