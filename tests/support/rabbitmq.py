@@ -1,6 +1,6 @@
 """RabbitMQ under the adapter suite: a real server behind a proxy that cuts and refuses, or one that is really killed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +13,7 @@ from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rabbitmq import RabbitMQAdapter
 from services.container import Container
 from services.server import Server
+from support.hostile_amqp import MESSAGES, send
 
 
 def adapter_on(url: str, **options: Any) -> RabbitMQAdapter:
@@ -41,6 +42,17 @@ class ProxiedRabbitMQ(AdapterHarness):
         self._closed = TcpProxy(LOOPBACK, 1)
         self._closed.close()
         self.address = self._closed.address
+
+    def send_hostile(self, topic: Topic, publisher: Adapter) -> Sequence[bytes]:
+        """Publish properties of every type and size that RabbitMQ takes."""
+        del publisher
+        connection = connect(self.url)
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for name, raw in MESSAGES.items():
+            send(channel, topic.options.get("exchange", "oncemq"), topic.name, raw, name.encode())
+        connection.close()
+        return [name.encode() for name in MESSAGES]
 
     def unroutable(self) -> Topic:
         """Return a topic that no queue is bound to."""

@@ -4,6 +4,7 @@ import uuid
 from datetime import datetime
 
 from oncemq.errors import BrokerRefused
+from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.embedded.properties import microseconds, pack
 from oncemq_adapters.embedded.settings import Settings
@@ -25,6 +26,8 @@ def refusal(settings: Settings, topic: str, message: OutgoingMessage) -> BrokerR
 def stored(message: OutgoingMessage, now: datetime) -> Stored:
     """Return the message as it is written; without a producer's id it gets one that is unique anywhere."""
     keys = () if message.key is None else (message.key,)
-    properties = pack(message.headers, keys, message.message_id or uuid.uuid4().hex)
+    # What only a group writes of tries before is not a producer's to say.
+    headers = {name: text for name, text in message.headers.items() if name not in names.HISTORY}
+    properties = pack(headers, keys, message.message_id or uuid.uuid4().hex)
     due_at = microseconds(now + message.delay) if message.delay else 0
     return Stored(properties, message.body, microseconds(now), due_at)

@@ -2,7 +2,7 @@
 
 import contextlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -25,8 +25,6 @@ from oncemq_adapters.rabbitmq.raw_properties import RawProperties, raw_of
 
 MOST_BYTES: Final = 131_072 - 8 - 12
 """Of a copy's properties: a frame of the broker's default size without its own bytes and those before the properties."""
-SPARED: Final = 200
-"""Characters of an error's text, where headers must be short."""
 
 _RAW: Final = "properties"
 _OUTSIDE: Final = ("message_id", "timestamp", "priority")
@@ -58,7 +56,7 @@ def next_hop(raw: bytes, body: bytes, added: Mapping[str, str], username: str) -
         added: headers of ours.
         username: the only user id that the broker takes from us.
     """
-    for headers in _shorter(added):
+    for headers in names.shorter(added):
         written = _written(raw, headers, username)
         if written is None:
             break
@@ -122,18 +120,6 @@ def _made(message: Message, published: datetime, app: str) -> bytes:
     found = split_properties(raw_of(made))
     table = join_table(text_field(name, text) for name, text in headers.items())
     return join_properties({**found, "headers": table})
-
-
-def _shorter(added: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """Yield our headers, then ever fewer of them: attempts, times and reason stay."""
-    yield added
-    headers = dict(added)
-    if names.ERROR_TEXT in headers:
-        headers[names.ERROR_TEXT] = headers[names.ERROR_TEXT][:SPARED]
-        yield headers
-    for name in names.SPARED_FIRST:
-        headers.pop(name, None)
-    yield headers
 
 
 def _written(raw: bytes, added: Mapping[str, str], username: str) -> bytes | None:

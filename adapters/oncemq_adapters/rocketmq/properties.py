@@ -17,6 +17,9 @@ NAME_END, VALUE_END = "\x01", "\x02"
 LONGEST = 32767
 """Bytes of all properties of a message."""
 
+ROOM_FOR_MARKS = 600
+"""Bytes for what says to RocketMQ where a copy comes from."""
+
 KEYS, TAGS, UNIQUE_ID = "KEYS", "TAGS", "UNIQ_KEY"
 ORIGIN_TOPIC, ORIGIN_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 ATTEMPTS, MOST_ATTEMPTS = "RECONSUME_TIME", "MAX_RECONSUME_TIMES"
@@ -58,6 +61,9 @@ _HISTORY = frozenset(
 )
 _HISTORY_PREFIXES = ("TIMER_", "__")
 _RESERVED = _OURS | _HISTORY
+_FORGEABLE = names.HISTORY | {
+    *(ORIGIN_TOPIC, ORIGIN_ID, ATTEMPTS, MOST_ATTEMPTS, DEAD_ORIGIN_TOPIC, DEAD_ORIGIN_ID)
+}
 
 
 def to_text(properties: Mapping[str, str]) -> str:
@@ -72,6 +78,18 @@ def from_text(text: str) -> dict[str, str]:
         name, mark, value = part.partition(NAME_END)
         if mark:
             found[name] = value
+    return found
+
+
+def by_stranger(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the properties of a message from a topic that others publish to: without what only brokers and groups write."""
+    escaped = _escaped(properties) if ESCAPED in properties else {}
+    if _FORGEABLE.isdisjoint(properties) and _FORGEABLE.isdisjoint(escaped):
+        return properties
+    found = {name: value for name, value in properties.items() if name not in _FORGEABLE}
+    left = {name: value for name, value in escaped.items() if name not in _FORGEABLE}
+    if ESCAPED in found:
+        found[ESCAPED] = json.dumps(left)
     return found
 
 
@@ -141,7 +159,7 @@ def read_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
 def moment_of(milliseconds: int) -> datetime | None:
     """Return the aware time of a time stamp; None for nonsense."""
     try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds > 0 else None
+        return names.plausible(datetime.fromtimestamp(milliseconds / 1000, UTC)) if milliseconds > 0 else None
     except (ValueError, OverflowError, OSError):
         return None
 
@@ -178,7 +196,12 @@ def for_burial(message: Message, added: Mapping[str, str], unique_id: str) -> di
 def for_next_hop(properties: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of a copy: everything as it was, `added` headers over it, no history of its way."""
     kept = {name: value for name, value in properties.items() if not is_history(name)}
-    return with_headers(kept, added)
+    copy: dict[str, str] = {}
+    for headers in names.shorter(added):
+        copy = with_headers(kept, headers)
+        if len(to_text(copy).encode(errors="replace")) <= LONGEST - ROOM_FOR_MARKS:
+            break
+    return copy
 
 
 def for_replay(properties: Mapping[str, str]) -> dict[str, str]:

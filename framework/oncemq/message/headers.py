@@ -1,6 +1,6 @@
 """The headers in which attempts, first failures and causes travel with a message, on every broker."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 PREFIX = "oncemq-"
@@ -48,6 +48,7 @@ HISTORY = frozenset(
 SPARED_FIRST = (ERROR_TEXT, ERROR_CLASS, LAST_FAILED_AT, CONSUMER, ORIGIN_TOPIC)
 """What a copy can do without when its headers are too large, in this order."""
 
+_SHORT_ERROR = 200
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -88,6 +89,18 @@ def time_of(headers: Mapping[str, str], name: str) -> datetime | None:
 def plausible(moment: datetime) -> datetime | None:
     """Return the time if it is one of 1970 to 2100; others are data that no order and no deadline may follow."""
     return moment if _EARLIEST <= moment < _LATEST else None
+
+
+def shorter(added: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """Yield headers of ours, then ever fewer of them for where they do not fit: attempts, times and reason stay."""
+    yield added
+    headers = dict(added)
+    if ERROR_TEXT in headers:
+        headers[ERROR_TEXT] = headers[ERROR_TEXT][:_SHORT_ERROR]
+        yield headers
+    for name in SPARED_FIRST:
+        headers.pop(name, None)
+    yield headers
 
 
 def for_replay(headers: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,8 @@
 from defects.defect import Defect, Edit
 
 RABBITMQ = "adapters/oncemq_adapters/rabbitmq"
+ROCKETMQ = "adapters/oncemq_adapters/rocketmq"
+FORGERY = "tests/unit/adapters/rocketmq/test_forgery.py"
 HOSTILE = "tests/suites/test_rabbitmq_hostile.py"
 
 DEFECTS = (
@@ -65,5 +67,35 @@ DEFECTS = (
             )
         ],
         ["tests/unit/run/test_parking.py::test_a_message_that_cannot_be_stored_is_one_dead_letter"],
+    ),
+    Defect(
+        "forged-origin-believed",
+        "A failed message comes back to the topic where it lay, not to one that its producer names.",
+        [Edit(f"{ROCKETMQ}/remoting/copies.py", 'if not stored.topic.startswith("%"):', "if False:")],
+        [f"{FORGERY}::test_a_failed_message_comes_back_to_its_own_topic"],
+    ),
+    Defect(
+        "forged-attempt-believed",
+        "Tries before count only from the group's own topics.",
+        [Edit(f"{ROCKETMQ}/remoting/window.py", "by_stranger(stored.properties)", "stored.properties")],
+        [f"{FORGERY}::test_a_stranger_writes_no_history"],
+    ),
+    Defect(
+        "forged-mark-believed",
+        "A dead letter with the tag of a mark removes nothing.",
+        [Edit(f"{ROCKETMQ}/remoting/dead_letters.py", "== REMOVED and not origin_of(stored)", "== REMOVED")],
+        [f"{FORGERY}::test_only_the_groups_own_marks_count"],
+    ),
+    Defect(
+        "forged-history-by-exchange",
+        "On RabbitMQ a message that came by an exchange says nothing of tries before.",
+        [
+            Edit(
+                f"{RABBITMQ}/properties.py",
+                "hidden = _HISTORY if from_group else _HIDDEN_FROM_STRANGERS",
+                "hidden = _HISTORY",
+            )
+        ],
+        ["tests/unit/adapters/rabbitmq/test_hops.py::test_a_stranger_writes_no_history"],
     ),
 )

@@ -21,6 +21,7 @@ from oncemq_adapters.rocketmq.properties import (
     KEYS,
     TAGS,
     UNIQUE_ID,
+    by_stranger,
     check_size,
     for_burial,
     for_next_hop,
@@ -31,6 +32,9 @@ from oncemq_adapters.rocketmq.properties import (
 
 GIVEN_BACK = f"{names.PREFIX}given-back"
 """It was delivered before and never started."""
+
+
+_KIND_OF_TOPIC, _NO_RETRY = 4, "0"
 
 
 def unique_id() -> str:
@@ -48,7 +52,16 @@ def stored_properties(raw: Any) -> dict[str, str]:
         properties[TAGS] = system.tag
     if system.message_id:
         properties[UNIQUE_ID] = system.message_id
-    return properties
+    return properties if _is_retry(system.receipt_handle) else dict(by_stranger(properties))
+
+
+def _is_retry(handle: str) -> bool:
+    """Return whether a message was taken from the group's own retries: the proxy gives it its first topic back.
+
+    A handle says where the message lies: two times, a duration, a queue, the kind of topic, then broker, queue, offset.
+    """
+    parts = handle.split(" ")
+    return len(parts) <= _KIND_OF_TOPIC or parts[_KIND_OF_TOPIC] != _NO_RETRY
 
 
 def read_taken(topic: str, raw: Any, *, fifo: bool) -> Message:

@@ -14,7 +14,9 @@ from oncemq_adapters.rocketmq.properties import (
     MOST_ATTEMPTS,
     ORIGIN_ID,
     ORIGIN_TOPIC,
+    TAGS,
     UNIQUE_ID,
+    by_stranger,
     check_size,
     for_burial,
     for_next_hop,
@@ -23,14 +25,26 @@ from oncemq_adapters.rocketmq.properties import (
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
+REMOVED = f"{names.PREFIX}removed"
+"""The tag of marks among dead letters: what they name is there no more."""
 UNLIMITED = 1_000_000
 """Tries after which a broker would make a dead letter by itself; the retry policy is ours."""
 
 
 def origin_of(stored: StoredMessage) -> str:
     """Return the topic that a message was first published to; empty if nobody says."""
-    known = stored.properties.get(ORIGIN_TOPIC) or stored.properties.get(DEAD_ORIGIN_TOPIC)
-    return known or ("" if stored.topic.startswith("%") else stored.topic)
+    if not stored.topic.startswith("%"):
+        return stored.topic
+    return stored.properties.get(ORIGIN_TOPIC) or stored.properties.get(DEAD_ORIGIN_TOPIC) or ""
+
+
+def _believed(stored: StoredMessage) -> Mapping[str, str]:
+    """Return the properties, those of a stranger without what only brokers and groups write."""
+    return stored.properties if stored.topic.startswith("%") else by_stranger(stored.properties)
+
+
+def _origin_id(properties: Mapping[str, str]) -> str:
+    return properties.get(ORIGIN_ID) or properties.get(UNIQUE_ID, "")
 
 
 def retry_copy(
@@ -41,8 +55,9 @@ def retry_copy(
     Raises:
         BrokerRefused: the headers are too large.
     """
-    attempts = names.attempt_of(headers) - 1 if names.ATTEMPT in headers else stored.attempts
-    return _copy(stored, group, broker, for_next_hop(stored.properties, headers), attempts, delay)
+    before = stored.attempts if stored.topic.startswith("%") else 0
+    attempts = names.attempt_of(headers) - 1 if names.ATTEMPT in headers else before
+    return _copy(stored, group, broker, for_next_hop(_believed(stored), headers), attempts, delay)
 
 
 def dead_copy(stored: StoredMessage, group: str, broker: str, headers: Mapping[str, str]) -> Outgoing:
@@ -53,11 +68,14 @@ def dead_copy(stored: StoredMessage, group: str, broker: str, headers: Mapping[s
     """
     added = {
         DEAD_ORIGIN_TOPIC: origin_of(stored),
-        DEAD_ORIGIN_ID: stored.properties.get(ORIGIN_ID) or stored.properties.get(UNIQUE_ID, ""),
+        DEAD_ORIGIN_ID: _origin_id(_believed(stored)),
     }
-    properties = for_next_hop(stored.properties, headers) | {
+    properties = for_next_hop(_believed(stored), headers) | {
         name: text for name, text in added.items() if text
     }
+    if properties.get(TAGS) == REMOVED:
+        # It would pass for a mark of the group's own.
+        del properties[TAGS]
     copy = _copy(stored, group, broker, properties, stored.attempts + 1, timedelta(0))
     copy.most_attempts = 0
     copy.ordered = True
@@ -71,7 +89,9 @@ def burial_copy(burial: Burial, topic: str, group: str, broker: str, unique_id: 
         BrokerRefused: the headers are too large.
     """
     properties = for_burial(burial.message, burial.headers, unique_id)
-    stored = StoredMessage(topic, burial.message.body, properties, 0, round(time.time() * 1000), 0, 0, 0)
+    properties[ORIGIN_TOPIC] = topic
+    now, place = round(time.time() * 1000), retry_topic(group)
+    stored = StoredMessage(place, burial.message.body, properties, 0, now, 0, 0, 0)
     return dead_copy(stored, group, broker, {})
 
 
@@ -90,7 +110,7 @@ def _copy(
 ) -> Outgoing:
     marks = {
         ORIGIN_TOPIC: origin_of(stored),
-        ORIGIN_ID: stored.properties.get(ORIGIN_ID) or stored.properties.get(UNIQUE_ID, ""),
+        ORIGIN_ID: _origin_id(_believed(stored)),
         ATTEMPTS: str(attempts),
         MOST_ATTEMPTS: str(UNLIMITED),
     }

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 from oncemq.adapter import DeadLetter
 from oncemq.errors import BrokerError, BrokerRefused
-from oncemq.message import headers as names
 from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, dead_topic, retry_topic
 from oncemq_adapters.rocketmq.properties import TAGS, UNIQUE_ID, moment_of, read_message
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
 from oncemq_adapters.rocketmq.remoting.browsing import browse, wait_until_shown
 from oncemq_adapters.rocketmq.remoting.connection import Connection
-from oncemq_adapters.rocketmq.remoting.copies import origin_of, replay_copy
+from oncemq_adapters.rocketmq.remoting.copies import REMOVED, origin_of, replay_copy
 from oncemq_adapters.rocketmq.remoting.faults import Denied
 from oncemq_adapters.rocketmq.remoting.offsets import (
     commit_offset,
@@ -31,9 +30,6 @@ from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.producer import Producer
 from oncemq_adapters.rocketmq.remoting.routes import Place, Routes
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
-
-REMOVED = f"{names.PREFIX}removed"
-"""The tag of marks."""
 
 _NAMED_TOGETHER = 500
 _KNOWN_WITHIN = 2.0
@@ -154,7 +150,7 @@ class Graveyard:
         removed = self._marked(connection, number, start, end)
         for stored in browse(connection, self._topic, number, start, end):
             name = f"{broker}/{number}/{stored.offset}"
-            if stored.properties.get(TAGS) != REMOVED and name not in removed:
+            if not _is_mark(stored) and name not in removed:
                 yield Letter(name, broker, stored)
 
     def _floor(self, connection: Connection, number: int) -> int:
@@ -164,8 +160,8 @@ class Graveyard:
     def _marked(self, connection: Connection, number: int, start: int, end: int) -> Collection[str]:
         found: set[str] = set()
         for mark in browse(connection, self._topic, number, start, end, REMOVED):
-            if mark.properties.get(TAGS) == REMOVED:
-                found.update(json.loads(mark.body))
+            if _is_mark(mark):
+                found.update(_named_by(mark))
         return found
 
     def _remove(self, letters: Sequence[Letter]) -> None:
@@ -196,6 +192,19 @@ class Graveyard:
         floor = first.stored.offset if first is not None else end
         if floor > start:
             commit_offset(connection, self._group, self._topic, number, floor)
+
+
+def _is_mark(stored: StoredMessage) -> bool:
+    """Return whether the group itself wrote this: a message that died has an origin, whatever its tag."""
+    return stored.properties.get(TAGS) == REMOVED and not origin_of(stored)
+
+
+def _named_by(mark: StoredMessage) -> Sequence[str]:
+    try:
+        found = json.loads(mark.body)
+    except (ValueError, RecursionError):
+        return ()
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else ()
 
 
 def explained(error: BrokerError) -> BrokerError:

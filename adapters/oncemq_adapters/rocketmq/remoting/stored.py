@@ -14,6 +14,7 @@ from oncemq_adapters.rocketmq.remoting.frames import MalformedFrame
 
 LARGEST_BODY = 64 * 1024 * 1024
 """Bytes after unpacking; zlib makes a thousand times as much of a few."""
+_PART = 256 * 1024
 
 _COMPRESSED, _SENDER_6, _BROKER_6 = 1, 16, 32
 _ZLIB, _LZ4, _ZSTD, _ZLIB_AGAIN = 0, 1, 2, 3
@@ -188,5 +189,8 @@ def _unpack_zstd(body: bytes) -> tuple[bytes, bool]:
     from zstandard import ZstdDecompressor  # noqa: PLC0415 - an optional package
 
     inflater = ZstdDecompressor(max_window_size=LARGEST_BODY).stream_reader(body)
-    plain: bytes = inflater.read(LARGEST_BODY + 1)
-    return plain, len(plain) <= LARGEST_BODY
+    plain = bytearray()
+    # In parts: a read takes the memory of all that it is asked for, however little comes.
+    while len(plain) <= LARGEST_BODY and (part := inflater.read(_PART)):
+        plain += part
+    return bytes(plain), len(plain) <= LARGEST_BODY

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from oncemq.adapter import Sink
 from oncemq.message.envelope import Delivery, Message
-from oncemq_adapters.rocketmq.properties import read_message, refuse_unread
+from oncemq_adapters.rocketmq.properties import by_stranger, read_message, refuse_unread
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 
@@ -148,7 +148,10 @@ class Window:
 
 def message_of(topic: str, stored: StoredMessage) -> Message:
     """Return a stored message as handlers see it; one that cannot be understood is made to be refused."""
-    message = read_message(topic, stored.body, stored.properties, stored.born, stored.attempts + 1)
+    if stored.topic.startswith("%"):
+        message = read_message(topic, stored.body, stored.properties, stored.born, stored.attempts + 1)
+    else:
+        message = read_message(topic, stored.body, by_stranger(stored.properties), stored.born, 1)
     if stored.trouble:
         refuse_unread(message, stored.trouble)
     return message

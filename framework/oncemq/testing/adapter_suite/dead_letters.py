@@ -39,6 +39,26 @@ class DeadLetters(SuitePart):
         member = self._bury(bench, subscription, b"x")
         bench.nothing_more(bench.reopen(member, subscription), 0)
 
+    def test_a_hostile_message_holds_up_no_other(self, bench: Bench) -> None:
+        """Hostile messages, one that is rejected and a good one: all are delivered once and settle, all on one connection."""
+        topic = bench.topic()
+        subscription = bench.subscription(topic)
+        member = bench.open(subscription)
+        hostile = bench.harness.send_hostile(topic, bench.publisher())
+        bench.publish(topic, OutgoingMessage(b"bad", key="one"), OutgoingMessage(b"good", key="one"))
+        received = {each.message.body: each for each in bench.receive(member, len(hostile) + 2)}
+        assert received.keys() == {*hostile, b"bad", b"good"}
+        assert len({each.generation for each in received.values()}) == 1
+        assert {each.message.attempt for each in received.values()} == {1}
+        good = received.pop(b"good")
+        cause = {names.REASON: "rejected", names.ATTEMPT: "1", names.ERROR_TEXT: "e" * 2000}
+        bench.settled(member.adapter.dead_letter([Dead(each, cause) for each in received.values()]))
+        bench.settled(member.adapter.acknowledge([good]))
+        if bench.harness.capabilities.browse_dead_letters:
+            letters = self._listed(member.adapter, subscription)
+            assert sorted(each.message.body for each in letters) == sorted([*hostile, b"bad"])
+            assert {each.message.headers[names.REASON] for each in letters} == {"rejected"}
+
     def test_dead_letter_keeps_body_headers_and_cause(self, bench: Bench) -> None:
         """Original bytes, headers, keys and id lie there together with the added cause and the time."""
         bench.only_where("browse_dead_letters")

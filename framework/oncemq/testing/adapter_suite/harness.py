@@ -1,14 +1,15 @@
 """What the adapter suite must be told about a backend, and nothing more."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from oncemq.adapter import Adapter, AdapterScope
+from oncemq.adapter import Adapter, AdapterScope, Refused
 from oncemq.capabilities import Capabilities
 from oncemq.clock import SystemClock
+from oncemq.message.envelope import OutgoingMessage
 
 
 class Topic(NamedTuple):
@@ -56,6 +57,23 @@ class AdapterHarness(ABC):
     def topic(self, name: str) -> Topic:
         """Return a topic that nobody has used; override where a topic needs options or must be made first."""
         return Topic(f"{name}-{uuid4().hex[:8]}", {})
+
+    def send_hostile(self, topic: Topic, publisher: Adapter) -> Sequence[bytes]:
+        """Publish what a careless or hostile producer can; returns the bodies, in order.
+
+        Override it to send what only the broker's own protocol can say, such as headers of every type that it has,
+        sizes at its limits, and history that only brokers or groups write.
+        """
+        odd = {
+            "oncemq-attempt": "99",
+            "oncemq-published-at": "9999-12-31T23:59:59+00:00",
+            "x\u00e9": "\n\u2028",
+        }
+        answers = publisher.publish(topic.name, topic.options, [OutgoingMessage(b"hostile", odd, "one")])
+        failed = [answer.error for answer in answers if isinstance(answer, Refused)]
+        if failed:
+            raise failed[0]
+        return [b"hostile"]
 
     def leasing_adapter(self, lease: timedelta) -> Adapter:
         """Return an adapter whose deliveries expire after `lease`; called only where leases are claimed."""
