@@ -75,7 +75,7 @@ DEFECTS = (
         [f"{FORGERY}::test_a_failed_message_comes_back_to_its_own_topic"],
     ),
     Defect(
-        "forged-attempt-believed",
+        "forged-tries-of-rocketmq-believed",
         "Tries before count only from the group's own topics.",
         [Edit(f"{ROCKETMQ}/remoting/window.py", "by_stranger(stored.properties)", "stored.properties")],
         [f"{FORGERY}::test_a_stranger_writes_no_history"],
