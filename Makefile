@@ -127,7 +127,7 @@ audit: setup ## known vulnerabilities in what .venv holds, by pip-audit; asks th
 	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit \
 		&& .venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit; }
 	@$(BIN)/python -m pip freeze --exclude-editable > .venv-audit/installed.txt
-	@.venv-audit/bin/pip-audit --requirement .venv-audit/installed.txt --no-deps --disable-pip
+	@.venv-audit/bin/pip-audit --requirement .venv-audit/installed.txt --no-deps --disable-pip --strict
 
 .PHONY: bench
 bench: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## speed against other frameworks, side by side, in 20 minutes; BENCH="--quick" for 3
