@@ -40,8 +40,8 @@ __all__ = ["database", "engine"]
 
 WHOLE = bool(os.environ.get("ONCEMQ_POISON"))
 NEIGHBOURS = 300 if WHOLE else 12
-CROWDS = 6 if WHOLE else 3
-"""So many apps; in each every way has a consumer and a queue of its own."""
+CROWDS = 36 if WHOLE else 3
+"""So many apps; in each every way has a consumer and a queue of its own, and all share one process's time."""
 ATTEMPTS = 2
 PROMPTLY = 10.0
 PLACES = ("head", "middle", "alone")
@@ -152,7 +152,8 @@ def test_one_poisoned_message_ends_as_a_dead_letter_and_harms_no_neighbour(
         )
         assert app.state().phase.value == "running"
     assert sorted(effects(engine)) == sorted(healthy)
-    assert promptly < PROMPTLY
+    # For 300 neighbours; the queues of a crowd share one process.
+    assert promptly < PROMPTLY * max(1.0, len(healthy) / 300)
     for name, letters in crowd.dead().items():
         [letter] = letters
         way = crowd.names[name]
