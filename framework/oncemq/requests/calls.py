@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from oncemq.errors import AnswerNotKept, ConfigError, InvalidKey, MissingKey, RequestKeyInvalid, Signal
 from oncemq.facts import Effects, Problem
 from oncemq.ledger.requests import State
+from oncemq.message.canonical import NotCanonical, canonical, digest
 from oncemq.message.identity import canonical_text
 from oncemq.requests.abandoned import REFUSE, Abandoned, Finding
 from oncemq.requests.answer import Answer
@@ -23,6 +24,7 @@ from oncemq.requests.lent import off_loop
 from oncemq.requests.tries import DatabaseTry, ExternalTry, Try
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Written = TypeVar("Written", str, bytes)
 
 
 def idempotent(
@@ -44,7 +46,8 @@ def idempotent(
     Args:
         ledger: where calls are remembered.
         key: of the same arguments; returns text, an integer, or several of them.
-        fingerprint: of the same arguments; returns anything JSON can hold. Default: all arguments.
+        fingerprint: of the same arguments; returns anything JSON can hold. Default: all arguments. Compared by value:
+            the order of fields and of sets, 1.0 for 1 and another spelling of a moment make no other call.
         effects: `database`, or `external` for effects anywhere else; only those may be `async def`.
         abandoned: for external effects: `REFUSE`, `RUN_AGAIN`, or a function of the same arguments that returns
             `Answer(None, body=…)` with the result as JSON, `NOT_DONE` or `UNKNOWN`.
@@ -146,7 +149,11 @@ class _Call:
         abandoned = self._abandoned
         recovery = abandoned if isinstance(abandoned, Abandoned) else lambda: abandoned(*arguments, **named)
         found = self._ledger.admit(
-            self._identity(arguments, named), self._content(given, arguments, named), state, recovery
+            self._identity(arguments, named),
+            digest(self._content(given, arguments, named, canonical)),
+            state,
+            recovery,
+            earlier=lambda: digest_of(self._content(given, arguments, named, to_json)),
         )
         if isinstance(found, Answer):
             return found
@@ -164,14 +171,18 @@ class _Call:
             raise RequestKeyInvalid(str(error)) from None
 
     def _content(
-        self, given: inspect.BoundArguments, arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> str:
+        self,
+        given: inspect.BoundArguments,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
+        written: Callable[[Any], Written],
+    ) -> Written:
         if self._fingerprint is not None:
-            return digest_of(to_json(self._fingerprint(*arguments, **named)))
+            return written(self._fingerprint(*arguments, **named))
         given.apply_defaults()
         try:
-            return digest_of(to_json(given.arguments))
-        except PydanticSerializationError as error:
+            return written(given.arguments)
+        except (PydanticSerializationError, NotCanonical) as error:
             text = f"the arguments of {self._name} cannot be compared: {error}"
             raise ConfigError([Problem(text, "say with `fingerprint=` what tells two calls apart")]) from None
 

@@ -2,9 +2,17 @@
 
 from oncemq.errors import AnswerNotKept, InvalidKey, OnceMQError, RequestKeyInvalid
 from oncemq.ledger.requests import State
+from oncemq.message.canonical import digest
 from oncemq.requests.abandoned import Abandoned, Recovery
 from oncemq.requests.answer import Answer
-from oncemq.requests.http import Request, digest_of, identity_of, key_of
+from oncemq.requests.http import (
+    Request,
+    digest_of,
+    fingerprint_of,
+    identity_of,
+    key_of,
+    plain_fingerprint_of,
+)
 from oncemq.requests.ledger import RequestLedger
 from oncemq.requests.problems import MISSING, REFUSALS, TOO_LARGE, problem, refusal
 from oncemq.requests.rules import Rules
@@ -43,7 +51,11 @@ class Desk:
         try:
             identity = self._identity(request, key)
             found = self.ledger.admit(
-                identity, self._fingerprint(request), self._state(), self._recovery(request)
+                identity,
+                self._fingerprint(request),
+                self._state(),
+                self._recovery(request),
+                earlier=lambda: self._earlier(request),
             )
         except OnceMQError as error:
             if type(error) not in REFUSALS:
@@ -90,7 +102,13 @@ class Desk:
 
     def _fingerprint(self, request: Request) -> str:
         content = self.rules.fingerprint(request)
+        if self.rules.fingerprint is fingerprint_of and isinstance(content, str):
+            return digest(content)
         return digest_of(content if isinstance(content, bytes) else content.encode(errors="surrogateescape"))
+
+    def _earlier(self, request: Request) -> str:
+        """Return what was kept before bodies of JSON were compared by value."""
+        return digest_of(plain_fingerprint_of(request).encode(errors="surrogateescape"))
 
     def _state(self) -> State:
         return State.EXPOSED if self.rules.exposed else State.RUNNING

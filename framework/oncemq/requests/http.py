@@ -8,6 +8,7 @@ from typing import Any
 
 from oncemq.errors import InvalidKey, RequestKeyInvalid
 from oncemq.ledger.tables import KEY_SIZE
+from oncemq.message.canonical import canonical, canonical_json
 from oncemq.message.identity import escape_part
 
 HEADER = "idempotency-key"
@@ -82,10 +83,29 @@ def identity_of(parts: Sequence[str]) -> str:
 
 
 def fingerprint_of(request: Request) -> str:
-    """Return a digest of what the request asks for: method, path, query, kind of content and every byte of its body."""
+    """Return what the request asks for, as text: method, path, query, kind of content and body; JSON by its value."""
+    if not _is_json(request):
+        return plain_fingerprint_of(request)
+    try:
+        body = canonical_json(request.body)
+    except ValueError:
+        return plain_fingerprint_of(request)
+    return canonical([request.method, request.path, request.query, _kind(request)]) + body
+
+
+def _kind(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _is_json(request: Request) -> bool:
+    kind = _kind(request)
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+
+
+def plain_fingerprint_of(request: Request) -> str:
+    """Return a digest of method, path, query, kind of content and every byte of the body."""
     digest = blake2b(digest_size=32)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    for part in (request.method, request.path, request.query, kind):
+    for part in (request.method, request.path, request.query, _kind(request)):
         digest.update(f"{len(part)}:{part}".encode(errors="surrogateescape"))
     digest.update(request.body)
     return digest.hexdigest()

@@ -1,6 +1,7 @@
 """Who may carry out a request: the first, nobody beside him, and after him whoever finds his lease over."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,6 +16,7 @@ from oncemq.ledger.probe import explain
 from oncemq.ledger.purge import REQUESTS, purge
 from oncemq.ledger.requests import Record, State
 from oncemq.ledger.server_clock import LedgerClock
+from oncemq.message.canonical import is_canonical
 from oncemq.requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, Recovery, Verify
 from oncemq.requests.answer import Answer, from_record, stored_headers
 from oncemq.requests.housekeeping import Housekeeping, best_effort
@@ -94,9 +96,22 @@ class RequestLedger:
         self.engine.dispose()
 
     def admit(
-        self, identity: str, fingerprint: str, state: State, recovery: Recovery = REFUSE
+        self,
+        identity: str,
+        fingerprint: str,
+        state: State,
+        recovery: Recovery = REFUSE,
+        *,
+        earlier: Callable[[], str] | None = None,
     ) -> Claim | Answer:
         """Return the right to carry out a request, or the answer that it was given before.
+
+        Args:
+            identity: of the request.
+            fingerprint: of its content.
+            state: what it is while it is carried out.
+            recovery: what is done about one that ended without an answer.
+            earlier: returns the fingerprint that earlier versions of OnceMQ kept for the same content.
 
         Raises:
             RequestConflict: the identity came before, with another fingerprint.
@@ -107,7 +122,7 @@ class RequestLedger:
         """
         self._housekeeping.awake()
         try:
-            return self._admit(identity, fingerprint, state, recovery)
+            return self._admit(identity, fingerprint, state, recovery, earlier)
         except exc.TimeoutError as error:
             raise InfrastructureError("every connection to the database is in use") from error
         except exc.DBAPIError as error:
@@ -136,7 +151,14 @@ class RequestLedger:
         with best_effort("giving up a request"), self.engine.begin() as connection:
             requests.end_lease(connection, self.name, claim.identity, claim.owner, self.clock.now())
 
-    def _admit(self, identity: str, fingerprint: str, state: State, recovery: Recovery) -> Claim | Answer:
+    def _admit(
+        self,
+        identity: str,
+        fingerprint: str,
+        state: State,
+        recovery: Recovery,
+        earlier: Callable[[], str] | None,
+    ) -> Claim | Answer:
         for _ in range(_LOOKS):
             record = self._find(identity)
             if record is None:
@@ -144,7 +166,7 @@ class RequestLedger:
                 if claim is not None:
                     return claim
                 continue
-            if record.fingerprint != fingerprint:
+            if record.fingerprint != fingerprint and not _same_as_earlier(record, earlier):
                 raise RequestConflict(
                     "this key came before with another content: a new request needs a new key"
                 )
@@ -218,3 +240,8 @@ class RequestLedger:
                 until=now + self.lease,
             )
         return Claim(identity, owner) if ours else None
+
+
+def _same_as_earlier(record: Record, earlier: Callable[[], str] | None) -> bool:
+    """Return whether an earlier version kept this content; what it cannot say is another content, as it was then."""
+    return earlier is not None and not is_canonical(record.fingerprint) and record.fingerprint == earlier()

@@ -35,7 +35,8 @@ class Rules:
         applies: which requests of those methods are protected. Others pass.
         required: whether a protected request without a key is refused (400), or passes unprotected.
         fingerprint: bytes that tell what a request asks for; the same key with others is refused (422).
-            By default method, path, query and every byte of the body.
+            By default method, path, query and body: one of JSON by its value, so that the order of its fields and
+            1.0 for 1 make no other request; any other by every byte.
         abandoned: for external effects: what to do when an earlier try ended without an answer – `REFUSE`,
             `RUN_AGAIN`, or a function of the request that returns the Answer to give, `NOT_DONE` or `UNKNOWN`.
         retry_after: what a concurrent copy is told to wait (409).

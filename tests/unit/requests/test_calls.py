@@ -3,9 +3,12 @@
 import asyncio
 import threading
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 
 import pytest
-from sqlalchemy import insert
+from pydantic_core import to_json
+from sqlalchemy import insert, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
@@ -18,7 +21,9 @@ from oncemq.errors import (
     RequestInProgress,
     RequestKeyInvalid,
 )
+from oncemq.ledger import requests
 from oncemq.requests import NOT_DONE, RequestLedger, idempotent
+from oncemq.requests.http import digest_of
 from support.payments import PAYMENTS, payments
 
 
@@ -218,3 +223,39 @@ def test_callers_do_not_see_the_session(file_ledger: RequestLedger) -> None:
     import inspect  # noqa: PLC0415
 
     assert list(inspect.signature(paying(file_ledger)).parameters) == ["job", "account", "fail"]
+
+
+def test_the_same_content_in_another_form_is_the_same_call(file_ledger: RequestLedger) -> None:
+    """Fields in another order, 1.0 for 1, a set, a moment of another zone."""
+    calls: list[object] = []
+
+    @idempotent(file_ledger, key=lambda job, **_: job, effects="external")
+    def work(job: str, **content: object) -> int:
+        calls.append(job)
+        return len(calls)
+
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert work("a", amount=1, fields={"x": 1, "y": 2}, tags={"a", "b", "c"}, at=noon) == 1
+    other = noon.astimezone(timezone(timedelta(hours=5)))
+    assert work("a", at=other, tags={"c", "b", "a"}, fields={"y": 2.0, "x": 1}, amount=Decimal("1.0")) == 1
+    with pytest.raises(RequestConflict):
+        work("a", amount=2, fields={"x": 1, "y": 2}, tags={"a", "b", "c"}, at=noon)
+
+
+def test_a_call_that_an_earlier_version_kept_is_recognized(file_ledger: RequestLedger) -> None:
+    """By its digest of then; other content is still refused."""
+    calls: list[str] = []
+
+    @idempotent(file_ledger, key=lambda job, _amount: job, effects="external", name="work")
+    def work(job: str, _amount: int) -> int:
+        calls.append(job)
+        return 7
+
+    assert work("a", 1) == 7
+    with file_ledger.engine.begin() as connection:
+        former = digest_of(to_json({"job": "a", "_amount": 1}))
+        connection.execute(update(requests.TABLE).values(fingerprint=former))
+    assert work("a", 1) == 7
+    with pytest.raises(RequestConflict):
+        work("a", 2)
+    assert calls == ["a"]

@@ -9,6 +9,7 @@ from sqlalchemy import create_engine
 from oncemq.errors import ConfigError, LedgerError
 from oncemq.ledger.requests import State
 from oncemq.requests import NOT_DONE, RUN_AGAIN, RequestLedger, Rules
+from oncemq.requests.http import Request, fingerprint_of
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,17 @@ def test_missing_tables_are_told(sqlite_database: str) -> None:
     with pytest.raises(LedgerError, match="no such table"):
         ledger.admit("id", "content", State.RUNNING)
     ledger.close()
+
+
+def _asked(body: bytes, kind: str = "application/json") -> str:
+    return fingerprint_of(Request("POST", "/payments", "", {"content-type": kind}, body))
+
+
+def test_a_body_of_json_counts_by_its_value() -> None:
+    """Order, spacing and spelling of numbers make no other request; other kinds count by every byte."""
+    assert _asked(b'{"a": 1, "b": 2}') == _asked(b'{"b":2.0,"a":1}', "application/json; charset=utf-8")
+    assert _asked(b'{"a": 1}') != _asked(b'{"a": 2}')
+    assert _asked(b'{"a": 1}') != _asked(b'{"a": "1"}')
+    assert _asked(b'{"a": 1}', "text/plain") != _asked(b'{"a":1}', "text/plain")
+    assert _asked(b'{"a": 1, "a": 2}') != _asked(b'{"a": 2}')
+    assert _asked(b"{") == _asked(b"{")
