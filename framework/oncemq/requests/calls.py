@@ -178,10 +178,12 @@ class _Call:
         written: Callable[[Any], Written],
     ) -> Written:
         if self._fingerprint is not None:
-            return written(self._fingerprint(*arguments, **named))
-        given.apply_defaults()
+            content = self._fingerprint(*arguments, **named)
+        else:
+            given.apply_defaults()
+            content = given.arguments
         try:
-            return written(given.arguments)
+            return written(content)
         except (PydanticSerializationError, NotCanonical) as error:
             text = f"the arguments of {self._name} cannot be compared: {error}"
             raise ConfigError([Problem(text, "say with `fingerprint=` what tells two calls apart")]) from None
