@@ -1,5 +1,6 @@
 """What was seen to go wrong with RabbitMQ, each held against a real server."""
 
+import shlex
 import shutil
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from services import catalog
 from services.container import Container
 from services.rabbitmq import RabbitMQ
 from services.server import Server
+from support.facts import facts_of
 from support.rabbitmq import adapter_on, connect, through
 
 SOON = timedelta(milliseconds=100)
@@ -534,3 +536,24 @@ def test_giving_back_does_not_spend_a_delivery_limit(
     assert not adapter.acknowledge([last])
     channel.queue_delete(fresh)
     connection.close()
+
+
+def test_check_tries_every_right_of_the_account(own_server: RabbitMQ, fresh: str) -> None:
+    """An account that may not publish retries is found before the start, and the printed command mends it."""
+    control(own_server, "add_user", fresh, "pass")
+    control(own_server, "set_permissions", "-p", "/", fresh, f"^{fresh}.*|oncemq$", f"^{fresh}.*$", ".*")
+    url = f"amqp://{fresh}:pass@{LOOPBACK}:{urlsplit(own_server.url).port}/"
+    adapter = adapter_on(url)
+    facts = facts_of(f"{fresh}.paid", f"{fresh}-group")
+    try:
+        (problem,) = adapter.examine(facts)
+        assert "may not publish retries and dead letters to the default exchange" in problem.text
+        assert "pass@" not in str(problem)
+        command = shlex.split(problem.advice.removeprefix("run: "))
+        control(own_server, *command[1:])
+        adapter.close(grace=GRACE)
+        adapter = adapter_on(url)
+        assert adapter.examine(facts) == []
+        adapter.prepare([Subscription("points", f"{fresh}.paid", f"{fresh}-group")])
+    finally:
+        adapter.close(grace=GRACE)

@@ -38,6 +38,7 @@ from oncemq_adapters.rabbitmq.intake import Token
 from oncemq_adapters.rabbitmq.link import quiet_pika
 from oncemq_adapters.rabbitmq.names import Place, TopicOptions, parse_topic, place_of, private_queues
 from oncemq_adapters.rabbitmq.publishing import Publisher
+from oncemq_adapters.rabbitmq.rights import missing_rights
 
 
 class RabbitMQAdapter:
@@ -81,7 +82,11 @@ class RabbitMQAdapter:
         """Return which queues and exchanges are missing, or declared differently."""
         subscription = Subscription(facts.name, facts.topic, facts.group, facts.options)
         with self._short_connection() as connection:
-            return list(examine_place(connection, self._place(subscription)))
+            place = self._place(subscription)
+            return [
+                *missing_rights(connection, place, self._address),
+                *examine_place(connection, place),
+            ]
 
     def private_names(self, subscription: Subscription) -> PrivateNames:
         """Return the queues of a group: where it consumes, its retries and its dead letters."""

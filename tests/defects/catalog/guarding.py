@@ -181,4 +181,16 @@ DEFECTS = (
         ],
         [f"{RABBITMQ_TRAPS}::test_giving_back_does_not_spend_a_delivery_limit"],
     ),
+    Defect(
+        "rights-not-tried",
+        "An account that may not publish retries is found by `check --connect`.",
+        [
+            Edit(
+                f"{RABBITMQ}/rights.py",
+                "if error.reply_code == faults.FORBIDDEN:",
+                "if not error.reply_code:",
+            )
+        ],
+        [f"{RABBITMQ_TRAPS}::test_check_tries_every_right_of_the_account"],
+    ),
 )
