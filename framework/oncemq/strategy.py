@@ -5,6 +5,7 @@
       decide(run, item)  arrival order; pure; the first that does not say PROCEED wins
       … the handler …    when every strategy says PROCEED
       record(run, item)  every final item, on every strategy, also those that were not asked
+      write(run)         before a handler's first statement: the user's columns, as earlier items left them
       save(run)          after one flush: own tables and columns; remove every trace of non-final items
       confirm(run)       last before the commit: locks still held, fences compare
     committed(run)     caches and metrics; nothing here can change the settlement
@@ -18,6 +19,7 @@ What each hook may do and what its errors mean:
 | load      | Core statements on `run.connection`, locks       | infrastructure: same run again; else a bug     |
 | decide    | compute only                                     | a bug: the consumer pauses                     |
 | record    | notes in memory                                  | a bug: the consumer pauses                     |
+| write     | the user's columns of items recorded so far      | as save                                        |
 | save      | own rows; compare-and-set; raise `Culprits`      | Culprits: those get the verdict, rest run again|
 | confirm   | read; compare; raise `Culprits`                  | as save                                        |
 | committed | caches, metrics                                  | logged only                                    |
@@ -241,6 +243,9 @@ class Strategy:
 
     def record(self, run: Run, item: Item) -> None:
         """Remember in memory what the key's next item must see; `item.verdict` is final."""
+
+    def write(self, run: Run) -> None:
+        """Bring to the user's own tables what is recorded so far: the next handler is about to send a statement."""
 
     def save(self, run: Run) -> None:
         """Write results, states, versions in bulk; remove every trace of items that are not final."""

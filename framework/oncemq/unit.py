@@ -140,6 +140,7 @@ class Run:
         follow: deliveries that shall run after this one committed (parked rows whose turn has come).
         wake: keys whose parked messages may have their turn now: those numbered from the given number on
             without a gap, or with None all without a number; filled in `record` or `save`.
+        written: how many statements handlers have sent that may have changed rows; where it grows, look again.
         outgoing: what handlers have published, in order, each with its item; None once the unit is over.
         published: the same for the strategy of a direct unit that stores it, once the handler has returned.
         outbox: where such a strategy stores it; None where there is no database.
@@ -157,6 +158,7 @@ class Run:
         "published",
         "unit",
         "wake",
+        "written",
     )
 
     def __init__(
@@ -175,6 +177,7 @@ class Run:
         self.outgoing: list[Outgoing] | None = []
         self.published: Sequence[Outgoing] = ()
         self.outbox: Outbox | None = None
+        self.written = 0
         self._connection = connection
         self._session = session
 
@@ -204,3 +207,8 @@ class Run:
         if self._session is None:
             raise LookupError("a direct run has no session: open one of your own")
         return self._session
+
+    @session.setter
+    def session(self, session: Session) -> None:
+        """Set what the next handler is given; between handlers, what strategies may read with."""
+        self._session = session

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection, MetaData, Row, Table, inspect
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import Mapper, Session, object_session
 
 from oncemq.errors import Reject, Retry
 from oncemq.facts import ConsumerFacts, Problem
@@ -29,14 +29,16 @@ class _Notes:
 
     Attributes:
         found: the locked rows.
-        statements: how many statements handlers had sent when rows were read last.
+        written: how many statements handlers had sent that may have changed rows, when rows were read last.
+        used: keys' values whose row a handler has had; another one must see what became of it.
     """
 
-    __slots__ = ("found", "statements")
+    __slots__ = ("found", "used", "written")
 
     def __init__(self, found: Found) -> None:
         self.found = found
-        self.statements = 0
+        self.written = 0
+        self.used: set[Any] = set()
 
 
 class PessimisticLock(Strategy):
@@ -116,6 +118,14 @@ class PessimisticLock(Strategy):
             return PROCEED
         return self._entity.absent(item)
 
+    def record(self, run: Run, item: Item) -> None:
+        """Forget a row whose handler ran: it was handed over, and the strategies may change its columns."""
+        if item.verdict is PROCEED:
+            notes: _Notes = run.notes[self]
+            value = notes.found.values.get(item)
+            notes.found.rows.pop(value, None)
+            notes.used.add(value)
+
     def _give(self, run: Run, item: Item) -> Any:
         """Return what is locked for this item; None for a row that its handler shall insert.
 
@@ -124,38 +134,37 @@ class PessimisticLock(Strategy):
         """
         notes: _Notes = run.notes[self]
         value = notes.found.values[item]
-        if self._outdated(run.session, notes, value):
+        if run.written != notes.written or value in notes.used or value not in notes.found.rows:
             self._read_again(run, notes, value)
             why = notes.found.respelled(self._target.get(run.connection), item)
             if why:
                 raise Reject(why)
         row = notes.found.rows.get(value)
         if row is not None:
-            return row if self._model is None else row[1]
+            return row if self._model is None else _handed_over(row[1], run.session)
         if self._entity.missing != "run":
             verdict = self._entity.absent(item)
             raise Retry(verdict.reason) if verdict.outcome is Outcome.RETRY else Reject(verdict.reason)
         return None
 
-    def _outdated(self, session: Session, notes: _Notes, value: Any) -> bool:
-        """Return whether an earlier handler of this run may have changed the row without its object knowing."""
-        if _statements(session) != notes.statements or session.deleted:
-            return True
-        if value not in notes.found.rows:
-            return bool(session.new)
-        return self._model is None and bool(session.dirty)
-
     def _read_again(self, run: Run, notes: _Notes, value: Any) -> None:
         target = self._target.get(run.connection)
+        if run.written != notes.written:
+            # Any row may be another one now than it was when it was read.
+            notes.found.rows.clear()
+            notes.written = run.written
         notes.found.rows.pop(value, None)
         notes.found.read(target, [value], self._lock, run.session, run.connection)
-        notes.statements = _statements(run.session)
 
 
-def _statements(session: Session) -> int:
-    """Return how many statements handlers have sent, where that is counted; else another number every time."""
-    watch = getattr(session, "watch", None)
-    return -1 if watch is None else int(watch.statements)
+def _handed_over(entity: Any, session: Session) -> Any:
+    """Return an object that was read for all messages together, as if the handler's own session had read it."""
+    before = object_session(entity)
+    if before is not session:
+        if before is not None:
+            before.expunge(entity)
+        session.add(entity)
+    return entity
 
 
 def _look(connection: Connection, scope: Scope, entity: Entity, model: type | None) -> Target:

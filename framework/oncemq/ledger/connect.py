@@ -47,16 +47,48 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
 
-def _set_up_postgresql(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature
-    before = connection.autocommit
+def _set_up_postgresql(connection: Any, record: Any, *, before: str = "") -> None:  # noqa: ARG001 - the event's signature
+    autocommit = connection.autocommit
     connection.autocommit = True  # a SET inside a transaction is undone by its rollback
     with connection.cursor() as cursor:
         # The server must notice that we have vanished, too, or it keeps our locks for hours.
         cursor.execute(
-            f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'; SET tcp_keepalives_idle = {_KEEPALIVE_SECONDS};"
+            f"{before}; SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'; SET tcp_keepalives_idle = {_KEEPALIVE_SECONDS};"
             f" SET tcp_keepalives_interval = {_KEEPALIVE_SECONDS}; SET tcp_keepalives_count = 2"
         )
-    connection.autocommit = before
+    connection.autocommit = autocommit
+
+
+_AS_NEW = (
+    "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all();"
+    " DISCARD TEMP; DISCARD SEQUENCES"
+)
+
+
+def clean(connection: Connection, *, thoroughly: bool = False) -> None:
+    """Leave nothing of what a handler set on a connection, which is in no transaction any more; never raises.
+
+    Args:
+        connection: about to go back to the pool.
+        thoroughly: also what was done to the driver's object.
+    """
+    try:
+        if connection.closed or connection.invalidated or _is_all_there_is(connection.engine):
+            return
+        driver: Any = connection.connection.driver_connection
+        if thoroughly or type(driver).__module__.partition(".")[0] != "psycopg":
+            connection.invalidate()
+            return
+        driver.rollback()
+        _set_up_postgresql(driver, None, before=_AS_NEW)
+    except Exception:
+        with suppress(Exception):
+            connection.invalidate()
+
+
+def _is_all_there_is(engine: Engine) -> bool:
+    """Return whether a connection is the whole database, which would be lost with it."""
+    return engine.dialect.name == "sqlite" and engine.url.database in {None, "", ":memory:"}
 
 
 def _set_up_mysql(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature

@@ -9,13 +9,14 @@ from sqlalchemy import Connection, Engine, RootTransaction, Table, false, litera
 from oncemq.clock import Clock
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.ledger import history, lanes
-from oncemq.ledger.connect import READ_ONLY
+from oncemq.ledger.connect import READ_ONLY, clean
 from oncemq.ledger.lock_waits import only_a_moment
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import Fault, classify, is_lock_timeout
 from oncemq.run.cancel import canceller
 from oncemq.run.chain import Chain
+from oncemq.run.isolation import HiddenCommit, Home, IsolationRate, NeedsIsolation, Proof
 from oncemq.run.items import Frame, ItemLoop, flush
 from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure
 from oncemq.run.limits import Slot
@@ -25,9 +26,9 @@ from oncemq.run.parts import Done, Parts, Scene
 from oncemq.run.recorder import FLUSHING, IDLE, AnyRecorder
 from oncemq.run.relay import Relay
 from oncemq.run.transaction import obstacle
-from oncemq.run.watch import Watch, install, watch_connection
+from oncemq.run.watch import UnitConnection, Watch, install, watch_connection
 from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import Culprits
+from oncemq.verdict import Culprits, reject
 
 Point = Callable[[str], None]
 """Told by name how far a run has come; tests kill the process there."""
@@ -48,6 +49,11 @@ class Attempt:
         point: told how far a run has come.
         relay: stores and sends what handlers publish; None where they cannot.
         tables: the ledger tables that the strategies use.
+        isolate: every call of the handler is alone in its transaction, on a connection that is cleaned behind it.
+
+    Attributes:
+        one_by_one: the handler is called for each item.
+        isolation: how often messages had to run alone.
     """
 
     def __init__(
@@ -63,6 +69,8 @@ class Attempt:
         point: Point,
         relay: Relay | None = None,
         tables: Sequence[Table] = (),
+        *,
+        isolate: bool = False,
     ) -> None:
         install(engine)
         self._tables = tables
@@ -77,7 +85,16 @@ class Attempt:
         self._point = point
         self._relay = relay
         self._divisible = chain.divisible and loop.one_by_one
-        self._parts = Parts(self._work, reader, recorder, clock.monotonic, second_look=chain.second_look)
+        self.one_by_one = loop.one_by_one
+        self.isolation = IsolationRate(always=isolate)
+        self._parts = Parts(
+            self._work,
+            reader,
+            recorder,
+            clock.monotonic,
+            second_look=chain.second_look,
+            write=self._write if chain.writes else None,
+        )
 
     def run(
         self,
@@ -87,6 +104,7 @@ class Attempt:
         careful: bool,
         exclusive: bool,
         hurried: bool = False,
+        isolated: bool = False,
     ) -> Done:
         """Return what was committed; every delivery has its verdict, in a run or left out of it.
 
@@ -96,10 +114,12 @@ class Attempt:
             careful: find out whose fault a failure is.
             exclusive: wait until no other unit of the consumer is exclusive.
             hurried: fail where a lock would have to be waited for.
+            isolated: one call of the handler, which may set what it likes on the connection.
 
         Raises:
             Culprits: rolled back; these items get these verdicts, the others may run again.
             UnknownCulprit: rolled back; nobody knows whose fault it was.
+            NeedsIsolation: rolled back; its items must run isolated.
             InfrastructureError: rolled back, or the commit's answer was lost; nobody's fault.
             StrategyBug: rolled back; a strategy's hook failed.
         """
@@ -107,15 +127,24 @@ class Attempt:
         self._recorder.begin([item.envelope for item in items])
         started, waited, committed, locked = self._clock.monotonic(), unit.waited, False, False
         try:
-            with self._engine.connect() as connection:
+            connection = UnitConnection(self._engine)
+            with connection:
                 done = self._in_transaction(
-                    connection, unit, items, careful=careful, exclusive=exclusive, hurried=hurried
+                    connection,
+                    unit,
+                    items,
+                    careful=careful,
+                    exclusive=exclusive,
+                    hurried=hurried,
+                    isolated=isolated,
                 )
             committed = True
         except InfrastructureError as error:
             locked = is_lock_timeout(error.__cause__ or error)
             raise
-        except (Culprits, UnknownCulprit, StrategyBug):
+        except HiddenCommit as hidden:
+            self._take_back(hidden)
+        except (Culprits, UnknownCulprit, StrategyBug, NeedsIsolation):
             raise
         except Exception as error:
             self._raise_for(error, "the transaction")
@@ -144,15 +173,16 @@ class Attempt:
 
     def _in_transaction(
         self,
-        connection: Connection,
+        connection: UnitConnection,
         unit: Unit,
         items: list[Item],
         *,
         careful: bool,
         exclusive: bool,
         hurried: bool,
+        isolated: bool,
     ) -> Done:
-        watch = Watch()
+        watch = Watch(isolated=isolated)
         transaction = self._begin(connection, unit)
         unwatch = watch_connection(connection, watch)
         self._slot.cancel = canceller(self._engine, connection)
@@ -161,7 +191,7 @@ class Attempt:
             if exclusive:
                 lanes.enter_exclusive(connection, unit.consumer)
             scene = Scene(unit, connection, transaction, watch, careful=careful)
-            divided = self._divisible and not careful and not exclusive
+            divided = self._divisible and not careful and not exclusive and not isolated
             with only_a_moment(connection) if hurried else nullcontext():
                 done = self._parts.run(scene, items, unit.savepoint_every if divided else None)
                 self._finish(done.runs)
@@ -171,11 +201,14 @@ class Attempt:
                 self._point("before-commit")
                 transaction.commit()
                 committed = True
+            self.isolation.learn(items=len(items), needed=len(items) if watch.settings else 0)
             return done
         finally:
             self._slot.cancel = None
             unwatch()
             _leave(connection, transaction, committed=committed)
+            if watch.settings or (isolated and self.isolation.always):
+                clean(connection, thoroughly=watch.raw)
 
     def _begin(self, connection: Connection, unit: Unit) -> RootTransaction:
         """Begin; where one writes at a time, waiting for others says nothing about how long our items take."""
@@ -193,12 +226,54 @@ class Attempt:
         for load in self._chain.loads:
             self._guard(lambda load=load: load(run, run.items), "load")  # type: ignore[misc]
         self._point("loaded")
-        self._guard(lambda: self._loop.run(run, frame), "decide or record")
+        if frame.watch.isolated:
+            self._isolated(run, frame)
+        else:
+            self._guard(lambda: self._loop.run(run, frame), "decide or record")
         self._recorder.index[0] = FLUSHING
         flush(frame)
         self._point("handled")
         for save in self._chain.saves:
             self._guard(lambda save=save: save(run), "save")  # type: ignore[misc]
+
+    def _isolated(self, run: Run, frame: Frame) -> None:
+        """Run a call that may do what cannot be seen; afterwards the transaction must be the one that began."""
+        home = Home(run.connection)
+        proof = Proof(run.connection, run.unit.owner)
+        try:
+            self._guard(lambda: self._loop.run(run, frame), "decide or record")
+            if frame.watch.doomed is None:
+                flush(frame)
+        except InfrastructureError:
+            raise
+        except Exception as error:
+            if frame.watch.settings and not proof.held():
+                raise HiddenCommit(run, run.items) from error
+            raise
+        if frame.watch.settings:
+            if not proof.holds():
+                raise HiddenCommit(run, run.items)
+            home.come_back()
+
+    def _take_back(self, hidden: HiddenCommit) -> NoReturn:
+        """Delete the records that a hidden commit has saved, and charge its message, which must not run again."""
+        run = hidden.run
+        verdicts = {item: reject(str(hidden), error=hidden) for item in hidden.items}
+        for item in hidden.items:
+            item.verdict = verdicts[item]
+        try:
+            with self._engine.begin() as connection:
+                left = Run(run.unit, run.items, connection, run.session)
+                left.notes = run.notes
+                for save in self._chain.saves:
+                    save(left)
+        except Exception as error:
+            self._failed("taking back the records of a message whose handler committed them", error)
+        raise Culprits(verdicts) from hidden
+
+    def _write(self, run: Run) -> None:
+        for write in self._chain.writes:
+            self._guard(lambda write=write: write(run), "write")  # type: ignore[misc]
 
     def _finish(self, runs: Sequence[Run]) -> None:
         if len(runs) > 1:
@@ -224,7 +299,7 @@ class Attempt:
     def _guard(self, hook: Callable[[], None], doing: str) -> None:
         try:
             hook()
-        except (Culprits, UnknownCulprit, InfrastructureError, StrategyBug):
+        except (Culprits, UnknownCulprit, InfrastructureError, StrategyBug, NeedsIsolation, HiddenCommit):
             raise
         except Exception as error:
             self._raise_for(error, doing)

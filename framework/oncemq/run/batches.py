@@ -1,10 +1,7 @@
 """The loop of one run for a batch handler: one call for as many items as may run together."""
 
-from typing import NoReturn
-
-from oncemq.errors import HandlerFault, InfrastructureError
-from oncemq.run.items import Frame, ItemLoop, overdue
-from oncemq.run.judge import UnknownCulprit, describe
+from oncemq.errors import HandlerFault
+from oncemq.run.items import Call, Frame, ItemLoop
 from oncemq.run.recorder import FLUSHING
 from oncemq.run.whose import is_units
 from oncemq.unit import Item, Run
@@ -33,6 +30,9 @@ class BatchLoop(ItemLoop):
             if not joins and (item.key in keys or item.envelope.identity in identities):
                 started = started or bool(together)
                 self._call_together(run, together, frame)
+                if started and frame.watch.isolated:
+                    # The next call is another one's business.
+                    held.update(left.key for left in run.items[position - 1 :])
                 keys.clear()
                 identities.clear()
             if item.key in held or (started and not together and self._monotonic() > run.unit.deadline):
@@ -66,46 +66,36 @@ class BatchLoop(ItemLoop):
                 self._chain.record(run, item)
 
     def _call_together(self, run: Run, together: list[Item], frame: Frame) -> None:
-        call = self._call_batch
-        if not together or call is None:
+        call_batch = self._call_batch
+        if not together or call_batch is None:
             return
         if len(together) > 1:
             # The whole stretch is one call: if the process dies in it, nobody knows because of whom.
             self._recorder.index[0] = FLUSHING
         now = self._monotonic()
-        frame.watch.enter(crowded=frame.session.pending())
+        call = Call(run, tuple(together), frame, now)
         self._slot.started = now
         try:
-            call(run, together)
+            call_batch(run, together)
+            waits = call.complete()
         except Culprits:
             raise
         except BaseException as error:
-            self._blame_batch(together, error, frame, now)
-        finally:
             frame.watch.handling = False
+            units = is_units(error, frame.watch.doomed, frame.sound)
+            self._blame(call, error, units=units)
+        finally:
+            call.over()
             self._slot.started = 0.0
             if self._slot.overdue == now:
                 self._slot.wait_for_cancel()
-        fault = frame.watch.doomed or frame.session.misuse()
-        if fault is not None or self._slot.overdue == now:
-            self._blame_batch(together, fault, frame, now)
+        fault = frame.watch.doomed or call.session.misuse()
+        if fault is None and self._slot.overdue == now:
+            fault = HandlerFault("the batch took too long")
+        if fault is not None:
+            units = is_units(fault, frame.watch.doomed, frame.sound)
+            self._blame(call, fault, units=units, swallowed=True)
+        call.keep(waits=waits)
         for item in together:
             self._chain.record(run, item)
-            frame.unflushed.append(item)
         together.clear()
-
-    def _blame_batch(
-        self, together: list[Item], error: BaseException | None, frame: Frame, started: float
-    ) -> NoReturn:
-        if len(together) == 1 and error is not None:
-            units = is_units(error, frame.watch.doomed, frame.sound)
-            self._blame(together[0], frame.watch, error, started, units=units)
-        if self._slot.overdue == started:
-            late = overdue()
-            if len(together) == 1:
-                raise Culprits({together[0]: late})
-            raise UnknownCulprit(late.reason) from late.error
-        cause = frame.watch.doomed or error or HandlerFault("the batch failed")
-        if is_units(cause, frame.watch.doomed, frame.sound):
-            raise InfrastructureError(describe(cause)) from cause
-        raise UnknownCulprit(describe(cause)) from cause

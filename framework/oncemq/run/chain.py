@@ -41,6 +41,7 @@ class Chain:
         "saves",
         "second_look",
         "stores_outgoing",
+        "writes",
     )
 
     def __init__(self, strategies: Sequence[Strategy]) -> None:
@@ -48,6 +49,7 @@ class Chain:
         self.loads: list[Callable[[Run, Sequence[Item]], None]] = _overridden(strategies, "load")
         self.decides: list[Callable[[Run, Item], Verdict]] = _overridden(strategies, "decide")
         self.records: list[Callable[[Run, Item], None]] = _overridden(strategies, "record")
+        self.writes: list[Callable[[Run], None]] = _overridden(strategies, "write")
         self.saves: list[Callable[[Run], None]] = _overridden(strategies, "save")
         self.confirms: list[Callable[[Run], None]] = _overridden(strategies, "confirm")
         self.committeds: list[Callable[[Run], None]] = _overridden(strategies, "committed")

@@ -1,8 +1,11 @@
 """The loop of one run: decide, handle, record, item by item in arrival order; and who is to blame when one fails."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from oncemq.errors import InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler import BoundHandler
@@ -10,10 +13,11 @@ from oncemq.observe.logs import now_handling
 from oncemq.retry.classify import is_stale, is_unique_violation
 from oncemq.run.chain import Chain
 from oncemq.run.guard import Guard
+from oncemq.run.isolation import NeedsIsolation
 from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure, judge
 from oncemq.run.limits import Slot
 from oncemq.run.recorder import AnyRecorder
-from oncemq.run.session import UnitSession
+from oncemq.run.session import Collector
 from oncemq.run.watch import Watch
 from oncemq.run.whose import Suspicion, is_units
 from oncemq.unit import Item, Run
@@ -25,25 +29,50 @@ class Frame:
     """What surrounds the loop of one run.
 
     Args:
-        session: the session that handlers share.
-        watch: what is seen on its connection.
+        connection: of the run.
+        collector: holds what handlers merely added.
+        watch: what is seen on the connection.
         careful: flush after every item, so that a failing flush has one culprit.
         sound: whether the transaction can go on.
-        unflushed: items whose handler ran since the last flush; one of them is to blame when it fails.
+        write: brings to the database what strategies have recorded of earlier items.
+        unflushed: items whose objects the collector holds; one of them is to blame when its flush fails.
+        failed: what went wrong when earlier items' work was brought to the database; no handler's doing.
     """
 
-    session: UnitSession
+    connection: Connection
+    collector: Collector
     watch: Watch
     careful: bool
     sound: Callable[[], bool]
+    write: Callable[[Run], None] | None = None
     unflushed: list[Item] = field(default_factory=list)
+    failed: Exception | None = None
+
+    def bring(self, run: Run) -> None:
+        """Bring to the database what earlier items left: the next statement may read it.
+
+        Raises:
+            Culprits, UnknownCulprit, InfrastructureError, StrategyBug: it failed, which is noted.
+        """
+        watch = self.watch
+        handling, watch.handling = watch.handling, False
+        try:
+            if self.collector.pending():
+                flush(self)
+            if self.write is not None:
+                self.write(run)
+        except Exception as error:
+            self.failed = error
+            watch.doom(error)
+            raise
+        finally:
+            watch.handling = handling
 
 
 class ItemLoop:
     """Runs the items of transactional runs.
 
     Attributes:
-        eager: a handler has been seen to read, which flushes anyway; so items are flushed one by one.
         dropped: items that were left out while their run went on, since the last look.
         one_by_one: the handler is called for each item.
     """
@@ -64,7 +93,6 @@ class ItemLoop:
         self._monotonic = monotonic
         self._recorder = recorder
         self._slot = slot
-        self.eager = False
         self.dropped = 0
         self._consumer = ""
 
@@ -102,100 +130,152 @@ class ItemLoop:
                 held.add(item.key)
 
     def _handle(self, run: Run, item: Item, frame: Frame, now: float) -> Verdict:
-        session, watch, slot = frame.session, frame.watch, self._slot
-        if (frame.careful or self.eager) and session.pending():
-            flush(frame)
-        watch.enter(crowded=session.pending())
-        call = _Call(run, item, frame, now)
-        reads = watch.reads
+        watch, slot = frame.watch, self._slot
+        call = Call(run, (item,), frame, now)
         slot.started = now
         now_handling(self._consumer, item.envelope)
         try:
             item.result = self._call(run, item)
-            if call.guard is not None:
-                call.guard.release(frame.unflushed)
+            waits = call.complete()
         except BaseException as error:
             watch.handling = False
             return self._failed(call, error)
         finally:
-            watch.handling, watch.first = False, None
-            run.unit.spoke += call.spoke
+            call.over()
             slot.started = 0.0
             now_handling("", None)
             if slot.overdue == now:
                 slot.wait_for_cancel()
-            if watch.reads > reads:
-                self.eager = True
-        fault = watch.doomed or session.misuse()
+        fault = watch.doomed or call.session.misuse()
         if fault is not None:
-            return self._undo_or_blame(call, fault)
+            return self._undo_or_blame(call, fault, swallowed=True)
         if slot.overdue == now:
             raise Culprits({item: overdue()})
-        frame.unflushed.append(item)
+        call.keep(waits=waits)
         return PROCEED
 
-    def _failed(self, call: "_Call", error: BaseException) -> Verdict:
-        if self._can_drop(call, error) and call.frame.session.take_back(call.new, call.deleted):
+    def _failed(self, call: "Call", error: BaseException) -> Verdict:
+        if self._can_drop(call, error):
+            call.session.end()
             self.dropped += 1
             return judge(error)
         return self._undo_or_blame(call, error)
 
-    def _can_drop(self, call: "_Call", error: BaseException) -> bool:
+    def _can_drop(self, call: "Call", error: BaseException) -> bool:
         watch = call.frame.watch
-        clean = watch.doomed is None and not call.spoke and not watch.flush_failed
+        clean = watch.doomed is None and not call.spoke
         return clean and not is_units(error, watch.doomed, call.frame.sound)
 
-    def _undo_or_blame(self, call: "_Call", error: BaseException) -> Verdict:
+    def _undo_or_blame(self, call: "Call", error: BaseException, *, swallowed: bool = False) -> Verdict:
         """Return the verdict on an item whose doing was taken back alone; else raise that the run must be."""
         call.run.unit.late += call.spoke
         # Asked before anything is undone.
         units = is_units(error, call.frame.watch.doomed, call.frame.sound)
         if not self._can_undo(call, error) or not call.undo(error):
-            self._blame(call.item, call.frame.watch, error, call.started, units=units)
+            self._blame(call, error, units=units, swallowed=swallowed)
         self.dropped += 1
-        return judge(error)
+        return _judge(call, error, swallowed=swallowed)
 
-    def _can_undo(self, call: "_Call", error: BaseException) -> bool:
+    def _can_undo(self, call: "Call", error: BaseException) -> bool:
         looked_at_again = is_stale(error) or (self._chain.second_look and is_unique_violation(error))
         return self._slot.overdue != call.started and not looked_at_again
 
-    def _blame(
-        self, item: Item, watch: Watch, error: BaseException, started: float, *, units: bool
-    ) -> NoReturn:
+    def _blame(self, call: "Call", error: BaseException, *, units: bool, swallowed: bool = False) -> NoReturn:
+        watch, items = call.frame.watch, call.items
+        if call.frame.failed is not None:
+            raise call.frame.failed
         cause = watch.doomed or error
-        if self._slot.overdue == started:
+        if isinstance(cause, NeedsIsolation):
+            raise NeedsIsolation(cause.why, items) from cause
+        if len(items) > 1:
+            self._blame_several(call, cause, units=units)
+        (item,) = items
+        if self._slot.overdue == call.started:
             raise Culprits({item: overdue()}) from error
-        if units and watch.crowded and watch.flush_failed:
-            raise InfrastructureError(describe(cause)) from cause
         if units:
             raise Suspicion(item, cause) from cause
         own_doing = isinstance(cause, SessionOwned)
-        if watch.crowded and not own_doing and (watch.doomed is not None or watch.flush_failed):
-            # A flush inside this handler may have failed on a neighbour's objects.
-            raise UnknownCulprit(describe(cause)) from cause
-        raise Culprits({item: judge(cause if own_doing else error)}) from error
+        raise Culprits({item: _judge(call, cause if own_doing else error, swallowed=swallowed)}) from error
+
+    def _blame_several(self, call: "Call", cause: BaseException, *, units: bool) -> NoReturn:
+        if self._slot.overdue == call.started:
+            late = overdue()
+            raise UnknownCulprit(late.reason) from late.error
+        if units:
+            raise InfrastructureError(describe(cause)) from cause
+        raise UnknownCulprit(describe(cause)) from cause
 
 
-class _Call:
-    """One call of a handler, and how things stood when it began."""
+class Call:
+    """One call of a handler, with a session of its own, and how things stood when it began."""
 
-    __slots__ = ("deleted", "frame", "guard", "item", "new", "run", "started", "statements")
+    __slots__ = ("frame", "guard", "items", "run", "session", "started", "statements", "writes")
 
-    def __init__(self, run: Run, item: Item, frame: Frame, started: float) -> None:
-        self.run, self.item, self.frame, self.started = run, item, frame, started
-        self.new, self.deleted = frame.session.counts()
-        self.statements = frame.watch.statements
-        self.guard = Guard(frame.session, frame.watch) if run.unit.guarded else None
+    def __init__(self, run: Run, items: Sequence[Item], frame: Frame, started: float) -> None:
+        self.run, self.items, self.frame, self.started = run, items, frame, started
+        watch = frame.watch
+        self.guard: Guard | None = None
+        self.statements, self.writes = watch.statements, watch.writes
+        self.session = run.session = frame.collector.session(frame.connection, watch, items)
+        watch.first = self._first
+        watch.handling = True
 
     @property
     def spoke(self) -> bool:
         """Whether the handler has sent statements itself."""
         return self.frame.watch.statements > self.statements
 
+    def complete(self) -> bool:
+        """Flush what the handler left, unless its insert may wait for others; returns whether it does."""
+        session, frame = self.session, self.frame
+        if not (frame.careful or self.spoke) and frame.collector.takes(session):
+            return True
+        if frame.watch.doomed is None and session.pending():
+            session.flush()
+        return False
+
+    def over(self) -> None:
+        """Let what comes be no handler's doing any more."""
+        watch, run = self.frame.watch, self.run
+        watch.handling, watch.first = False, None
+        run.unit.spoke += self.spoke
+        run.session = self.frame.collector
+        self.session.refuse_all()
+
+    def keep(self, *, waits: bool) -> None:
+        """Keep what the handler did."""
+        frame, session = self.frame, self.session
+        if waits:
+            if session._new:
+                frame.collector.take(session)
+                frame.unflushed += self.items
+        else:
+            self.run.written += frame.watch.writes - self.writes
+        frame.collector.end(session, keep=self.guard is None)
+        if self.guard is not None:
+            self.guard.release()
+
     def undo(self, error: BaseException) -> bool:
         """Take back all that the handler did, and nothing else; returns whether the run can go on."""
         guard, frame = self.guard, self.frame
-        return guard is not None and guard.undo(error, frame.unflushed) and frame.sound()
+        if guard is None or frame.failed is not None or not guard.undo(error):
+            return False
+        self.session.end()
+        return frame.sound()
+
+    def _first(self) -> None:
+        """Bring to the database what came before, which the handler's first statement may read."""
+        self.frame.bring(self.run)
+        if self.run.unit.guarded:
+            self.guard = Guard(self.frame.connection, self.frame.watch)
+
+
+def _judge(call: Call, error: BaseException, *, swallowed: bool) -> Verdict:
+    verdict = judge(error)
+    if swallowed and isinstance(error, DBAPIError) and call.frame.connection.dialect.name == "postgresql":
+        text = "the handler went on after an error that ended its transaction: write with session.begin_nested(): …"
+        return retry(f"{text}; {verdict.reason}", error=error)
+    return verdict
 
 
 def flush(frame: Frame) -> None:
@@ -207,7 +287,7 @@ def flush(frame: Frame) -> None:
         InfrastructureError: the database failed.
     """
     try:
-        frame.session.flush()
+        frame.collector.flush()
     except Exception as error:
         if is_infrastructure(error):
             if len(frame.unflushed) == 1:

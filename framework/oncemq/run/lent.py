@@ -5,9 +5,10 @@ from contextlib import suppress
 
 from sqlalchemy import Connection, Engine, RootTransaction, select
 
+from oncemq.ledger.connect import clean
 from oncemq.run.session import UnitSession
 from oncemq.run.transaction import obstacle
-from oncemq.run.watch import Watch, watch_connection
+from oncemq.run.watch import UnitConnection, Watch, watch_connection
 
 
 class Lent:
@@ -25,8 +26,8 @@ class Lent:
     session: UnitSession
 
     def __init__(self, engine: Engine, first: Callable[[Connection], None] | None = None) -> None:
-        self._watch = Watch()
-        self.connection: Connection = engine.connect()
+        self._watch = Watch(isolated=True, any_thread=True)
+        self.connection = UnitConnection(engine)
         try:
             self._transaction: RootTransaction = self.connection.begin()
             # A driver may begin with the first statement only; without one the transaction looks ended.
@@ -38,7 +39,7 @@ class Lent:
             self.connection.close()
             raise
         self._unwatch = watch_connection(self.connection, self._watch)
-        self._watch.enter(crowded=False)
+        self._watch.handling = True
 
     @property
     def doomed(self) -> bool:
@@ -71,6 +72,8 @@ class Lent:
         self._unwatch()
         try:
             self.session.close()
+            if self._watch.settings:
+                clean(self.connection)
             self.connection.close()
         except Exception:
             with suppress(Exception):

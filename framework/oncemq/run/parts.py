@@ -14,12 +14,12 @@ from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import is_unique_violation
 from oncemq.run.items import Frame
-from oncemq.run.judge import UnknownCulprit, is_infrastructure
+from oncemq.run.judge import UnknownCulprit, is_infrastructure, judge
 from oncemq.run.making import make_items
 from oncemq.run.recorder import AnyRecorder
-from oncemq.run.session import UnitSession
+from oncemq.run.session import Collector
 from oncemq.run.transaction import obstacle
-from oncemq.run.watch import Watch
+from oncemq.run.watch import UnitConnection, Watch
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import RETURNED, Culprits, Verdict
 
@@ -40,7 +40,7 @@ class Scene:
     """
 
     unit: Unit
-    connection: Connection
+    connection: UnitConnection
     transaction: RootTransaction
     watch: Watch
     careful: bool
@@ -115,6 +115,7 @@ class Parts:
         recorder: the worker's flight recorder.
         monotonic: seconds, for the unit's deadline.
         second_look: an item that violated a unique constraint runs once more before it is charged, which is the rescue's.
+        write: brings to the database what strategies have recorded; None = there is nothing of the kind.
     """
 
     def __init__(
@@ -125,8 +126,10 @@ class Parts:
         monotonic: Callable[[], float],
         *,
         second_look: bool,
+        write: Callable[[Run], None] | None = None,
     ) -> None:
         self._work = work
+        self._write = write
         self._reader = reader
         self._recorder = recorder
         self._monotonic = monotonic
@@ -183,24 +186,34 @@ class Parts:
         return not charged.keys().isdisjoint(item.delivery for item in items)
 
     def _once(self, scene: Scene, items: Sequence[Item], *, careful: bool) -> Run:
-        session = UnitSession.over(scene.connection, scene.watch)
+        collector = Collector(scene.connection)
         try:
-            run = Run(scene.unit, items, scene.connection, session)
+            run = Run(scene.unit, items, scene.connection, collector)
 
             def reason_to_end() -> BaseException | None:
-                return obstacle(scene.connection, scene.transaction, scene.watch, session)
+                return obstacle(scene.connection, scene.transaction, scene.watch, collector)
 
-            self._work(run, Frame(session, scene.watch, careful, lambda: reason_to_end() is None))
+            frame = Frame(
+                scene.connection,
+                collector,
+                scene.watch,
+                careful,
+                lambda: reason_to_end() is None,
+                self._write,
+            )
+            self._work(run, frame)
+            if scene.watch.strays:
+                raise Culprits({item: judge(error) for item, error in scene.watch.strays.items()})
             reason = reason_to_end()
             if reason is not None:
                 raise UnknownCulprit(str(reason)) from reason
             return run
         finally:
             scene.watch.handling = False
-            _close(session, scene.connection)
+            _close(collector, scene.connection)
 
 
-def _close(session: UnitSession, connection: Connection) -> None:
+def _close(session: Collector, connection: Connection) -> None:
     try:
         session.close()
     except Exception:

@@ -28,6 +28,7 @@ from oncemq.retry.classify import (
 )
 from oncemq.run import whose
 from oncemq.run.attempt import Attempt
+from oncemq.run.isolation import NeedsIsolation
 from oncemq.run.judge import UnknownCulprit, judge
 from oncemq.run.lane import Lane
 from oncemq.run.parts import Done
@@ -108,6 +109,7 @@ class _Execution:
         self._careful = False
         self._lonely_failures = 0
         self._hurried = self._lane.hurried
+        self._isolated: set[Delivery] = set()
         self._looks: Counter[Delivery] = Counter()
         self._aside: list[Delivery] = []
         self.result = UnitResult()
@@ -116,9 +118,16 @@ class _Execution:
         while self._todo or self._aside:
             if not self._todo:
                 self._todo.append(self._aside.pop(0))
-            part, began = self._todo[: self._size], self._lane.now()
+            (part, isolated), began = self._next(), self._lane.now()
+            if not part:
+                self._return_all()
+                continue
             try:
-                done = self._tries.run(self._unit, part, careful=self._careful, hurried=self._hurried)
+                done = self._tries.run(
+                    self._unit, part, careful=self._careful, hurried=self._hurried, isolated=isolated
+                )
+            except NeedsIsolation as needs:
+                self._isolated.update(item.delivery for item in needs.items)
             except Culprits as culprits:
                 self._without(culprits)
             except UnknownCulprit as error:
@@ -130,6 +139,19 @@ class _Execution:
             else:
                 self._accept(done, part)
         return self.result
+
+    def _next(self) -> tuple[list[Delivery], bool]:
+        """Return what runs next, and whether that is a call that is alone in its transaction; nothing if time is up."""
+        todo, alone = self._todo[: self._size], self._isolated
+        if self._tries.isolation.at_once:
+            if self.result.committed and self._lane.now() > self._unit.deadline:
+                return [], True
+            return (todo[:1] if self._tries.one_by_one else todo), True
+        if not alone:
+            return todo, False
+        isolated = todo[0] in alone
+        end = next((at for at, one in enumerate(todo) if (one in alone) is not isolated), len(todo))
+        return todo[: min(end, 1) if isolated and self._tries.one_by_one else end], isolated
 
     def _accept(self, done: Done, part: list[Delivery]) -> None:
         result = self.result

@@ -1,50 +1,64 @@
-"""What a handler may do with the session and transaction it is lent (rule 13).
+"""Lends each handler a session of its own on the unit's connection, and collects what handlers merely add (rule 13, rule 20).
 
-The session is a subclass whose transaction belongs to the framework; what goes past it is seen by `oncemq.run.watch`.
+A session shows nothing of earlier messages. What its handler only added, without reading or sending anything, goes to the
+unit's collector, which inserts the objects of many messages with one statement; everything else is flushed at its end.
+What goes past the session is seen by `oncemq.run.watch`.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from threading import get_ident
 from typing import Any, Self
 
-from sqlalchemy import Connection, NestedTransaction
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy import ClauseElement, Connection
+from sqlalchemy.orm import InstanceState, Session, SessionTransaction
+from sqlalchemy.sql import visitors
 
 from oncemq.errors import HandlerFault, SessionOwned
-from oncemq.run.watch import Watch, in_savepoint
+from oncemq.run.watch import ANY_THREAD, ELSEWHERE, Watch, in_savepoint
+from oncemq.unit import Item
+
+_NOBODY = -1
+_TOO_LATE = "the session was used after its handler had returned: its message may be committed already"
+_PENDING_EVENTS = (
+    *("before_attach", "after_attach", "transient_to_pending", "pending_to_persistent", "after_begin"),
+    *("before_flush", "after_flush", "after_flush_postexec", "after_transaction_create"),
+)
 
 
 class UnitSession(Session):
-    """A session for many handlers in one transaction: flush, query and savepoints are the handler's, the rest is not."""
+    """A session for one call of a handler: flush, query and savepoints are the handler's, the transaction is not."""
 
     bind: Connection
     watch: Watch
-    _guard: SessionTransaction | None = None
+    items: Sequence[Item] = ()
+    heard: bool = True
+    _user: int = ANY_THREAD
 
     @classmethod
-    def over(cls, connection: Connection, watch: Watch) -> "UnitSession":
-        """Return a session inside the connection's transaction."""
+    def over(
+        cls, connection: Connection, watch: Watch, items: Sequence[Item] = (), *, heard: bool = True
+    ) -> "UnitSession":
+        """Return a session inside the connection's transaction, for the call of a handler for `items`.
+
+        Args:
+            connection: in its transaction.
+            watch: what is seen on it.
+            items: whose handler is lent it.
+            heard: code of the user's may listen to all sessions.
+        """
         session = cls(connection, join_transaction_mode="rollback_only", expire_on_commit=False)
         session.watch = watch
+        session.items = items
+        session.heard = heard
+        session._user = watch.thread
         return session
 
     def commit(self) -> None:
         """Flush; the framework commits, for all messages of the unit together."""
         self.flush()
 
-    def flush(self, objects: Sequence[Any] | None = None) -> None:
-        """Flush; a failure is noted, since what could not be flushed may be another message's."""
-        if self.watch.first is not None and self.pending():
-            self.watch.speaks()
-        in_savepoint = self._in_savepoint()
-        try:
-            super().flush(objects)
-        except Exception:
-            self.watch.flush_failed = self.watch.flush_failed or not in_savepoint
-            raise
-
     def rollback(self) -> None:
-        """Doom the run: the transaction holds other messages' work, which cannot be undone alone."""
+        """Doom the run: the transaction is the framework's, which cannot be undone by a handler."""
         if self.watch.handling:
             self.watch.doom(
                 SessionOwned("the handler called session.rollback(): raise Retry or Reject instead")
@@ -56,7 +70,7 @@ class UnitSession(Session):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the session open: the next message's handler uses it."""
+        """Leave the session open until the handler returns."""
 
     def close(self) -> None:
         """Refused in a handler."""
@@ -67,7 +81,6 @@ class UnitSession(Session):
         """Refused in a handler, unless for a savepoint."""
         if not nested:
             self._refuse("begin", "; for a savepoint use session.begin_nested()")
-        self.watch.speaks()
         return super().begin(nested)
 
     def reset(self) -> None:
@@ -81,55 +94,19 @@ class UnitSession(Session):
         super().invalidate()
 
     def expunge_all(self) -> None:
-        """Refused in a handler: it would drop other messages' pending objects."""
+        """Refused in a handler: what it was handed would be lost with what it added."""
         self._refuse("expunge_all")
         super().expunge_all()
-
-    def expunge(self, instance: object) -> None:
-        """Done when nothing of other messages is pending: the object may carry their changes."""
-        self._alone("expunge")
-        super().expunge(instance)
-
-    def expire(self, instance: object, attribute_names: Any = None) -> None:
-        """Done when nothing of other messages is pending: it discards changes of theirs too."""
-        self._alone("expire")
-        super().expire(instance, attribute_names)
-
-    def expire_all(self) -> None:
-        """Done when nothing of other messages is pending: it discards changes of theirs too."""
-        self._alone("expire_all")
-        super().expire_all()
-
-    def refresh(self, instance: object, attribute_names: Any = None, with_for_update: Any = None) -> None:
-        """Done when nothing of other messages is pending: it discards changes of theirs too."""
-        self._alone("refresh")
-        super().refresh(instance, attribute_names, with_for_update)
 
     def prepare(self) -> None:
         """Refused in a handler."""
         self._refuse("prepare")
         super().prepare()
 
-    def _refuse(self, name: str, advice: str = "") -> None:
-        if self.watch.handling:
-            error = SessionOwned(f"the framework owns this session: no {name}() in a handler{advice}")
-            self.watch.doom(error)
-            raise error
-
-    def _alone(self, name: str) -> None:
-        watch = self.watch
-        if watch.handling and watch.crowded:
-            # Nobody's fault: the run is tried again with a flush after every item. Counted as a read, so
-            # that later runs are flushed that way from the start.
-            watch.reads += 1
-            error = HandlerFault(f"session.{name}() would discard changes of other messages")
-            watch.doom(error)
-            raise error
-
     def misuse(self) -> HandlerFault | None:
         """Return what a handler left behind that the next one would suffer from."""
         connection = self.bind
-        if self._in_savepoint() or in_savepoint(connection, self.watch):
+        if self.get_nested_transaction() is not None or in_savepoint(connection, self.watch):
             return SessionOwned("the handler left a savepoint open: write with session.begin_nested(): …")
         if connection.closed or connection.invalidated:
             return SessionOwned(
@@ -137,54 +114,169 @@ class UnitSession(Session):
             )
         return None
 
-    def take_back(self, new: int, deleted: int) -> bool:
-        """Forget what was added beyond so many new objects; returns whether nothing else is left of a handler.
-
-        A second change to an object that was modified before cannot be seen, so nothing at all may be modified.
-        """
-        if len(self._deleted) != deleted or self.changed() or self.misuse() is not None:
-            return False
-        added = list(self._new)[new:]
-        if added:
-            self._expunge_states(added, to_transient=True)
-        return True
-
-    def changed(self) -> bool:
-        """Return whether an object of a row that exists is modified."""
-        return bool(self.identity_map._modified)
-
     def pending(self) -> bool:
         """Return whether a flush would send anything."""
         return bool(self._new or self._deleted or self.identity_map._modified)
 
-    @contextmanager
-    def without_new(self, first: int) -> Iterator[None]:
-        """Leave out of flushes meanwhile what was added after the first so many new objects."""
-        later = {state: self._new.pop(state) for state in list(self._new)[first:]}
-        try:
-            yield
-        finally:
-            self._new.update(later)
+    def lend(self, transaction: SessionTransaction) -> None:
+        """Go on in the transaction of an earlier session, which left nothing in it."""
+        transaction.session = self
+        self._transaction = transaction
 
-    def savepoint(self) -> SessionTransaction:
-        """Set a savepoint that is no handler's; until `guarded_by` says that it is over."""
-        savepoint = super().begin_nested()
-        self.connection()  # only now it is sent
-        self.guarded_by(savepoint, self.bind.get_nested_transaction())
-        return savepoint
+    def give_back(self, to: Session) -> SessionTransaction | None:
+        """Return the session's transaction if nothing of this session is left in it; parking it at another session."""
+        found = self._transaction
+        if found is None or self._new or self._deleted or found._parent is not None or not found.is_active:
+            return None
+        if self.identity_map._dict:
+            return None
+        self._transaction = None
+        found.session = to
+        return found
 
-    def guarded_by(
-        self, savepoint: SessionTransaction | None, on_connection: NestedTransaction | None
-    ) -> None:
-        """Note which savepoint is the framework's own; None = none of this session."""
-        self._guard = savepoint
-        self.watch.savepoint = on_connection
+    def refuse_all(self) -> None:
+        """Refuse what is done with this session from now on."""
+        self._user = _NOBODY
 
-    def _in_savepoint(self) -> bool:
-        """Whether the session is in a savepoint that a handler opened."""
-        nested = self.get_nested_transaction()
-        return nested is not None and nested is not self._guard
+    def end(self) -> None:
+        """Forget the session's objects."""
+        if self._transaction is not None or self._new or self._deleted or self.identity_map._dict:
+            super().close()
 
-    def counts(self) -> tuple[int, int]:
-        """Return how many objects are new and deleted, for `take_back`."""
-        return len(self._new), len(self._deleted)
+    def _refuse(self, name: str, advice: str = "") -> None:
+        if self.watch.handling:
+            error = SessionOwned(f"the framework owns this session: no {name}() in a handler{advice}")
+            self.watch.doom(error)
+            raise error
+
+    def _before_attach(self, state: InstanceState[Any], obj: object) -> bool:
+        if self._user != get_ident():
+            self._require_user()
+        if state.session_id is not None:
+            return super()._before_attach(state, obj)
+        # Without beginning a transaction, which costs more than all the rest: objects that are only added need none.
+        if self.heard or "dispatch" in self.__dict__:
+            self.dispatch.before_attach(self, state)
+        return True
+
+    def _after_attach(self, state: InstanceState[Any], obj: object) -> None:
+        if self.heard or state.key is not None or "dispatch" in self.__dict__:
+            super()._after_attach(state, obj)
+            return
+        # Nobody listens: a dispatcher for each session would cost as much as the session.
+        state.session_id = self.hash_key
+        if state.modified and state._strong_obj is None:
+            state._strong_obj = obj
+
+    def _autobegin_t(self, begin: bool = False) -> SessionTransaction:
+        if self._user != get_ident():
+            self._require_user()
+        # Before the session joins the transaction: it must join the savepoint that may be set here.
+        if self.watch.first is not None and self.watch.handling:
+            self.watch.speaks()
+        return super()._autobegin_t(begin)
+
+    def _require_user(self) -> None:
+        if self._user == ANY_THREAD:
+            return
+        error = SessionOwned(_TOO_LATE if self._user == _NOBODY else ELSEWHERE)
+        if self._user == _NOBODY:
+            self.watch.strays.update(dict.fromkeys(self.items, error))
+        else:
+            self.watch.doom(error)
+        raise error
+
+
+class Collector(Session):
+    """Holds what the handlers of one run merely added until it is inserted, in the order of the messages.
+
+    Args:
+        connection: in the unit's transaction.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection, join_transaction_mode="rollback_only", expire_on_commit=False)
+        self._plain: dict[type, bool] = {}
+        self.heard = _listened_to(self)
+        self.spare: SessionTransaction | None = None
+
+    def session(self, connection: Connection, watch: Watch, items: Sequence[Item]) -> UnitSession:
+        """Return a session for the next call."""
+        session = UnitSession.over(connection, watch, items, heard=self.heard)
+        if self.spare is not None:
+            session.lend(self.spare)
+            self.spare = None
+        return session
+
+    def takes(self, session: UnitSession) -> bool:
+        """Return whether a handler that has sent nothing only added objects, whose insert may wait for others."""
+        if session._deleted or session._nested_transaction is not None or len(session.identity_map):
+            return False
+        if not session._new:
+            return True
+        if self.heard or ("dispatch" in session.__dict__ and _listened_to(session)):
+            return False
+        return all(map(self._may_wait, session._new))
+
+    def take(self, session: UnitSession) -> None:
+        """Take over what was added."""
+        new, key = self._new, self.hash_key
+        for state, obj in session._new.items():
+            new[state] = obj
+            state.insert_order = len(new)
+            state.session_id = key
+        session._new = {}
+
+    def end(self, session: UnitSession, *, keep: bool) -> None:
+        """Forget a session after its call; with `keep`, its transaction serves the next one if nothing is left in it."""
+        if keep:
+            self.spare = session.give_back(self)
+        session.end()
+
+    def pending(self) -> bool:
+        """Return whether a flush would send anything."""
+        return bool(self._new)
+
+    def _may_wait(self, state: InstanceState[Any]) -> bool:
+        kind = state.class_
+        plain = self._plain.get(kind)
+        if plain is None:
+            plain = self._plain[kind] = _is_plain(state)
+        return plain and (_VALUES.issuperset(map(type, state.dict.values())) or _holds_values(state.dict))
+
+
+_VALUES: set[type] = {str, int, float, bool, bytes, type(None)}
+"""Types of attributes that are known to be no SQL."""
+
+
+def _holds_values(attributes: Mapping[str, Any]) -> bool:
+    """Return whether no attribute is an SQL expression, which might read what neighbours add."""
+    for value in attributes.values():
+        if isinstance(value, ClauseElement) or hasattr(value, "__clause_element__"):
+            return False
+        if len(_VALUES) < 1000:
+            _VALUES.add(type(value))
+    return True
+
+
+def _is_plain(state: InstanceState[Any]) -> bool:
+    """Return whether inserting such an object runs no code of the user's, and no query for a default."""
+    mapper = state.mapper
+    if mapper.dispatch.before_insert or mapper.dispatch.after_insert:
+        return False
+    for table in mapper.tables:
+        for column in getattr(table, "columns", ()):
+            default = column.default
+            if default is not None and default.is_clause_element and _reads(default.arg):
+                return False
+    return True
+
+
+def _reads(expression: Any) -> bool:
+    found = visitors.iterate(expression) if isinstance(expression, ClauseElement) else ()
+    return any(getattr(part, "is_select", False) for part in found)
+
+
+def _listened_to(session: Session) -> bool:
+    """Return whether somebody's code is told of flushes, and so would see whose objects go together."""
+    return any(getattr(session.dispatch, name) for name in _PENDING_EVENTS)

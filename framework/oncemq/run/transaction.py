@@ -3,16 +3,16 @@
 from typing import Any
 
 from sqlalchemy import Connection, RootTransaction
+from sqlalchemy.orm import Session
 
 from oncemq.errors import SessionOwned
-from oncemq.run.session import UnitSession
 from oncemq.run.watch import Watch
 
 _PSYCOPG_IN_TRANSACTION = 2
 
 
 def obstacle(
-    connection: Connection, transaction: RootTransaction, watch: Watch, session: UnitSession | None = None
+    connection: Connection, transaction: RootTransaction, watch: Watch, session: Session | None = None
 ) -> BaseException | None:
     """Return why this transaction must not be committed; None when it may."""
     if watch.doomed is not None:

@@ -15,6 +15,7 @@ from oncemq.errors import InfrastructureError
 from oncemq.message.envelope import Delivery
 from oncemq.retry.classify import Fault, classify, is_contention, is_lock_timeout
 from oncemq.run.attempt import Attempt
+from oncemq.run.isolation import IsolationRate
 from oncemq.run.lane import Lane
 from oncemq.run.parts import Done
 from oncemq.unit import Unit
@@ -57,11 +58,23 @@ class Tries:
         """Return whether the database can be reached now."""
         return self._attempt.database_answers()
 
-    def run(self, unit: Unit, part: Sequence[Delivery], *, careful: bool, hurried: bool) -> Done:
-        """Run `part`; hurried, it fails where it would have to wait for a lock.
+    @property
+    def isolation(self) -> IsolationRate:
+        """How often messages had to run alone."""
+        return self._attempt.isolation
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether the handler is called for each message."""
+        return self._attempt.one_by_one
+
+    def run(
+        self, unit: Unit, part: Sequence[Delivery], *, careful: bool, hurried: bool, isolated: bool = False
+    ) -> Done:
+        """Run `part`; hurried, it fails where it would have to wait for a lock; isolated, it is one call.
 
         Raises:
-            Culprits, UnknownCulprit, StrategyBug: as Attempt.run.
+            Culprits, UnknownCulprit, NeedsIsolation, StrategyBug: as Attempt.run.
             InfrastructureError: it lasts.
         """
         retrying = Retrying(
@@ -72,7 +85,7 @@ class Tries:
             sleep=self._sleep,
             reraise=True,
         )
-        return retrying(self._once, unit, part, careful, hurried)
+        return retrying(self._once, unit, part, careful, hurried, isolated)
 
     def waited_in_vain(self, error: InfrastructureError) -> None:
         """Follow a wait for a lock that was as long as any may be: for a while nobody waits for another one."""
@@ -85,10 +98,14 @@ class Tries:
         alone.__cause__ = error.__cause__
         self._on_infrastructure(delivery.failures + 1, 0.0, alone)
 
-    def _once(self, unit: Unit, part: Sequence[Delivery], careful: bool, hurried: bool) -> Done:
+    def _once(
+        self, unit: Unit, part: Sequence[Delivery], careful: bool, hurried: bool, isolated: bool
+    ) -> Done:
         # Whoever stands still may do so in an exclusive unit.
         exclusive = self.lane.exclusive and not hurried
-        done = self._attempt.run(unit, part, careful=careful, exclusive=exclusive, hurried=hurried)
+        done = self._attempt.run(
+            unit, part, careful=careful, exclusive=exclusive, hurried=hurried, isolated=isolated
+        )
         if self.lane.succeeded():
             self._on_lane(False, None)
         return done

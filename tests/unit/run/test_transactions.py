@@ -125,14 +125,15 @@ def test_an_exception_rolls_back(publisher: TransactionalPublisher, broker: Brok
 def test_a_hidden_database_error_rolls_back(
     publisher: TransactionalPublisher, broker: Broker, engine: Engine
 ) -> None:
-    """A block that swallowed a duplicate key has not had its effect, so its message is forgotten."""
+    """A block that swallowed the failure of a flush has not had its effect, so its message is forgotten."""
 
     def hide() -> None:
         with publisher.transaction("paid", ORDER) as session:
             session.add(Name(name="o1"))
             session.flush()
+            session.add(Name(name="o1"))
             with suppress(exc.IntegrityError):
-                session.execute(Name.__table__.insert().values(name="o1"))
+                session.flush()
 
     with pytest.raises(UniqueViolation):
         hide()

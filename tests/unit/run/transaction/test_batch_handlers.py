@@ -126,8 +126,9 @@ def test_a_swallowed_error_dooms_the_call(engine: Engine) -> None:
                 return
 
     bench = UnitBench(engine, recording([], swallow), UniqueKey)
-    assert bench.run(*orders("a", "bad", "b")) == ["applied", "retry", "applied"]
-    assert sorted(effects(engine)) == ["a", "b"]
+    whole = engine.dialect.name == "postgresql"  # elsewhere an error undoes its statement only
+    assert bench.run(*orders("a", "bad", "b")) == ["applied", "retry" if whole else "applied", "applied"]
+    assert sorted(effects(engine)) == (["a", "b"] if whole else ["a", "b", "bad"])
 
 
 def test_successors_of_a_failed_message_wait(engine: Engine) -> None:

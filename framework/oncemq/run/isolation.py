@@ -1,0 +1,130 @@
+"""Messages that may not share a transaction, and the proof that a transaction is still the one that began.
+
+What sets something on the connection, and what is sent past SQLAlchemy, cannot be kept from the neighbours of its unit.
+Such a message is noticed before its statement is sent; its unit is rolled back, and it runs in a transaction of its own,
+whose connection is cleaned behind it.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from oncemq.errors import HandlerFault, SessionOwned
+from oncemq.unit import Item, Run
+
+_OFTEN = 0.1
+_SELDOM = 0.02
+
+
+class NeedsIsolation(HandlerFault):
+    """A handler is about to do what others would notice: the run is rolled back, and these items run alone.
+
+    Args:
+        why: what it was about to do.
+        items: of the call; filled in where they are known.
+    """
+
+    def __init__(self, why: str, items: Sequence[Item] = ()) -> None:
+        super().__init__(f"{why}: it runs in a transaction of its own")
+        self.why = why
+        self.items = items
+
+
+class HiddenCommit(SessionOwned):
+    """A handler ended the transaction in a way that nothing showed; what came before that is saved.
+
+    Args:
+        run: its run.
+        items: those of the call.
+    """
+
+    def __init__(self, run: Run, items: Sequence[Item]) -> None:
+        super().__init__(
+            "the handler ended its transaction past the framework (the driver's commit, a procedure that commits, a "
+            "statement behind a semicolon): what it had written before may be saved, and would be doubled by another try"
+        )
+        self.run = run
+        self.items = items
+
+
+class IsolationRate:
+    """How often messages had to run alone; where that is often, they do so at once.
+
+    Args:
+        always: the consumer says so.
+    """
+
+    __slots__ = ("_rate", "always", "at_once")
+
+    def __init__(self, *, always: bool = False) -> None:
+        self.always = always
+        self.at_once = always
+        self._rate = 0.0
+
+    def learn(self, *, items: int, needed: int) -> None:
+        """Take into account `items` that ran, of which `needed` had to be alone."""
+        self._rate += min(1.0, 0.02 * items) * (needed / items - self._rate)
+        self.at_once = self.always or self._rate >= (_SELDOM if self.at_once else _OFTEN)
+
+
+class Proof:
+    """A savepoint that lasts exactly as long as the transaction in which it was set.
+
+    Args:
+        connection: in its transaction.
+        token: nobody else's.
+    """
+
+    __slots__ = ("_connection", "_name")
+
+    def __init__(self, connection: Connection, token: str) -> None:
+        self._connection = connection
+        self._name = f"oncemq_{token}"
+        connection.exec_driver_sql(f"SAVEPOINT {self._name}")
+
+    def holds(self) -> bool:
+        """Return whether the transaction is still the one that began; gives the savepoint up."""
+        return self._exists("RELEASE SAVEPOINT")
+
+    def held(self) -> bool:
+        """Return the same after a failure; undoes what came after the savepoint."""
+        return self._exists("ROLLBACK TO SAVEPOINT")
+
+    def _exists(self, doing: str) -> bool:
+        connection = self._connection
+        if connection.closed or connection.invalidated:
+            return True
+        try:
+            connection.exec_driver_sql(f"{doing} {self._name}")
+        except DBAPIError as error:
+            # A connection that is lost took its transaction along.
+            return error.connection_invalidated
+        return True
+
+
+class Home:
+    """Where the framework's own tables are found, and by whom; a handler may have gone elsewhere.
+
+    Args:
+        connection: on which nothing has been set yet.
+    """
+
+    __slots__ = ("_connection", "_way")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._way: tuple[str, tuple[str, ...]] | None = None
+        if connection.dialect.name == "postgresql":
+            asked = "SELECT current_setting('search_path'), current_setting('role')"
+            path, role = connection.exec_driver_sql(asked).one()
+            statement = "SELECT set_config('role', %s, true), set_config('search_path', %s, true)"
+            self._way = statement, (role, path)
+        elif connection.dialect.name in {"mysql", "mariadb"}:
+            name = connection.exec_driver_sql("SELECT DATABASE()").scalar_one()
+            self._way = f"USE {connection.dialect.identifier_preparer.quote(name)}", ()
+
+    def come_back(self) -> None:
+        """Have the framework's next statements meet its own tables."""
+        if self._way is not None:
+            self._connection.exec_driver_sql(*self._way)
