@@ -188,6 +188,10 @@ class OptimisticLock(Strategy):
         if self.parks:
             run.wake[item.key] = leaves
 
+    def write(self, run: Run) -> None:
+        """Compare and set the versions that handlers can read."""
+        self._versions.write(run)
+
     def save(self, run: Run) -> None:
         """Compare and set the versions."""
         self._versions.save(run)

@@ -22,9 +22,10 @@ class _Notes:
         found: the key column's value of each item.
         current: the state by value, of rows that exist; changes of this run included.
         changed: what must be written, with the item that asked for it.
+        seen: how many statements of handlers the state of a value has been read behind.
     """
 
-    __slots__ = ("changed", "current", "found")
+    __slots__ = ("changed", "current", "found", "seen")
 
     def __init__(self, found: Found) -> None:
         self.found = found
@@ -33,6 +34,7 @@ class _Notes:
             for value, (_, state) in found.rows.items()
         }
         self.changed: dict[Any, tuple[str, Item]] = {}
+        self.seen: dict[Any, int] = {}
 
 
 class EntityStates:
@@ -69,6 +71,8 @@ class EntityStates:
         if unfit is not None:
             return unfit
         value = notes.found.values[item]
+        if run.written != notes.seen.get(value, 0) and value not in notes.changed:
+            self._look_again(run, notes, value)
         if value in notes.current or self._entity.missing == "run":
             return notes.current.get(value)
         return self._entity.absent(item)
@@ -79,6 +83,10 @@ class EntityStates:
         value = notes.found.values[item]
         notes.current[value] = state
         notes.changed[value] = (state, item)
+
+    def write(self, run: Run) -> None:
+        """Write the states that earlier items of the run reached; another handler is about to read."""
+        self.save(run)
 
     def save(self, run: Run) -> None:
         """Write the states, one statement for each state; a row that still is not there is its item's fault."""
@@ -96,6 +104,15 @@ class EntityStates:
             ).rowcount
         if written < len(notes.changed):
             self._blame(run, target, notes)
+        notes.changed.clear()
+
+    def _look_again(self, run: Run, notes: _Notes, value: Any) -> None:
+        """Read a row that a handler of an earlier item may have changed."""
+        target = self._target.get(run.connection)
+        notes.current.pop(value, None)
+        for key, (_, state) in target.read(run.connection, [value], RowLock()).items():
+            notes.current[key] = state
+        notes.seen[value] = run.written
 
     def _blame(self, run: Run, target: Target, notes: _Notes) -> None:
         missing = set(notes.changed).difference(target.present(run.connection, notes.changed))

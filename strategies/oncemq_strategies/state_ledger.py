@@ -73,6 +73,9 @@ class LedgerStates:
         notes: _Notes = run.notes[self]
         notes.current[item.key] = notes.changed[item.key] = state
 
+    def write(self, run: Run) -> None:
+        """Do nothing: handlers do not read our own table."""
+
     def save(self, run: Run) -> None:
         """Write what changed; delete the rows that were inserted for nothing."""
         notes: _Notes = run.notes[self]

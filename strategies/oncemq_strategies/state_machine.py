@@ -39,6 +39,7 @@ class _Store(Protocol):
     def load(self, run: Run, items: Sequence[Item]) -> None: ...
     def current(self, run: Run, item: Item) -> str | Verdict | None: ...
     def change(self, run: Run, item: Item, state: str) -> None: ...
+    def write(self, run: Run) -> None: ...
     def save(self, run: Run) -> None: ...
 
 
@@ -159,6 +160,10 @@ class StateMachine(Strategy):
             self._prints.took(run, item, run.notes[self][item])
             if self.parks:
                 run.wake[item.key] = None
+
+    def write(self, run: Run) -> None:
+        """Write the states that handlers can read."""
+        self._store.write(run)
 
     def save(self, run: Run) -> None:
         """Write the states."""

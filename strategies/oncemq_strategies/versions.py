@@ -29,11 +29,13 @@ class _Notes:
         found: the key column's value of each item.
         before: the version by value, of rows that exist, as they were read; None = the column is NULL.
         now: the same, changes of this run included.
-        last: the item that changed it last.
+        last: the item that changed it last, where that is not written yet.
+        written: the version by value, of those that this run has written.
+        seen: how many statements of handlers the version of a value has been read behind.
         waiting: items that shall wait for a version to change.
     """
 
-    __slots__ = ("before", "found", "last", "now", "waiting")
+    __slots__ = ("before", "found", "last", "now", "seen", "waiting", "written")
 
     def __init__(self, found: Found) -> None:
         self.found = found
@@ -42,6 +44,8 @@ class _Notes:
         }
         self.now = dict(self.before)
         self.last: dict[Any, Item] = {}
+        self.written: dict[Any, int | None] = {}
+        self.seen: dict[Any, int] = {}
         self.waiting: dict[Any, list[Item]] = {}
 
 
@@ -79,6 +83,8 @@ class Versions:
         if unfit is not None:
             return unfit
         value = notes.found.values[item]
+        if run.written != notes.seen.get(value, 0) and value not in notes.last:
+            self._look_again(run, notes, value)
         if value in notes.now:
             version = notes.now[value]
             return self._none_yet if version is None else version
@@ -96,6 +102,20 @@ class Versions:
         notes: _Notes = run.notes[self]
         notes.waiting.setdefault(notes.found.values[item], []).append(item)
 
+    def write(self, run: Run) -> None:
+        """Compare and set the versions that earlier items of the run reached; another handler is about to read."""
+        notes: _Notes = run.notes[self]
+        if notes.last:
+            self._settle(run, notes, {})
+
+    def _look_again(self, run: Run, notes: _Notes, value: Any) -> None:
+        """Read a row that a handler of an earlier item may have changed."""
+        notes.now.pop(value, None)
+        rows = self._target.get(run.connection).read(run.connection, [value], RowLock.none())
+        for key, (_, version) in rows.items():
+            notes.now[key] = None if version is None else int(version)
+        notes.seen[value] = run.written
+
     def save(self, run: Run) -> None:
         """Compare every version with what was read, all of them locked in key order, and set the new ones.
 
@@ -106,19 +126,24 @@ class Versions:
             Culprits: for items whose row a rival changed meanwhile, or whose handler left none.
         """
         notes: _Notes = run.notes[self]
-        if not notes.last and not notes.waiting:
-            return
+        if notes.last or notes.waiting:
+            self._settle(run, notes, notes.waiting)
+
+    def _settle(self, run: Run, notes: _Notes, waiting: Mapping[Any, list[Item]]) -> None:
         target = self._target.get(run.connection)
-        rows = target.read(run.connection, {**notes.last, **notes.waiting}, RowLock())
+        rows = target.read(run.connection, {**notes.last, **waiting}, RowLock())
         unlike = {
             value: rows.get(value)
-            for value in rows.keys() | notes.last.keys() | notes.waiting.keys()
-            if (rows[value][1] if value in rows else _ABSENT) != notes.before.get(value, _ABSENT)
+            for value in rows.keys() | notes.last.keys() | waiting.keys()
+            if (rows[value][1] if value in rows else _ABSENT)
+            != notes.written.get(value, notes.before.get(value, _ABSENT))
             or (value in notes.last and value not in rows)
         }
         if unlike:
             self._judge(run, target, notes, unlike)
         _set(run.connection, target, {value: notes.now[value] for value in notes.last}, self._none_yet, rows)
+        notes.written.update((value, notes.now[value]) for value in notes.last)
+        notes.last.clear()
 
     def _judge(self, run: Run, target: Target, notes: _Notes, unlike: Mapping[Any, Any]) -> None:
         """Raise about every row that is not as it was read, unless it was our own handler that changed it.
