@@ -99,6 +99,10 @@ test-embedded: setup ## the tests that need no server
 defects: setup services ## break one guard after the other in a copy, and see which test notices; ONLY=name JOBS=2
 	@PYTHONPATH=tests $(BIN)/python -m defects $(foreach name,$(ONLY),--only $(name)) $(if $(JOBS),--jobs $(JOBS))
 
+.PHONY: alone
+alone: setup services ## random handler programs, one message a transaction and in units; PROGRAMS=10000 SEED=0
+	@ONCEMQ_ALONE_PROGRAMS=$(or $(PROGRAMS),1000) ONCEMQ_ALONE_SEED=$(or $(SEED),0) $(PYTEST) -n 3 tests/alone
+
 # The long forms of tests/storm; its README says what each number means.
 STORM = ONCEMQ_STORM_MESSAGES=$(or $(MESSAGES),1000000) ONCEMQ_STORM_KILLS=$(or $(KILLS),20) \
 	ONCEMQ_STORM_CONTENTIONS=$(or $(CONTENTIONS),10000) ONCEMQ_STORM_OUTAGE=$(or $(OUTAGE),60) ONCEMQ_STORM_ACQUISITIONS=$(or $(ACQUISITIONS),1000000) ONCEMQ_STORM_REPORT=$(CURDIR)/.services/storm.jsonl
