@@ -5,9 +5,9 @@ unit's collector, which inserts the objects of many messages with one statement;
 What goes past the session is seen by `oncemq.run.watch`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from threading import get_ident
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from sqlalchemy import ClauseElement, Connection
 from sqlalchemy.orm import InstanceState, Session, SessionTransaction
@@ -197,6 +197,7 @@ class Collector(Session):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection, join_transaction_mode="rollback_only", expire_on_commit=False)
         self._plain: dict[type, bool] = {}
+        self._values: set[type[Any]] = set(_VALUES)
         self.heard = _listened_to(self)
         self.spare: SessionTransaction | None = None
 
@@ -242,21 +243,21 @@ class Collector(Session):
         plain = self._plain.get(kind)
         if plain is None:
             plain = self._plain[kind] = _is_plain(state)
-        return plain and (_VALUES.issuperset(map(type, state.dict.values())) or _holds_values(state.dict))
+        if not plain or self._values.issuperset(map(type, state.dict.values())):
+            return plain
+        if any(map(_is_sql, state.dict.values())):
+            return False
+        self._values.update(map(type, state.dict.values()))
+        return True
 
 
-_VALUES: set[type] = {str, int, float, bool, bytes, type(None)}
+_VALUES: Final[frozenset[type[Any]]] = frozenset({str, int, float, bool, bytes, type(None)})
 """Types of attributes that are known to be no SQL."""
 
 
-def _holds_values(attributes: Mapping[str, Any]) -> bool:
-    """Return whether no attribute is an SQL expression, which might read what neighbours add."""
-    for value in attributes.values():
-        if isinstance(value, ClauseElement) or hasattr(value, "__clause_element__"):
-            return False
-        if len(_VALUES) < 1000:
-            _VALUES.add(type(value))
-    return True
+def _is_sql(value: Any) -> bool:
+    """Return whether an attribute is an SQL expression, which might read what neighbours add."""
+    return isinstance(value, ClauseElement) or hasattr(value, "__clause_element__")
 
 
 def _is_plain(state: InstanceState[Any]) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 
@@ -53,9 +54,7 @@ _HARMLESS_WORDS: Final = (
     "numeric when where with within"
 )
 _HARMLESS: Final = frozenset(_HARMLESS_WORDS.split())
-_SHORT_ENOUGH: Final = 10_000
-_MOST_KNOWN: Final = 5_000
-_known: dict[tuple[str, str], Kind] = {}
+_MOST_KNOWN: Final = 512
 
 
 def first_words(statement: str) -> tuple[str, str]:
@@ -78,19 +77,9 @@ def ends_transaction(word: str, following: str, dialect: str) -> bool:
     return (word, following) == ("PREPARE", "TRANSACTION")
 
 
+@lru_cache(maxsize=_MOST_KNOWN)
 def kind_of(statement: str, dialect: str) -> Kind:
-    """Return what a statement does to those after it; texts are read once."""
-    kind = _known.get((dialect, statement))
-    if kind is None:
-        kind = _read(statement, dialect)
-        if len(statement) < _SHORT_ENOUGH:
-            if len(_known) >= _MOST_KNOWN:
-                _known.clear()
-            _known[dialect, statement] = kind
-    return kind
-
-
-def _read(statement: str, dialect: str) -> Kind:
+    """Return what a statement does to those after it; what is sent again and again is read once."""
     word, following = first_words(statement)
     if ends_transaction(word, following, dialect):
         return Kind.ENDS

@@ -2,6 +2,7 @@
 
 from defects.catalog import (
     acknowledging,
+    alone,
     blaming,
     brokers,
     claiming,
@@ -39,4 +40,5 @@ DEFECTS: tuple[Defect, ...] = (
     *claiming.DEFECTS,
     *equality.DEFECTS,
     *one_clock.DEFECTS,
+    *alone.DEFECTS,
 )

@@ -91,8 +91,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/run/items.py",
-                "        if watch.crowded and not own_doing and (",
-                "        if False and (",
+                "        if call.frame.failed is not None:\n            raise call.frame.failed\n",
+                "",
             )
         ],
         [
