@@ -1,9 +1,10 @@
 """From a handler's signature to a call: each argument is filled by its annotation, decided once at start."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import CoroutineType, MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from oncemq.batch import Batch
 from oncemq.errors import HandlerFault, InvalidPayload
@@ -127,14 +128,23 @@ def _finished(call: Callable[[Run, Item], Any], name: str) -> Callable[[Run, Ite
     return checked
 
 
+_LAZY: Final = (Iterator, AsyncIterator, Awaitable, Future)
+"""What is returned instead of a result when the work has not been done yet."""
+
+
 def _settled(result: Any, name: str) -> Any:
-    if not isinstance(result, CoroutineType):
+    if not isinstance(result, _LAZY):
         return result
-    result.close()
-    raise HandlerFault(
-        f"handler {name} returned a coroutine that nobody awaits, so it did nothing: "
-        "make its decorator async too, or the handler a plain function"
-    )
+    close = getattr(result, "close", None)
+    if callable(close):
+        close()
+    if isinstance(result, CoroutineType):
+        what = "a coroutine that is never awaited, so it did nothing: make its decorator async too, or the handler a plain function"
+    elif isinstance(result, Iterator | AsyncIterator):
+        what = f"{type(result).__name__}, which nothing reads, so it did nothing: return a value instead of yielding"
+    else:
+        what = f"{type(result).__name__}, whose work nothing waits for: do the work before returning, or wait for its result"
+    raise HandlerFault(f"handler {name} returned {what}")
 
 
 def _batch_call(

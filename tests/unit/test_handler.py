@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -362,7 +363,7 @@ def test_an_async_handler_behind_a_sync_decorator_cannot_pass_for_having_run() -
     def wrapper(*args):
         return hidden(*args)
 
-    with pytest.raises(HandlerFault, match="nobody awaits"):
+    with pytest.raises(HandlerFault, match="never awaited"):
         call(wrapper)
 
 
@@ -550,3 +551,19 @@ def test_a_batch_is_a_sequence() -> None:
     batch = Batch([one.payload for one in items], [one.envelope for one in items])
     assert (len(batch), batch[1], list(batch[2:]), list(batch)) == (4, 1, [2, 3], [0, 1, 2, 3])
     assert list(batch[2:].envelopes) == [items[2].envelope, items[3].envelope]
+
+
+@pytest.mark.parametrize(
+    "lazy",
+    [lambda: (number for number in range(3)), lambda: map(str, range(3)), Future],
+    ids=["generator", "map", "future"],
+)
+def test_work_that_is_not_done_yet_is_no_result(lazy: Any) -> None:
+    """A handler whose decorator returns a generator or a future has done nothing yet, which is an error."""
+
+    def handler(order: Order) -> Any:
+        del order
+        return lazy()
+
+    with pytest.raises(HandlerFault, match=r"so it did nothing|work nothing waits for"):
+        call(handler)
