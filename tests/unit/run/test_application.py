@@ -3,7 +3,7 @@
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from oncemq.facts import Effects
 from oncemq.ledger import suspects, workers
 from oncemq.ledger.engine import make_engine
 from oncemq.message import headers
+from oncemq.message.envelope import Delivery
 from oncemq.observe.monitor import Monitor
 from oncemq.observe.state import Phase
 from oncemq.run.application import Application
@@ -26,6 +27,7 @@ from oncemq.run.crashes import SuspectBook
 from oncemq.run.plan import AppPlan
 from oncemq.run.points import POINTS
 from oncemq.run.recorder import Crash
+from oncemq.run.worker import Worker
 from oncemq.testing.scripted import ScriptedAdapter
 from support.engine import make_app, make_consumer, running
 from support.heard import Heard
@@ -374,18 +376,39 @@ def test_the_state_names_every_consumer(adapter: ScriptedAdapter, engine: Engine
     assert app.state().phase is Phase.STOPPED
 
 
-def test_a_worker_that_has_ended_shows_and_ends_the_app(adapter: ScriptedAdapter, engine: Engine) -> None:
-    """A bug that ends a worker thread is told, and the app ends with 1 so that somebody starts it again."""
+def test_a_worker_that_has_ended_shows_and_ends_the_app(
+    adapter: ScriptedAdapter, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug that ends a worker thread is told, and the app ends with 1 so that a supervisor starts it again."""
 
-    def acknowledge(_deliveries: Any) -> Any:
-        raise RuntimeError("a bug in the adapter")
+    def work(_worker: Worker, _taken: Sequence[Delivery]) -> None:
+        raise RuntimeError("a bug in the engine")
+
+    monkeypatch.setattr(Worker, "work", work)
+    run = Run(make_app(adapter, engine, make_consumer(give))).start()
+    run.heard.wait_for("consumer_started")
+    adapter.deliver(order(1))
+    assert run.end() == 1
+    assert any("bug in the engine" in str(told.arguments[1]) for told in run.heard.of("failed"))
+
+
+def test_an_adapter_that_raises_ends_no_worker(adapter: ScriptedAdapter, engine: Engine) -> None:
+    """A settlement that raises what no broker says concerns its own messages: it is told, and the app goes on."""
+    settle = adapter.acknowledge
+
+    def acknowledge(deliveries: Any) -> Any:
+        if any(delivery.key == "k1" for delivery in deliveries):
+            raise RuntimeError("a bug in the adapter")
+        return settle(deliveries)
 
     adapter.acknowledge = acknowledge  # type: ignore[method-assign]
     run = Run(make_app(adapter, engine, make_consumer(give))).start()
     run.heard.wait_for("consumer_started")
     adapter.deliver(order(1))
-    assert run.end() == 1
-    assert any("bug in the adapter" in str(told.arguments[1]) for told in run.heard.of("failed"))
+    adapter.deliver(order(2))
+    until(lambda: [delivery.key for delivery in adapter.acknowledged] == ["k2"])
+    run.app.stop()
+    assert run.end() == 0
 
 
 def test_stopping_is_safe_in_a_signal_handler(adapter: ScriptedAdapter) -> None:
