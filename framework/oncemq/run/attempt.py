@@ -247,7 +247,8 @@ class Attempt:
         except InfrastructureError:
             raise
         except Exception as error:
-            if frame.watch.settings and not proof.held():
+            # What SQLAlchemy itself has rolled back, after a flush that failed, is nothing hidden.
+            if frame.watch.settings and run.connection.in_transaction() and not proof.held():
                 raise HiddenCommit(run, run.items) from error
             raise
         if frame.watch.settings:
