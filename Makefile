@@ -54,7 +54,7 @@ test-redis-py-cluster: services $(ORIGINAL)/.installed ## the Redis tests with t
 
 $(ORIGINAL)/.installed: pyproject.toml Makefile
 	@test -x $(ORIGINAL)/bin/python || $(PYTHON) -m venv $(ORIGINAL)
-	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster,bloom]" cryptography pytest pytest-timeout
+	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster,bloom,postgres]" cryptography pytest pytest-timeout
 	@touch $@
 
 # The packages of RocketMQ's drivers overwrite each other, so each has an environment of its own.
