@@ -122,6 +122,8 @@ def test_check_connect_points_to_the_line(tmp_path: Any, rabbitmq_url: str, fres
     line = CommandLine(tmp_path)
     line.create_tables()
     text = line.app.read_text().replace(f"embedded:///{tmp_path}/broker.db", rabbitmq_url)
+    # Two consumers of one queue would each get only some of its messages, which plain `check` refuses.
+    text = text.replace('  mail: {topic: order.paid, handler: "handlers:award"}\n', "")
     line.app.write_text(text.replace("key: body.order_id,", f"queue: {fresh}, key: body.order_id,"))
     assert line.run("check").exit_code == 0
     said = line.run("check", "--connect")

@@ -501,17 +501,17 @@ def test_a_deferred_message_is_tried_again_at_no_cost(
     assert not adapter.retried
 
 
-def test_a_broken_adapter_ends_the_app_instead_of_standing_still(
+def test_a_worker_that_breaks_ends_the_app_instead_of_blocking(
     adapter: ScriptedAdapter, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An async worker whose settling breaks ends and says so; a supervisor would start it again."""
+    """An async worker with a bug in its own settling ends and says so; a supervisor would start it again."""
     heard = Heard()
 
-    def acknowledge(_deliveries: Any) -> Any:
-        raise RuntimeError("a bug in the adapter")
+    def settle(_worker: AsyncWorker, _finished: object) -> None:
+        raise RuntimeError("a bug in the engine")
 
-    monkeypatch.setattr(adapter, "acknowledge", acknowledge)
+    monkeypatch.setattr(AsyncWorker, "_settle", settle)
     with running(plan_of(adapter, gateway.send_async), observers=[heard]):
         adapter.deliver(order(1))
         assert heard.wait_for("stopped")[0].fields == {"clean": False}
-    assert any("bug in the adapter" in str(told.arguments[1]) for told in heard.of("failed"))
+    assert any("bug in the engine" in str(told.arguments[1]) for told in heard.of("failed"))
