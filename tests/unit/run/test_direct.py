@@ -14,6 +14,7 @@ from oncemq.facts import Effects, UnitKind
 from oncemq.message import headers
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.state import PauseReason
+from oncemq.run.async_worker import AsyncWorker
 from oncemq.strategy import Strategy, Traits
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.unit import Item, Run, Unit
