@@ -64,7 +64,7 @@ class ConfigError(OnceMQError):
         self.problems: tuple[Located | str, ...] = (
             (problems,) if isinstance(problems, str) else tuple(problems)
         )
-        super().__init__("\n".join(str(problem) for problem in problems))
+        super().__init__("\n".join(str(problem) for problem in self.problems))
 
 
 class UnknownName(OnceMQError):
