@@ -27,7 +27,8 @@ AT_ONCE ?= 3
 
 # What failed beside others, or did not run, is looked at once more alone: real servers on busy cores miss deadlines that
 # no defect made them miss. What was flaky is printed at the end and kept in .services/flaky.jsonl; FLAKY=2 allows two.
-tested = $(1)/bin/python tests/looks.py $(if $(FLAKY),--flaky-limit $(FLAKY)) -- --numprocesses $(AT_ONCE) $(2)
+# UNFORGIVING=1: what looks for lost or doubled effects must pass at the first look.
+tested = $(1)/bin/python tests/looks.py $(if $(FLAKY),--flaky-limit $(FLAKY)) $(if $(UNFORGIVING),--unforgiving) -- --numprocesses $(AT_ONCE) $(2)
 
 .PHONY: services
 services: ## start RabbitMQ, RocketMQ, PostgreSQL, MariaDB and Redis for the tests; URLs in .services/env

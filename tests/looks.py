@@ -112,7 +112,7 @@ def one_look(told: Path, found: Path) -> int:
     return code
 
 
-def main(limit: int | None, file: Path, arguments: Sequence[str]) -> int:
+def main(limit: int | None, file: Path, arguments: Sequence[str], *, unforgiving: bool = False) -> int:
     """Look once or twice; returns the exit code."""
     began = monotonic()
     with tempfile.TemporaryDirectory(prefix="oncemq-looks-") as name:
@@ -130,7 +130,7 @@ def main(limit: int | None, file: Path, arguments: Sequence[str]) -> int:
     left = sorted(set(again) - {name for name in second.outcomes if second.outcomes[name] != "failed"})
     flaky = [name for name in again if name in first.tracebacks and name not in left]
     outcomes = {**first.outcomes, **second.outcomes}
-    verdict = _verdict(flaky, left, limit)
+    verdict = _verdict(flaky, left, limit, unforgiving=unforgiving)
     if flaky:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a") as lines:
@@ -153,14 +153,14 @@ def main(limit: int | None, file: Path, arguments: Sequence[str]) -> int:
     return 1 if verdict or lacking or second.broken or second_code != 0 else 0
 
 
-def _verdict(flaky: Sequence[str], left: Sequence[str], limit: int | None) -> list[str]:
+def _verdict(flaky: Sequence[str], left: Sequence[str], limit: int | None, *, unforgiving: bool) -> list[str]:
     """Return why the run has failed, one line each."""
     return [
         *(f"failed twice or did not run: {name}" for name in left),
         *(
             f"never forgiven, since it looks for lost or doubled effects: {name}"
             for name in flaky
-            if strict(name)
+            if unforgiving and strict(name)
         ),
         *(
             [f"{len(flaky)} flaky tests, and {limit} are allowed"]
@@ -180,6 +180,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flaky-limit", type=int, help="more flaky tests than this fail the run")
     parser.add_argument("--flaky-file", type=Path, default=Path(".services/flaky.jsonl"))
+    parser.add_argument(
+        "--unforgiving",
+        action="store_true",
+        help="a test that looks for lost or doubled effects fails the run also when it passes alone",
+    )
     parser.add_argument("arguments", nargs="*", help="what pytest is given, after --")
     given = parser.parse_args()
-    sys.exit(main(given.flaky_limit, given.flaky_file, given.arguments))
+    sys.exit(main(given.flaky_limit, given.flaky_file, given.arguments, unforgiving=given.unforgiving))
