@@ -20,13 +20,15 @@ def theirs(request: pytest.FixtureRequest, redis_cluster_url: str) -> Iterator[A
         from redis.cluster import ClusterNode, RedisCluster  # noqa: PLC0415 - one or the other is installed
 
         client: Any = RedisCluster(startup_nodes=[ClusterNode(*place) for place in address.places], **known)
+        yield client
+        client.close()
     else:
         from rediscluster import RedisCluster  # noqa: PLC0415
 
         places = [{"host": host, "port": str(port)} for host, port in address.places]
         client = RedisCluster(startup_nodes=places, **known)
-    yield client
-    client.close()
+        yield client
+        client.connection_pool.disconnect()  # its `close()` leaves the pool open
 
 
 def test_a_lock_works_through_a_cluster_client_of_the_user(theirs: Any, fresh: str) -> None:
