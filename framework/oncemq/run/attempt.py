@@ -30,6 +30,8 @@ from oncemq.run.watch import UnitConnection, Watch, install, watch_connection
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import Culprits, reject
 
+_LOST = frozenset({Fault.TRANSIENT, Fault.OFFLINE})
+
 Point = Callable[[str], None]
 """Told by name how far a run has come; tests kill the process there."""
 
@@ -239,21 +241,20 @@ class Attempt:
     def _isolated(self, run: Run, frame: Frame) -> None:
         """Run a call that may do what cannot be seen; afterwards the transaction must be the one that began."""
         home = Home(run.connection)
-        proof = Proof(run.connection, run.unit.owner)
+        proof = frame.proof = Proof(run.connection, run.unit.owner)
         try:
             self._guard(lambda: self._loop.run(run, frame), "decide or record")
-            if frame.watch.doomed is None:
-                flush(frame)
-        except InfrastructureError:
+        except HiddenCommit:
             raise
         except Exception as error:
-            # What SQLAlchemy itself has rolled back, after a flush that failed, is nothing hidden.
-            if frame.watch.settings and run.connection.in_transaction() and not proof.held():
+            # What SQLAlchemy itself has rolled back, after a flush that failed, is nothing hidden; nor is a lost connection,
+            # or a deadlock, with which MySQL rolls back all.
+            lost = classify(error.__cause__ or error) in _LOST
+            open_still = frame.watch.settings and not lost and run.connection.in_transaction()
+            if open_still and not proof.held():
                 raise HiddenCommit(run, run.items) from error
             raise
         if frame.watch.settings:
-            if not proof.holds():
-                raise HiddenCommit(run, run.items)
             home.come_back()
 
     def _take_back(self, hidden: HiddenCommit) -> NoReturn:

@@ -13,7 +13,7 @@ from oncemq.observe.logs import now_handling
 from oncemq.retry.classify import is_stale, is_unique_violation
 from oncemq.run.chain import Chain
 from oncemq.run.guard import Guard
-from oncemq.run.isolation import NeedsIsolation
+from oncemq.run.isolation import HiddenCommit, NeedsIsolation, Proof
 from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure, judge
 from oncemq.run.limits import Slot
 from oncemq.run.recorder import AnyRecorder
@@ -36,6 +36,7 @@ class Frame:
         sound: whether the transaction can go on.
         write: brings to the database what strategies have recorded of earlier items.
         unflushed: items whose objects the collector holds; one of them is to blame when its flush fails.
+        proof: that the transaction is still the one that began; only where a handler may do what cannot be seen.
         failed: what went wrong when earlier items' work was brought to the database; no handler's doing.
     """
 
@@ -46,6 +47,7 @@ class Frame:
     sound: Callable[[], bool]
     write: Callable[[Run], None] | None = None
     unflushed: list[Item] = field(default_factory=list)
+    proof: Proof | None = None
     failed: Exception | None = None
 
     def bring(self, run: Run) -> None:
@@ -243,7 +245,11 @@ class Call:
         self.session.refuse_all()
 
     def keep(self, *, waits: bool) -> None:
-        """Keep what the handler did."""
+        """Keep what the handler did.
+
+        Raises:
+            HiddenCommit: it has ended the transaction.
+        """
         frame, session = self.frame, self.session
         if waits:
             if session._new:
@@ -254,6 +260,9 @@ class Call:
         frame.collector.end(session, keep=self.guard is None)
         if self.guard is not None:
             self.guard.release()
+        if frame.proof is not None and frame.watch.settings and not frame.proof.holds():
+            # Before anything is recorded of these items.
+            raise HiddenCommit(self.run, self.items)
 
     def undo(self, error: BaseException) -> bool:
         """Take back all that the handler did, and nothing else; returns whether the run can go on."""
@@ -266,7 +275,7 @@ class Call:
     def _first(self) -> None:
         """Bring to the database what came before, which the handler's first statement may read."""
         self.frame.bring(self.run)
-        if self.run.unit.guarded:
+        if self.run.unit.guarded and not self.frame.watch.isolated:
             self.guard = Guard(self.frame.connection, self.frame.watch)
 
 

@@ -30,4 +30,24 @@ DEFECTS = (
         ],
         [SUITE],
     ),
+    Defect(
+        "hidden-commit-unseen",
+        "A transaction that a handler ended past the framework is never taken for the one that began.",
+        [Edit(ITEMS, "and frame.watch.settings and not frame.proof.holds():", "and False:")],
+        [
+            "tests/unit/run/transaction/test_isolation.py::test_a_hidden_commit_loses_no_neighbour_and_no_record_stays"
+        ],
+    ),
+    Defect(
+        "session-for-any-thread",
+        "A handler's session is refused to other threads, and to everything after the handler has returned.",
+        [
+            Edit(
+                "framework/oncemq/run/session.py",
+                "        if self._user == ANY_THREAD:\n            return\n",
+                "        return\n",
+            )
+        ],
+        ["tests/unit/run/transaction/test_isolation.py::test_a_session_in_another_thread_is_refused"],
+    ),
 )
