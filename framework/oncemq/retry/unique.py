@@ -117,12 +117,13 @@ def _table_of(statement: str) -> str:
 
 def _index(context: ExceptionContext, name: str) -> Sequence[tuple[str, str]]:
     """Ask by the driver's own means: SQLAlchemy is in the middle of an error."""
-    connection = context.connection
-    if connection is None:
-        return []
-    # Where a handler takes `connection` of one that is watched, its message must run alone; this is no handler.
-    unwatched = getattr(connection, "unwatched", None)
-    cursor = (connection.connection if unwatched is None else unwatched()).cursor()
+    # By the failed cursor: a handler that takes the driver's connection itself would have to run alone.
+    driver = getattr(getattr(context.execution_context, "cursor", None), "connection", None)
+    if driver is None:
+        if context.connection is None:
+            return []
+        driver = context.connection.connection
+    cursor = driver.cursor()
     try:
         cursor.execute(
             "SELECT table_name, column_name FROM information_schema.statistics"

@@ -131,10 +131,6 @@ class UnitConnection(Connection):
             watch.bares()
         return super().connection
 
-    def unwatched(self) -> PoolProxiedConnection:
-        """Return the same for the framework's own use."""
-        return super().connection
-
     def invalidate(self, exception: BaseException | None = None) -> None:
         """Refused in a handler; SQLAlchemy itself gives a connection up with the error by which it was lost."""
         if exception is None:
