@@ -199,13 +199,18 @@ def outcome_of(engine: Engine, messages: Sequence[Mapping[str, Any]], size: int)
     bench = UnitBench(engine, perform, UniqueKey)
     outcomes: dict[str, str] = {}
     held: set[str] = set()
-    for start in range(0, len(messages), size):
-        unit = [order for order in messages[start : start + size] if order["key"] not in held]
-        if unit:
-            for order, outcome in zip(unit, bench.run(*unit), strict=True):
-                outcomes[order["id"]] = outcome
-                if outcome in {"retry", "returned", "deferred"}:
-                    held.add(order["key"])
+    todo = list(messages)
+    while todo:
+        unit, todo = todo[:size], todo[size:]
+        back = []
+        for order, outcome in zip(unit, bench.run(*unit), strict=True):
+            outcomes[order["id"]] = outcome
+            if outcome == "retry":
+                held.add(order["key"])
+            elif outcome == "returned":
+                back.append(order)
+        # As a worker does: what was not started has its turn again, unless its key waits for a retry.
+        todo = [order for order in [*back, *todo] if order["key"] not in held]
     with engine.connect() as connection:
         lines = connection.execute(select(Line.message, Line.what).order_by(Line.id)).all()
         accounts = connection.execute(select(Account.name, Account.points).order_by(Account.name)).all()
