@@ -61,9 +61,21 @@ class Verdict:
         error: the exception behind it, if there is one.
         code: the dead letter's machine-readable reason (`rejected`, `conflict`, `undecodable` …).
         place: where a parked message waits; None for all others.
+        untried: a strategy gave it before the handler could run.
     """
 
-    __slots__ = ("acknowledged", "code", "delay", "error", "final", "holds_key", "outcome", "place", "reason")
+    __slots__ = (
+        "acknowledged",
+        "code",
+        "delay",
+        "error",
+        "final",
+        "holds_key",
+        "outcome",
+        "place",
+        "reason",
+        "untried",
+    )
 
     def __init__(
         self,
@@ -84,6 +96,7 @@ class Verdict:
         self.error = error
         self.code = code or outcome.value
         self.place = place
+        self.untried = False
 
     def __repr__(self) -> str:
         return f"<Verdict {self.outcome.value}{': ' + self.reason if self.reason else ''}>"
@@ -131,6 +144,15 @@ def wait(delay: timedelta, reason: str = "") -> Verdict:
 def retry(reason: str, *, after: timedelta | None = None, error: BaseException | None = None) -> Verdict:
     """Return: redeliver, which costs one attempt."""
     return Verdict(Outcome.RETRY, reason, delay=after, error=error)
+
+
+def before_a_try(verdict: Verdict) -> Verdict:
+    """Return a strategy's verdict on an item whose handler has not run, which a retry's copy must remember."""
+    if verdict.outcome is not Outcome.RETRY:
+        return verdict
+    noted = retry(verdict.reason, after=verdict.delay, error=verdict.error)
+    noted.untried = True
+    return noted
 
 
 def reject(reason: str, *, error: BaseException | None = None, code: str = "") -> Verdict:

@@ -14,6 +14,8 @@ CONSUMER = "oncemq-consumer"
 ORIGIN_TOPIC = "oncemq-origin-topic"
 KEY = "oncemq-key"
 WAITING_SINCE = "oncemq-waiting-since"
+TRIED = "oncemq-tried"
+"""`no` while only strategies have put the message off; without it a message that failed counts as tried."""
 REASON = "oncemq-reason"
 ERROR_CLASS = "oncemq-error-class"
 ERROR_TEXT = "oncemq-error-text"
@@ -41,6 +43,7 @@ HISTORY = frozenset(
         ERROR_CLASS,
         ERROR_TEXT,
         SEALED,
+        TRIED,
     }
 )
 """What only a consumer group writes: believed where the message comes from a place of the group's own, else left out."""

@@ -6,7 +6,7 @@ from typing import Any
 from oncemq.run.overtaken import overtaken, was_tried
 from oncemq.strategy import Strategy
 from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import PROCEED, Outcome, Verdict
+from oncemq.verdict import PROCEED, Outcome, Verdict, before_a_try
 
 
 class Chain:
@@ -79,14 +79,14 @@ class Chain:
         for decide in self.decides:
             verdict = decide(run, item)
             if verdict is not PROCEED:
-                return self._settled(run, item, verdict) if verdict.final else verdict
+                return self._settled(run, item, verdict) if verdict.final else before_a_try(verdict)
         return PROCEED
 
     def _settled(self, run: Run, item: Item, verdict: Verdict) -> Verdict:
         for decide in self.counts:
             other = decide(run, item)
             if not other.final:
-                return other
+                return before_a_try(other)
         return self._after_failure(run, item, verdict) if was_tried(item.delivery) else verdict
 
     def _after_failure(self, run: Run, item: Item, verdict: Verdict) -> Verdict:

@@ -13,11 +13,24 @@ from oncemq.verdict import Outcome, Verdict, reject
 
 OVERTAKEN: Final = "overtaken"
 """The reason of such dead letters."""
+NOT_TRIED: Final = "no"
 
 
 def was_tried(delivery: Delivery) -> bool:
-    """Return whether a try of this message was charged; a mere redelivery is none."""
-    return delivery.message.first_failed_at is not None or delivery.crashes > 0
+    """Return whether the handler ran and failed; a redelivery is no try, nor is a retry that a strategy asked for."""
+    message = delivery.message
+    failed = message.first_failed_at is not None and message.headers.get(headers.TRIED) != NOT_TRIED
+    return failed or delivery.crashes > 0
+
+
+def tries_of(delivery: Delivery, verdict: Verdict) -> Mapping[str, str]:
+    """Return the header of a copy by which a later `was_tried` knows whether the handler has run.
+
+    It is never left out of a copy once the message has it: what failed must not stay marked as untried.
+    """
+    if verdict.untried and not was_tried(delivery):
+        return {headers.TRIED: NOT_TRIED}
+    return {headers.TRIED: "yes"} if headers.TRIED in delivery.message.headers else {}
 
 
 def must_hold_key(added: Mapping[str, str]) -> bool:

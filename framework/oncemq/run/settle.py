@@ -18,7 +18,7 @@ from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers
 from oncemq.redaction import Redactor
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.overtaken import OVERTAKEN
+from oncemq.run.overtaken import OVERTAKEN, tries_of
 from oncemq.run.sending import send_isolated
 from oncemq.verdict import Outcome, Verdict, reject, retry
 
@@ -223,7 +223,10 @@ class Settler:
     def _later(self, delivery: Delivery, verdict: Verdict, delay: timedelta | None) -> Later:
         attempt = delivery.message.attempt
         pause = delay if delay is not None else self._policy.pause(attempt, self._draw)
-        return Later(delivery, pause, self._headers(delivery, attempt + 1) | self._cause(delivery, verdict))
+        return Later(delivery, pause, self._headers(delivery, attempt + 1) | self._failed(delivery, verdict))
+
+    def _failed(self, delivery: Delivery, verdict: Verdict) -> dict[str, str]:
+        return {**self._cause(delivery, verdict), **tries_of(delivery, verdict)}
 
     def _waiting(self, delivery: Delivery, verdict: Verdict) -> Later:
         message = delivery.message
@@ -250,6 +253,8 @@ class Settler:
             carried[headers.PUBLISHED_AT] = message.published_at.isoformat()
         if message.first_failed_at is not None:
             carried[headers.FIRST_FAILED_AT] = message.first_failed_at.isoformat()
+        if headers.TRIED in message.headers:
+            carried[headers.TRIED] = message.headers[headers.TRIED]
         return carried
 
     def _cause(self, delivery: Delivery, verdict: Verdict) -> dict[str, str]:

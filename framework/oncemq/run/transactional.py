@@ -9,7 +9,7 @@ from oncemq.run.judge import describe, is_infrastructure
 from oncemq.run.points import nothing
 from oncemq.run.rescue import Rescue, UnitResult
 from oncemq.unit import Unit
-from oncemq.verdict import RETURNED
+from oncemq.verdict import RETURNED, before_a_try
 
 Failed = Callable[[str, BaseException], None]
 
@@ -74,7 +74,7 @@ def open_deliveries(unit: Unit, result: UnitResult) -> list[Delivery]:
         if verdict is None:
             todo.append(delivery)
             continue
-        result.verdicts[delivery] = verdict
+        result.verdicts[delivery] = before_a_try(verdict)
         if verdict.holds_key:
             held.add(delivery.key)
     return todo

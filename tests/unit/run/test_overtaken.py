@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import pytest
@@ -11,11 +12,13 @@ from sqlalchemy import Engine, func, select
 from oncemq.adapter import Later
 from oncemq.ledger import parking, sequences
 from oncemq.message import headers as names
+from oncemq.message.envelope import Delivery, Message
 from oncemq.message.headers import attempt_of, time_of
+from oncemq.run.overtaken import tries_of, was_tried
 from oncemq.strategy import Strategy, Traits
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, Verdict, retry
+from oncemq.verdict import PROCEED, Verdict, before_a_try, retry
 from oncemq_strategies.sequence import SequenceStrategy
 from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
@@ -253,3 +256,22 @@ def test_nothing_waits_behind_a_key_without_end(
         seen.wait_for("purchased", "shipped", "delivered")
     (dead,) = adapter.buried
     assert dead.headers[names.REASON] == "attempts-exhausted"
+
+
+@pytest.mark.parametrize(
+    ("acts", "tried"), [("s", False), ("ss", False), ("sh", True), ("hs", True), ("h", True)]
+)
+def test_a_retry_of_a_strategy_is_no_try(acts: str, tried: bool) -> None:
+    """Only a failure of the handler is remembered as a try, whatever strategies ask for before or after it."""
+    failed = datetime(2026, 1, 1, tzinfo=UTC)
+    carried: dict[str, str] = {}
+    for number, act in enumerate(acts):
+        delivery = a_delivery(carried, failed if number else None)
+        verdict = before_a_try(retry("not yet")) if act == "s" else retry("no", error=ValueError("no"))
+        carried |= tries_of(delivery, verdict)
+    assert was_tried(a_delivery(carried, failed)) is tried
+
+
+def a_delivery(carried: Mapping[str, str], failed: datetime | None) -> Delivery:
+    """Return a copy that carries these headers."""
+    return Delivery(Message("orders", b"{}", headers=dict(carried), first_failed_at=failed))
