@@ -20,6 +20,7 @@ from oncemq.retry.backoff import RetryPolicy
 from oncemq.run.assembly import Crew
 from oncemq.run.crews import Crews
 from oncemq.run.limits import Watchdog
+from oncemq.run.overtaken import OVERTAKEN
 from oncemq.run.publishing import Publishing
 from oncemq.run.workshop import Workshop
 from oncemq.strategy import Scope, Strategy
@@ -150,6 +151,8 @@ class Told(Observer):
 
     def dead_lettered(self, consumer: str, delivery: Delivery, **fields: Any) -> None:
         """Note a last try."""
+        if fields.get("code") == OVERTAKEN:
+            return  # it did not run again: its tries were noted before
         self._charged(delivery, fields.get("error"))
 
     def _charged(self, delivery: Delivery, error: BaseException | None) -> None:
