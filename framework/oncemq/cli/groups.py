@@ -20,7 +20,8 @@ def groups() -> None:
     """Look after the owners of consumer groups.
 
     A group, with its queues, belongs to the consumer that first ran with it. Another consumer or app with the same
-    ledger is refused: both would apply copies of the same messages.
+    ledger is refused: both would apply copies of the same messages. A column by which a strategy decides about a
+    topic's messages (`entity`) belongs to one consumer in the same way.
     """
 
 
@@ -28,7 +29,7 @@ def groups() -> None:
 @json_option
 @app_option
 def list_groups(files: Sequence[Path], *, as_json: bool) -> int:
-    """List queues and groups that this app's consumers need for themselves, with their owners."""
+    """List queues, groups and columns that this app's consumers need for themselves, with their owners."""
     plan = opened_ledger(files, "has no ledger that knows owners of groups")
     names = [place.name for place in places_of(plan)]
     engine = plan.engines[0]

@@ -1,11 +1,13 @@
 """Makes sure that no other consumer of any app with the same ledger owns what this app is about to consume.
 
 Records of what was applied belong to a consumer's name, messages to its group: with two owners of one group, copies of
-one message are applied by both.
+one message are applied by both. A column by whose values a strategy decides belongs to one consumer of a topic, too:
+the first one to come moves it, and another one would find every message done.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from oncemq.errors import ConfigError
 from oncemq.ledger import groups
@@ -13,6 +15,9 @@ from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.groups import Owned
 from oncemq.naming import names_of
 from oncemq.run.plan import AppPlan
+
+_COLUMN: Final = "column "
+"""What the names of columns begin with, and those of no queue or group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,9 @@ def places_of(plan: AppPlan, consumer: str | None = None) -> list[Owned]:
             continue
         private = names_of(plan.adapters[one.broker], one.broker, one.subscription)
         if private is not None:
-            found += [Owned(name, private.broker, one.scope) for name in private.names]
+            columns = [column for strategy in one.strategies for column in strategy.owns()]
+            names = (*private.names, *(_column_name(column, one.subscription.topic) for column in columns))
+            found += [Owned(name, private.broker, one.scope) for name in names]
     return [groups.stored(place) for place in found]
 
 
@@ -80,7 +87,18 @@ def own(plan: AppPlan) -> Sequence[str]:
     return finding.warnings
 
 
+def _column_name(column: str, topic: str) -> str:
+    return f"{_COLUMN}{column} for topic {topic}"
+
+
 def _conflict(place: Owned, other: Owned) -> str:
+    if place.name.startswith(_COLUMN):
+        return (
+            f"{place.owner} cannot decide by {place.name} at {place.broker}: it belongs to {other.owner} (app.consumer), "
+            "and whichever comes first moves it, so that the other skips the message – give it a column of its own, "
+            "leave its `entity` out where the ledger can keep the state for each consumer, or write strategies: "
+            "[unique_key]; or, if the other was renamed or ended, stop it and run `oncemq groups take`"
+        )
     return (
         f"{place.owner} cannot use {place.name} at {place.broker}: it belongs to {other.owner} (app.consumer), and copies "
         "of what both receive would be applied twice – give it a group: (or queue:) of its own; or, if the other was "
@@ -89,6 +107,11 @@ def _conflict(place: Owned, other: Owned) -> str:
 
 
 def _warning(place: Owned, other: Owned) -> str:
+    if place.name.startswith(_COLUMN):
+        return (
+            f"{place.owner} decides by {place.name} at {place.broker}, and {other.owner} at {other.broker}: if both "
+            "addresses lead to one broker, each skips what the other applied – give one of them a column of its own"
+        )
     return (
         f"{place.name} belongs to {place.owner} at {place.broker}, and to {other.owner} at {other.broker}: if both "
         "addresses lead to one broker, messages are applied twice – give one of them a group: of its own"

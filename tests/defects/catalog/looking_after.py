@@ -47,6 +47,12 @@ DEFECTS = (
         [f"{GROUPS}::test_a_second_app_in_the_group_is_refused[embedded]"],
     ),
     Defect(
+        "second-owner-of-a-column-starts",
+        "A second app that decides about a topic's messages by the same column is refused.",
+        [Edit("framework/oncemq/run/ownership.py", "for column in columns)", "for column in columns[:0])")],
+        ["tests/unit/cli/test_shared_columns.py::test_a_second_app_that_decides_by_the_column_is_refused"],
+    ),
+    Defect(
         "last-owner-wins-a-group",
         "The first owner of a group keeps it.",
         [
