@@ -25,6 +25,7 @@ OnceMQError
 ├── BrokerError
 │   ├── BrokerUnavailable    cannot be reached now; trying again may help
 │   ├── BrokerRefused        it said no; trying again will not help
+│   │   └── Unroutable       no queue or topic is there that could take the message
 │   └── PartlyPublished      it did not confirm all of many messages; says which
 ├── SettleError
 │   ├── AlreadySettled       a delivery was settled twice
@@ -187,6 +188,10 @@ class BrokerUnavailable(BrokerError):
 
 class BrokerRefused(BrokerError):
     """The broker said no; trying the same again will not help."""
+
+
+class Unroutable(BrokerRefused):
+    """There is no queue or topic that could take the message; it can be sent when one has been made."""
 
 
 class PartlyPublished(BrokerError):

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pika
 import pytest
 
-from oncemq.adapter import CONFIRMED, Adapter, Dead, Later, Subscription
-from oncemq.errors import AlreadySettled, BrokerRefused, BrokerUnavailable, DeliveryVoid
+from oncemq.adapter import CONFIRMED, Adapter, Dead, Later, Refused, Subscription
+from oncemq.errors import AlreadySettled, BrokerRefused, BrokerUnavailable, DeliveryVoid, Unroutable
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
@@ -132,6 +132,21 @@ def test_unroutable_retry_is_not_lost(rabbitmq_url: str, fresh: str, open_adapte
     connection.close()
     assert not adapter.retry([Later(second, SOON, {})])
     assert sink.wait_for(4)[3].message.body == b"second"
+
+
+def test_a_missing_exchange_is_unroutable(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
+    """An exchange that was deleted is no broken connection: the answer says what is missing, and others are published."""
+    adapter, _ = open_adapter(rabbitmq_url, subscription_of(fresh))
+    connection = connect(rabbitmq_url)
+    connection.channel().exchange_declare(f"{fresh}-gone", "topic")
+    options = {"exchange": f"{fresh}-gone"}
+    adapter.publish("paid", options, [OutgoingMessage(b"x")])
+    connection.channel().exchange_delete(f"{fresh}-gone")
+    connection.close()
+    (answer,) = adapter.publish("paid", options, [OutgoingMessage(b"x")])
+    assert isinstance(answer, Refused)
+    assert isinstance(answer.error, Unroutable)
+    assert adapter.publish(f"{fresh}.paid", {}, [OutgoingMessage(b"x")]) == [CONFIRMED]
 
 
 def test_dead_letter_without_its_queue_stays_unsettled(

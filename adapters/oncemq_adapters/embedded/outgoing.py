@@ -3,7 +3,7 @@
 import uuid
 from datetime import datetime
 
-from oncemq.errors import BrokerRefused
+from oncemq.errors import BrokerRefused, Unroutable
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.embedded.properties import microseconds, pack
@@ -14,7 +14,7 @@ from oncemq_adapters.embedded.topics import Stored
 def refusal(settings: Settings, topic: str, message: OutgoingMessage) -> BrokerRefused | None:
     """Return why this message cannot be published; None if it can."""
     if not topic.strip() or not topic.isprintable():
-        return BrokerRefused(f"embedded broker {settings.place}: {topic!r} cannot be a topic's name")
+        return Unroutable(f"embedded broker {settings.place}: {topic!r} cannot be a topic's name")
     if len(message.body) > settings.max_body:
         return BrokerRefused(
             f"embedded broker {settings.place}: a body of {len(message.body)} bytes for topic {topic!r} is over "

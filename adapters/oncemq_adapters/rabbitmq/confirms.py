@@ -1,6 +1,6 @@
 """One publishing channel: many messages in flight, each answered by the broker's confirmation or its return."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from threading import Event
@@ -8,7 +8,7 @@ from typing import Any
 
 from pika.spec import Basic
 
-from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, Unroutable
 from oncemq_adapters.rabbitmq import faults
 
 
@@ -119,14 +119,16 @@ class ConfirmChannel:
                 self._pending.pop(self._number, None)
                 batch.answer(index, BrokerRefused(f"the message cannot be sent through AMQP: {error!r}"))
 
-    def lose(self, error: BrokerError) -> None:
-        """Fail whatever has not been confirmed."""
+    def lose(
+        self, error: BrokerError, also: Callable[[Publication], BrokerError | None] = lambda _: None
+    ) -> None:
+        """Fail whatever has not been confirmed; `also` may know more about one publication."""
         self._ready.clear()
         self._channel = None
         self._declared.clear()
         pending, self._pending = self._pending, {}
         for entry in pending.values():
-            entry.batch.answer(entry.index, error)
+            entry.batch.answer(entry.index, also(entry.publication) or error)
 
     def _publish(self, channel: Any, batch: Batch, index: int, publication: Publication) -> None:
         self._refuse_large(publication.properties)
@@ -160,7 +162,11 @@ class ConfirmChannel:
 
     def _closed(self, _: Any, reason: BaseException) -> None:
         code = getattr(reason, "reply_code", 0)
-        self.lose(_refusal(reason, code) if code in _FINAL else faults.lost(reason))
+        # What else was in flight goes down with the channel, and may well be taken next time.
+        self.lose(
+            _refusal(reason, code) if code in _FINAL else faults.lost(reason),
+            lambda sent: _no_exchange(sent, reason) if code == faults.MISSING else None,
+        )
         if self._connection.is_open:
             self.start(self._connection)
 
@@ -201,6 +207,14 @@ def _refusal(reason: Any, code: int) -> BrokerError:
     return BrokerRefused(f"RabbitMQ refused to take messages: {reason.reply_text} ({code})")
 
 
+def _no_exchange(sent: Publication, reason: Any) -> BrokerError | None:
+    if not sent.exchange or f"'{sent.exchange}'" not in str(reason.reply_text):
+        return None
+    return Unroutable(
+        f"there is no exchange {sent.exchange!r} ({reason.reply_text}); declare it, or start a consumer of the topic once"
+    )
+
+
 def _negative() -> BrokerError:
     return BrokerUnavailable(
         "RabbitMQ could not take the message now (negative confirmation); the queue may be full"
@@ -209,8 +223,8 @@ def _negative() -> BrokerError:
 
 def _unroutable(sent: Publication, method: Any) -> BrokerError:
     if sent.exchange:
-        return BrokerRefused(
+        return Unroutable(
             f"no queue takes messages of exchange {sent.exchange!r} with routing key {sent.routing_key!r} "
             f"({method.reply_text}); start a consumer of the topic once, or bind a queue"
         )
-    return BrokerRefused(f"the queue {sent.routing_key!r} does not exist ({method.reply_text}); declare it")
+    return Unroutable(f"the queue {sent.routing_key!r} does not exist ({method.reply_text}); declare it")

@@ -17,10 +17,14 @@ def filters(one: str, key: str) -> Decorator:
     return lambda command: by_key(by_id(command))
 
 
+def every(command: Any) -> Any:
+    """Add `--all`."""
+    return click.option("--all", "everything", is_flag=True, help="All of them.")(command)
+
+
 def deciding(command: Any) -> Any:
     """Add `--all` and `--yes`."""
-    everything = click.option("--all", "everything", is_flag=True, help="All of them.")
-    return everything(click.option("--yes", is_flag=True, help="Do not ask.")(command))
+    return every(click.option("--yes", is_flag=True, help="Do not ask.")(command))
 
 
 def insist_on_choice(ids: Collection[str], key: str | None, *, everything: bool) -> None:

@@ -27,7 +27,7 @@ COMMANDS = {
         "oncemq.cli.dead_letters:dead_letters", "List, show, replay or purge dead letters."
     ),
     "outbox": Command(
-        "oncemq.cli.outbox:outbox", "List or drop published messages that their broker refuses."
+        "oncemq.cli.outbox:outbox", "List, show, retry or drop published messages that their broker refuses."
     ),
     "relay": Command("oncemq.cli.relay:relay", "Send what waits in the outbox, without consuming."),
     "requests": Command(

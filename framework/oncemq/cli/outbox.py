@@ -1,4 +1,4 @@
-"""The commands `outbox list / drop`: looking after published messages that their broker refuses."""
+"""The commands `outbox list / show / retry / drop`: looking after published messages that their broker refuses."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,14 +7,16 @@ from typing import Any
 import click
 
 from oncemq.cli import choosing
+from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened_ledger
-from oncemq.cli.output import Output, counted, json_option, limit_option
+from oncemq.cli.output import Output, counted, json_option, limit_option, shown, warn
 from oncemq.ledger import outbox_refused
 from oncemq.ledger.outbox_refused import Chosen
 from oncemq.run.plan import AppPlan
 
 COLUMNS = {
+    "state": "state",
     "topic": "topic",
     "message_id": "id",
     "key": "key",
@@ -29,12 +31,14 @@ COLUMNS = {
 filters = choosing.filters("this one", "of this business key")
 
 
-@click.group("outbox", short_help="List or drop published messages that their broker refuses.")
+@click.group("outbox", short_help="List, show, retry or drop published messages that their broker refuses.")
 def outbox() -> None:
     """Look after messages that handlers published and their broker refuses.
 
-    Each is tried again, with growing pauses, for ever, and later messages of its topic and key wait for it. What its
-    broker has not refused is sent by the running app, and is not shown here; `oncemq inspect KEY` shows all of a key.
+    A message in the state `waits` is tried again, with growing pauses, for ever, and later messages of its topic and key
+    wait for it. A `dead letter` had no place at its broker, and its topic says `unroutable: dead_letter`: it is kept until
+    you retry or drop it, and later messages of its key are sent. What no broker has refused is sent by the running app
+    and is not shown here; `oncemq inspect KEY` shows all of a key.
     """
 
 
@@ -61,6 +65,67 @@ def list_refused(
             rows += outbox_refused.listed(connection, plan.name, chosen, limit)
     shown = [{**row, "consumer": str(row["consumer"]).removeprefix(f"{plan.name}.")} for row in rows]
     Output(as_json=as_json).rows(COLUMNS, shown, none="no refused messages")
+
+
+@outbox.command("show", short_help="Show a refused message with its headers and body.")
+@click.argument("message_id", metavar="ID")
+@json_option
+@app_option
+def show_refused(message_id: str, files: Sequence[Path], *, as_json: bool) -> int:
+    """Show the refused message ID (as `oncemq outbox list` shows it) with its error, headers and body.
+
+    Exit code 1: there is no such message.
+    """
+    plan, output = opened_ledger(files, "has no outbox"), Output(as_json=as_json)
+    found: list[dict[str, Any]] = []
+    for engine in plan.engines:
+        with engine.connect() as connection:
+            found += outbox_refused.whole(connection, plan.name, message_id)
+    for row in found:
+        body = bytes(row["body"]).decode(errors="backslashreplace")
+        consumer = str(row["consumer"]).removeprefix(f"{plan.name}.")
+        row |= {"body": body, "consumer": consumer}
+        output.record(row)
+        for name, title in COLUMNS.items():
+            output.line(f"{title + ':':<14}{shown(row[name])}")
+        for name, text in row["headers"].items():
+            output.line(f"{'header:':<14}{name}: {text}")
+        output.line("body:")
+        output.block(body)
+    if not found:
+        warn(f"there is no refused message {message_id}: `oncemq outbox list` shows those that there are")
+    return OK if found else FAILED
+
+
+@outbox.command("retry", short_help="Have refused messages sent again now.")
+@click.argument("topic", required=False)
+@filters
+@choosing.every
+@json_option
+@app_option
+def retry_refused(
+    topic: str | None,
+    ids: Sequence[str],
+    key: str | None,
+    files: Sequence[Path],
+    *,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Have what was published to TOPIC (to any topic if none is named) and is refused sent again now.
+
+    Say which with --id, --key, or --all. Any running worker of the app sends them within some seconds, or `oncemq relay`.
+    A dead letter is sent although later messages of its key may have been sent before it.
+    """
+    choosing.insist_on_choice(ids, key, everything=everything)
+    plan, chosen = opened_ledger(files, "has no outbox"), Chosen(topic, frozenset(ids), key)
+    count = 0
+    for engine in plan.engines:
+        with engine.begin() as connection:
+            count += outbox_refused.retry(connection, plan.name, chosen, plan.clock.now())
+    output = Output(as_json=as_json)
+    output.record({"due": count})
+    output.line(f"{counted(count, 'message')} will be sent again by the running app, or by `oncemq relay`")
 
 
 @outbox.command("drop", short_help="Give refused messages up for ever.")

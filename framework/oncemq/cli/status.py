@@ -43,7 +43,7 @@ class _Overview:
 
     Args:
         consumers: one row each.
-        outbox: what waits to be sent: messages, refused, oldest.
+        outbox: what waits to be sent: messages, refused, oldest, dead_letters.
         processes: those that live, and those that have fallen silent.
         problems: what could not be asked.
     """
@@ -65,6 +65,9 @@ class _Overview:
             found.append(
                 f"{counted(self.outbox['refused'], 'published message')} refused: `oncemq outbox list`"
             )
+        if self.outbox.get("dead_letters"):
+            dead = counted(self.outbox["dead_letters"], "unroutable message")
+            found.append(f"{dead} kept in the outbox: `oncemq outbox list`, then retry or drop")
         waiting = [row["consumer"] for row in self.consumers if row["waiting"] or row["parked"]]
         if waiting and self.outbox and not any(process["alive"] for process in self.processes):
             found.append(
@@ -129,8 +132,14 @@ def _ask_ledger(plan: AppPlan, found: _Overview) -> None:
                 waits.messages + there.messages,
                 _first(waits.oldest, there.oldest),
                 waits.refused + there.refused,
+                waits.dead + there.dead,
             )
-    found.outbox = {"messages": waits.messages, "oldest": waits.oldest, "refused": waits.refused}
+    found.outbox = {
+        "messages": waits.messages,
+        "oldest": waits.oldest,
+        "refused": waits.refused,
+        "dead_letters": waits.dead,
+    }
     with plan.engine.connect() as connection:
         found.processes = [
             {

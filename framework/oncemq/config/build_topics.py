@@ -7,7 +7,7 @@ from oncemq.config.build_parts import Reporter, written
 from oncemq.config.build_reader import build_decoder
 from oncemq.config.model import AppModel, Topic
 from oncemq.message.decoding import Decoder
-from oncemq.message.outgoing import OutgoingTopic
+from oncemq.message.outgoing import OutgoingTopic, WhenUnroutable
 from oncemq.message.reader import Reader
 
 
@@ -25,6 +25,11 @@ def build_topics(
     consumed = {consumer.topic for consumer in model.consumers.values()}
     built = {}
     for name, topic in model.topics.items():
+        if topic.unroutable == WhenUnroutable.DEAD_LETTER and model.database is None:
+            path = ("topics", name, "unroutable")
+            report.at(
+                path, "without a database no message can be kept", "add database:, or write wait or drop"
+            )
         broker = brokers.get(name)
         found = None if broker is None else _topic(name, topic, broker, folder, report, consumed)
         if found is not None:
@@ -49,7 +54,8 @@ def _topic(
         # A consumer may add what is missing here, and then reads by its own words.
         if name not in consumed:
             report.error(("topics", name), error)
-    return OutgoingTopic(name, broker, written(topic.options), body_format, decode, reader)
+    unroutable = WhenUnroutable(topic.unroutable or WhenUnroutable.WAIT)
+    return OutgoingTopic(name, broker, written(topic.options), body_format, decode, reader, unroutable)
 
 
 def _reader(name: str, topic: Topic, broker: str, decode: Decoder) -> Reader | None:

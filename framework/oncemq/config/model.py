@@ -33,6 +33,8 @@ def _words(*words: str) -> WithJsonSchema:
 
 EffectsName = Annotated[str, PlainValidator(one_of("database", "external")), _words("database", "external")]
 OnRetry = Annotated[str, PlainValidator(one_of("go_on", "hold_key")), _words("go_on", "hold_key")]
+_UNROUTABLE = ("wait", "drop", "dead_letter")
+Unroutable = Annotated[str, PlainValidator(one_of(*_UNROUTABLE)), _words(*_UNROUTABLE)]
 LogFormat = Annotated[
     Literal["auto", "console", "json"],
     PlainValidator(one_of("auto", "console", "json")),
@@ -204,6 +206,13 @@ class Topic(OpenSection, Meaning):
     )
     strategies: StrategyList | None = Field(
         None, description="The strategies of its consumers.", examples=[["unique_key"]]
+    )
+    unroutable: Unroutable | None = Field(
+        None,
+        description="What becomes of a published message for which the broker has no queue or topic: `wait` (tried again, "
+        "later messages of its key wait for it; the default), `drop` (logged and counted), or `dead_letter` (kept for "
+        "`oncemq outbox retry`; later messages of its key are sent).",
+        examples=["dead_letter"],
     )
 
 

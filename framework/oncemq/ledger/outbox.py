@@ -9,7 +9,7 @@ is gone once its broker has confirmed it, so what is still there has not been se
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import (
     BigInteger,
@@ -18,6 +18,7 @@ from sqlalchemy import (
     Index,
     Integer,
     and_,
+    case,
     delete,
     exists,
     func,
@@ -52,6 +53,12 @@ TABLE = ledger_table(
     Index("oncemq_outbox_due", "app", "due_at"),
     sqlite_autoincrement=True,
 )
+
+DEAD = "dead"
+"""The owner of rows that are kept for a person: never sent by themselves, and no other row waits for them."""
+
+_KEPT_FOR = timedelta(days=365 * 1000)
+"""A dead row is not due within any time that matters, also for processes of an earlier version."""
 
 _ARRAYS = ("topics", "keys", "message_ids", "headers")
 _FROM_ARRAYS = text(
@@ -104,11 +111,13 @@ class Depth:
         messages: how many; sent and not yet confirmed ones included.
         oldest: when the oldest was published, aware; None while nothing waits.
         refused: how many of them have been refused at least once.
+        dead: how many besides are kept for a person, since their broker had no place for them.
     """
 
     messages: int
     oldest: datetime | None
     refused: int
+    dead: int = 0
 
 
 def add(
@@ -205,6 +214,26 @@ def refused(connection: Connection, claim: Claim, ids: Sequence[int], due_at: da
     connection.execute(update(TABLE).where(ours).values(**later))
 
 
+def dead_letter(connection: Connection, claim: Claim, ids: Sequence[int], now: datetime, error: str) -> None:
+    """Keep rows for a person, who retries or drops them; what waits behind them may be sent.
+
+    Args:
+        connection: the transaction.
+        claim: whose rows they are.
+        ids: their numbers.
+        now: aware.
+        error: what the broker said.
+    """
+    ours = and_(TABLE.c.id.in_(sorted(ids)), TABLE.c.owner == claim.owner)
+    kept = {
+        "owner": DEAD,
+        "due_at": now + _KEPT_FOR,
+        "attempts": TABLE.c.attempts + 1,
+        "error": error,
+    }
+    connection.execute(update(TABLE).where(ours).values(**kept))
+
+
 def any_due(connection: Connection, app: str, now: datetime) -> bool:
     """Return whether anything may be taken over; for reading, so that a look costs no lock."""
     due = select(TABLE.c.id).where(TABLE.c.app == app, TABLE.c.due_at <= now)
@@ -232,6 +261,7 @@ def take_over(
         older.c.topic == TABLE.c.topic,
         older.c.id < TABLE.c.id,
         older.c.due_at > now,
+        older.c.owner != DEAD,
     )
     due = and_(TABLE.c.app == claim.app, TABLE.c.due_at <= now)
     if besides:
@@ -250,11 +280,15 @@ def take_over(
 
 def depth(connection: Connection, app: str) -> Depth:
     """Return how much of an app waits to be sent."""
+    dead = TABLE.c.owner == DEAD
     counts = select(
-        func.count(), func.min(TABLE.c.created_at), func.count(TABLE.c.error).label("refused")
+        func.count(case((~dead, 1))),
+        func.min(case((~dead, TABLE.c.created_at))),
+        func.count(case((~dead, TABLE.c.error))),
+        func.count(case((dead, 1))),
     ).where(TABLE.c.app == app)
     row = connection.execute(counts).one()
-    return Depth(row[0], row[1], row[2])
+    return Depth(row[0], row[1], row[2], row[3])
 
 
 def of_key(connection: Connection, app: str, key: str) -> list[dict[str, object]]:

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Connection, func, select
 from sqlalchemy.dialects.postgresql import TEXT
 
 from oncemq.ledger.among import among, not_among
-from oncemq.ledger.outbox import TABLE, Claim, Stored
+from oncemq.ledger.outbox import DEAD, TABLE, Claim, Stored
 
 Lane = tuple[str, str]
 """Topic and key."""
@@ -49,6 +49,7 @@ def _oldest_others(connection: Connection, claim: Claim, rows: Sequence[Stored])
         select(*columns, func.min(TABLE.c.id).label("oldest"))
         .where(
             TABLE.c.app == claim.app,
+            TABLE.c.owner != DEAD,
             among(connection, TABLE.c.key, TEXT(), sorted(keys)),
             not_among(connection, TABLE.c.id, BigInteger(), [one.id for one in rows]),
         )

@@ -1,6 +1,7 @@
 """What may be published to a topic: bodies become bytes, and what no consumer could read is refused at once."""
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
@@ -21,6 +22,14 @@ MAX_MESSAGE_ID = 255
 """Characters of a producer's own message id."""
 
 
+class WhenUnroutable(StrEnum):
+    """What becomes of a message for which its broker has no place."""
+
+    WAIT = "wait"
+    DROP = "drop"
+    DEAD_LETTER = "dead_letter"
+
+
 class OutgoingTopic:
     """A topic of the app, for those who publish to it.
 
@@ -31,9 +40,10 @@ class OutgoingTopic:
         body_format: how bodies are encoded.
         decode: undoes that, and validates where the topic declares a schema.
         reader: finds key, version and identity, which every message must have; None where the topic names no key.
+        unroutable: what becomes of messages for which the broker has no place.
     """
 
-    __slots__ = ("_decode", "_format", "_reader", "broker", "name", "options")
+    __slots__ = ("_decode", "_format", "_reader", "broker", "name", "options", "unroutable")
 
     def __init__(
         self,
@@ -43,7 +53,9 @@ class OutgoingTopic:
         body_format: str,
         decode: Decoder,
         reader: Reader | None,
+        unroutable: WhenUnroutable = WhenUnroutable.WAIT,
     ) -> None:
+        self.unroutable = unroutable
         self.name = name
         self.broker = broker
         self.options = options

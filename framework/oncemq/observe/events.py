@@ -1,6 +1,6 @@
 """What is worth a log line or a metric: the engine tells it here, once, and knows nothing of who listens."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 
@@ -124,6 +124,11 @@ class Observer:
         self, topic: str, count: int, *, tries: int, next_in: timedelta, error: BaseException
     ) -> None:
         """A broker did not take so many messages that handlers published; they are kept and sent again."""
+
+    def unroutable(
+        self, topic: str, message_ids: Sequence[str], *, dropped: bool, error: BaseException
+    ) -> None:
+        """A broker has no place for messages that handlers published: dropped, else kept as the outbox's dead letters."""
 
     def still_runs(self, text: str) -> None:
         """A run that shall end when nothing is left says what it waits for, or what it leaves over."""

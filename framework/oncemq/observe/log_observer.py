@@ -1,6 +1,6 @@
 """One log line for each thing worth one; never one for a message that was applied."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +27,7 @@ _PAUSED: Mapping[PauseReason, str] = {
 TRACEBACK_PAUSE = 60.0
 """Seconds for which an error of the same class from the same place is logged without its traceback again."""
 _MOST_PLACES = 1_000
+_NAMED = 10
 
 
 def _in(duration: timedelta) -> str:
@@ -203,6 +204,16 @@ class LogObserver(Observer):
             next=_in(next_in),
             **_cause(error),
         )
+
+    def unroutable(
+        self, topic: str, message_ids: Sequence[str], *, dropped: bool, error: BaseException
+    ) -> None:
+        """One line for all that failed together."""
+        event = (
+            "unroutable messages dropped" if dropped else "unroutable messages dead-lettered in the outbox"
+        )
+        names = ", ".join(message_ids[:_NAMED]) + (", …" if len(message_ids) > _NAMED else "")
+        self._log.error(event, topic=topic, messages=len(message_ids), ids=names, **_cause(error))
 
     def still_runs(self, text: str) -> None:
         """One line."""

@@ -5,7 +5,7 @@ cannot make a new time series.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -54,6 +54,12 @@ class MetricsObserver(Observer):
             "oncemq_outbox_refusals",
             "Messages of the outbox that a broker did not take, each time.",
             ("topic",),
+            registry=self._registry,
+        )
+        self._unroutable = Counter(
+            "oncemq_outbox_unroutable",
+            "Published messages for which a broker had no place, by what became of them.",
+            ("topic", "outcome"),
             registry=self._registry,
         )
         self._sizes = self._histogram("unit_messages", "Messages in a unit.", _SIZES)
@@ -175,6 +181,17 @@ class MetricsObserver(Observer):
         """Count them by their topic."""
         self._outbox.labels(topic).inc(count)
 
+    def unroutable(
+        self,
+        topic: str,
+        message_ids: Sequence[str],
+        *,
+        dropped: bool,
+        error: BaseException,  # noqa: ARG002
+    ) -> None:
+        """Count them by their topic and by what became of them."""
+        self._unroutable.labels(topic, "dropped" if dropped else "dead_letter").inc(len(message_ids))
+
     def connection_lost(self, broker: str, consumer: str) -> None:
         """Count it."""
         self._losses.labels(consumer, broker).inc()
@@ -207,6 +224,11 @@ class _States(Collector):
                 "oncemq_outbox_refused_messages",
                 "Those that a broker has not taken at least once.",
                 state.outbox.refused,
+            )
+            yield GaugeMetricFamily(
+                "oncemq_outbox_dead_letters",
+                "Messages that a broker had no place for, kept until a person retries or drops them.",
+                state.outbox.dead,
             )
         if state.clock_skew is not None:
             yield GaugeMetricFamily(

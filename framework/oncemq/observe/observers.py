@@ -147,6 +147,12 @@ class Observers(Observer):
             lambda observer: observer.outbox_refused(topic, count, tries=tries, next_in=next_in, error=error)
         )
 
+    def unroutable(
+        self, topic: str, message_ids: Sequence[str], *, dropped: bool, error: BaseException
+    ) -> None:
+        """Pass it on."""
+        self._tell(lambda observer: observer.unroutable(topic, message_ids, dropped=dropped, error=error))
+
     def still_runs(self, text: str) -> None:
         """Pass it on."""
         self._tell(lambda observer: observer.still_runs(text))

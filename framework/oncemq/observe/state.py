@@ -69,11 +69,13 @@ class OutboxState:
         messages: how many.
         oldest_seconds: how long the oldest has waited; 0.0 while nothing waits.
         refused: how many of them a broker has not taken at least once.
+        dead: how many besides are kept for a person.
     """
 
     messages: int
     oldest_seconds: float
     refused: int
+    dead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

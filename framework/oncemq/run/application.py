@@ -74,7 +74,7 @@ class Application:
         self._running_since = 0.0
         self._crews: dict[str, Crew] = {}
         consumed = frozenset(consumer.broker for consumer in plan.consumers)
-        self._publishing = Publishing(plan.adapters, plan.topics, consumed)
+        self._publishing = Publishing(plan.adapters, plan.topics, consumed, self._observer)
         self._relays = Relay.of(plan, self._publishing, self._observer, point)
         self._standing = Standing(plan, self._crews, self._observer)
         self._roster = Roster(plan)

@@ -11,12 +11,13 @@ from sqlalchemy import Connection, Engine
 
 from oncemq.clock import Clock
 from oncemq.error_text import MAX_ERROR_TEXT
-from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq.errors import BrokerError, BrokerUnavailable, Unroutable
 from oncemq.ledger import outbox
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.outbox import Claim, Stored
 from oncemq.ledger.outbox_order import sendable
 from oncemq.message.envelope import OutgoingMessage
+from oncemq.message.outgoing import WhenUnroutable
 from oncemq.observe.fields import error_text
 from oncemq.observe.observers import Observers
 from oncemq.retry.backoff import RetryPolicy
@@ -35,6 +36,9 @@ _LONGEST_WAIT = 0.5
 _AFTER_ERROR = 1.0
 _LONGEST_PAUSE = 30.0
 
+Policy = Callable[[str], WhenUnroutable]
+"""What becomes of a topic's messages for which the broker has no place."""
+
 Publish = Callable[[str, Sequence[OutgoingMessage]], Sequence[BrokerError | None]]
 
 
@@ -52,11 +56,13 @@ class _Round:
     Args:
         confirmed: numbers of rows whose broker has them.
         refused: rows that it did not take, and why.
+        unroutable: rows for which the broker has no place and that need not wait for one, and why.
         blocked: rows that wait for an older one of their key.
     """
 
     confirmed: list[int] = field(default_factory=list)
     refused: list[tuple[Stored, BrokerError]] = field(default_factory=list)
+    unroutable: list[tuple[Stored, BrokerError]] = field(default_factory=list)
     blocked: list[Stored] = field(default_factory=list)
 
 
@@ -73,6 +79,7 @@ class Post:
         redact: masks secrets in what the broker said.
         due_in: rows that are ours for less are left to whoever takes them over.
         point: told how far messages have come.
+        policy: what becomes of a topic's unroutable messages.
     """
 
     def __init__(
@@ -86,7 +93,9 @@ class Post:
         redact: Callable[[str], str],
         due_in: DueIn,
         point: Callable[[str], None],
+        policy: Policy = lambda _: WhenUnroutable.WAIT,
     ) -> None:
+        self._policy = policy
         self._broker = broker
         self._engine = engine
         self._claim = claim
@@ -187,6 +196,9 @@ class Post:
                     if error is None:
                         found.confirmed.append(one.id)
                         continue
+                    if isinstance(error, Unroutable) and self._policy(topic) is not WhenUnroutable.WAIT:
+                        found.unroutable.append((one, error))
+                        continue
                     found.refused.append((one, error))
                     bar(one, barred)
             # What waits behind a refused one is left to whoever takes that over.
@@ -211,8 +223,8 @@ class Post:
         return ready
 
     def _settle(self, found: _Round) -> None:
-        """Delete what is confirmed and put off what was refused, in one transaction."""
-        if not self._confirmed and not found.refused:
+        """Delete what is confirmed and put off or give up what was refused, in one transaction."""
+        if not self._confirmed and not found.refused and not found.unroutable:
             return
         puts_off = alike(found.refused)
         with self._engine.begin() as connection:
@@ -220,7 +232,21 @@ class Post:
                 outbox.sent(connection, self._claim, self._confirmed)
             for (topic, attempts), failed in puts_off.items():
                 self._put_off(connection, topic, attempts, failed)
+            for (topic, _), failed in alike(found.unroutable).items():
+                self._give_up(connection, topic, failed)
         self._confirmed = []
+
+    def _give_up(self, connection: Connection, topic: str, failed: list[tuple[Stored, BrokerError]]) -> None:
+        error = failed[0][1]
+        ids = [one.id for one, _ in failed]
+        drops = self._policy(topic) is WhenUnroutable.DROP
+        if drops:
+            outbox.sent(connection, self._claim, ids)
+        else:
+            text = self._redact(error_text(error))[:MAX_ERROR_TEXT]
+            outbox.dead_letter(connection, self._claim, ids, self._clock.now(), text)
+        names = [one.message.message_id or "" for one, _ in failed]
+        self._observers.unroutable(topic, names, dropped=drops, error=error)
 
     def _put_off(
         self, connection: Connection, topic: str, attempts: int, failed: list[tuple[Stored, BrokerError]]

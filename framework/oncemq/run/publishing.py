@@ -4,9 +4,10 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from oncemq.adapter import Adapter, Confirmed, Refused
-from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, InfrastructureError
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, InfrastructureError, Unroutable
 from oncemq.message.envelope import OutgoingMessage
-from oncemq.message.outgoing import OutgoingTopic
+from oncemq.message.outgoing import OutgoingTopic, WhenUnroutable
+from oncemq.observe.events import Observer
 from oncemq.publisher import unknown_topic
 from oncemq.run.judge import describe
 from oncemq.unit import Outgoing, Run
@@ -20,11 +21,17 @@ class Publishing:
         adapters: by the broker's name.
         topics: what may be published to, by name.
         consumed: brokers that are opened for consumers anyway; the others are connected by the first message.
+        observer: told of unroutable messages that a direct handler published and that are dropped.
     """
 
     def __init__(
-        self, adapters: Mapping[str, Adapter], topics: Mapping[str, OutgoingTopic], consumed: frozenset[str]
+        self,
+        adapters: Mapping[str, Adapter],
+        topics: Mapping[str, OutgoingTopic],
+        consumed: frozenset[str],
+        observer: Observer | None = None,
     ) -> None:
+        self._observer = observer or Observer()
         self._adapters = adapters
         self._topics = topics
         self._prepared = set(consumed)
@@ -39,6 +46,11 @@ class Publishing:
         """Return the broker of a topic; None for a topic that is not in the app any more."""
         found = self._topics.get(topic)
         return None if found is None else found.broker
+
+    def when_unroutable(self, topic: str) -> WhenUnroutable:
+        """Return what becomes of a topic's messages for which the broker has no place."""
+        found = self._topics.get(topic)
+        return WhenUnroutable.WAIT if found is None else found.unroutable
 
     def topics_of(self, broker: str) -> list[str]:
         """Return the topics on a broker."""
@@ -70,7 +82,7 @@ class Publishing:
         while outgoing:
             topic = outgoing[0].topic
             together = _leading(outgoing)
-            errors = self.publish(topic, [one.message for one in together])
+            errors = self._besides_dropped(topic, [one.message for one in together])
             outgoing[: len(together)] = [
                 one for one, error in zip(together, errors, strict=True) if error is not None
             ]
@@ -80,6 +92,19 @@ class Publishing:
             if error is not None:
                 raise Culprits({item: retry(f"publishing to {topic!r}: {describe(error)}", error=error)})
         run.outgoing = None
+
+    def _besides_dropped(
+        self, topic: str, messages: Sequence[OutgoingMessage]
+    ) -> Sequence[BrokerError | None]:
+        """Publish; what is unroutable and may be dropped counts as sent."""
+        errors = self.publish(topic, messages)
+        if self.when_unroutable(topic) is not WhenUnroutable.DROP:
+            return errors
+        lost = {index: error for index, error in enumerate(errors) if isinstance(error, Unroutable)}
+        if lost:
+            names = [messages[index].message_id or "" for index in lost]
+            self._observer.unroutable(topic, names, dropped=True, error=next(iter(lost.values())))
+        return [None if index in lost else error for index, error in enumerate(errors)]
 
     def _adapter(self, broker: str) -> Adapter:
         adapter = self._adapters[broker]

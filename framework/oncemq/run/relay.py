@@ -174,6 +174,7 @@ class Relay:
                 self._redact,
                 DueIn(self._window / 2),
                 self._point,
+                self._publishing.when_unroutable,
             )
             # Two workers may be here at once: both must get the same one, and only that one runs.
             winner = self._posts.setdefault(broker, post)

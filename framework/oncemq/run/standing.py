@@ -82,10 +82,9 @@ class Standing:
             return
         oldest = min((depth.oldest for depth in depths if depth.oldest is not None), default=None)
         age = (plan.clock.now() - oldest).total_seconds() if oldest is not None else 0.0
-        messages, refused = (
-            sum(counts) for counts in zip(*((one.messages, one.refused) for one in depths), strict=True)
-        )
-        self.outbox = OutboxState(messages, max(0.0, age), refused)
+        messages = sum(depth.messages for depth in depths)
+        refused, dead = sum(depth.refused for depth in depths), sum(depth.dead for depth in depths)
+        self.outbox = OutboxState(messages, max(0.0, age), refused, dead)
 
     def _ask_depths(self) -> None:
         for consumer in self._plan.consumers:

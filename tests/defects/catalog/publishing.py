@@ -3,6 +3,7 @@
 from defects.defect import Defect, Edit
 
 PUBLISHER = "tests/unit/run/test_app_publisher.py"
+UNROUTABLE = "tests/unit/run/test_outbox_unroutable.py"
 
 DEFECTS = (
     Defect(
@@ -43,5 +44,43 @@ DEFECTS = (
             )
         ],
         [f"{PUBLISHER}::test_another_database_is_refused[sqlite]"],
+    ),
+    Defect(
+        "any-refusal-is-unroutable",
+        "`unroutable: drop` gives up what has no place at its broker, and nothing that was refused for another reason.",
+        [
+            Edit(
+                "framework/oncemq/run/post.py",
+                "if isinstance(error, Unroutable) and self._policy",
+                "if self._policy",
+            )
+        ],
+        [f"{UNROUTABLE}::test_another_refusal_waits"],
+    ),
+    Defect(
+        "dead-letter-holds-its-key",
+        "A dead letter of the outbox holds back no later message of its key.",
+        [
+            Edit(
+                "framework/oncemq/ledger/outbox_order.py",
+                "            TABLE.c.owner != DEAD,\n",
+                "",
+            )
+        ],
+        [f"{UNROUTABLE}::test_a_dead_letter_of_the_outbox_holds_back_nothing"],
+    ),
+    Defect(
+        "neighbours-of-a-missing-exchange",
+        "What was in flight to another exchange when one was missing is not taken for unroutable.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/confirms.py",
+                """if not sent.exchange or f"'{sent.exchange}'" not in str(reason.reply_text):""",
+                "if not sent.exchange:",
+            )
+        ],
+        [
+            "tests/unit/adapters/rabbitmq/test_confirms.py::test_a_missing_exchange_is_unroutable_for_its_own_messages_alone"
+        ],
     ),
 )

@@ -1,10 +1,11 @@
-"""What `outbox list` shows and `outbox drop` gives up: only what a broker has refused and nobody is sending."""
+"""What `outbox list` and `show` print, `retry` makes due and `drop` gives up: only what a broker has refused."""
 
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import select
 
 from oncemq.clock import SystemClock
 from oncemq.ledger import outbox
@@ -60,8 +61,8 @@ def test_what_is_refused_is_listed(line):
     result = line.run("outbox", "list", "gone")
     assert result.exit_code == 0, result.output
     assert result.stdout == (
-        "TOPIC  ID  KEY  PUBLISHED BY  SINCE                 REFUSED  NEXT TRY              ERROR\n"
-        "gone   m3  b    award         2026-03-01T12:30:00Z  1        2026-03-01T12:35:00Z  BrokerRefused: no queue\n"
+        "STATE  TOPIC  ID  KEY  PUBLISHED BY  SINCE                 REFUSED  NEXT TRY              ERROR\n"
+        "waits  gone   m3  b    award         2026-03-01T12:30:00Z  1        2026-03-01T12:35:00Z  BrokerRefused: no queue\n"
     )
     assert ids(line) == ["m1", "m2", "m3"]
 
@@ -79,6 +80,66 @@ def test_what_is_refused_is_listed(line):
 def test_a_list_can_be_restricted(line, arguments, found):
     """By topic, key, id, and number."""
     assert ids(line, *arguments) == found
+
+
+def bury(line: CommandLine, message_id: str) -> None:
+    """Make a row that its broker has refused a dead letter."""
+    with line.plan() as plan, plan.engine.begin() as connection:
+        row = connection.execute(select(outbox.TABLE.c.id).where(outbox.TABLE.c.message_id == message_id))
+        outbox.dead_letter(
+            connection, Claim("loyalty", "", NOW), [row.scalar_one()], NOW, "Unroutable: no queue"
+        )
+
+
+def test_a_message_is_shown_whole(line):
+    """With state, error, headers and body; for scripts as JSON."""
+    bury(line, "m3")
+    result = line.run("outbox", "show", "m3")
+    assert result.exit_code == 0
+    assert "state:        dead letter\n" in result.stdout
+    assert "next try:     -\n" in result.stdout
+    assert "error:        Unroutable: no queue\n" in result.stdout
+    assert result.stdout.endswith("body:\n{}\n")
+    found = json.loads(line.run("outbox", "show", "m3", "--json").stdout)
+    assert (found["body"], found["headers"], found["state"]) == ("{}", {}, "dead letter")
+
+
+def test_a_message_that_is_not_there_is_said(line):
+    """With exit code 1; what nobody refused is not there either."""
+    result = line.run("outbox", "show", "m4")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no refused message m4" in result.stderr
+
+
+def test_a_retry_makes_messages_due(line):
+    """Dead letters too; what nobody has refused is left as it is."""
+    bury(line, "m3")
+    result = line.run("outbox", "retry", "--all", "--json")
+    assert json.loads(result.stdout) == {"due": 3}
+    with line.plan() as plan, plan.engine.begin() as connection:
+        taken = outbox.take_over(connection, Claim("loyalty", "other", NOW), plan.clock.now(), 10)
+    assert sorted(one.message.message_id for one in taken) == ["m1", "m2", "m3", "m4"]
+
+
+def test_a_retry_needs_a_choice(line):
+    """As a drop does."""
+    assert line.run("outbox", "retry").exit_code == 2
+
+
+def test_a_dead_letter_is_dropped(line):
+    """No process is sending it, so it goes at once."""
+    bury(line, "m3")
+    assert line.run("outbox", "drop", "--id", "m3", "--yes").stdout == "dropped 1 message\n"
+
+
+def test_status_asks_for_a_person(line):
+    """Dead letters of the outbox are a reason for exit code 1, with what to do."""
+    bury(line, "m3")
+    result = line.run("status")
+    assert result.exit_code == 1
+    assert (
+        "1 unroutable message kept in the outbox: `oncemq outbox list`, then retry or drop" in result.stderr
+    )
 
 
 def test_one_message_is_dropped(line):

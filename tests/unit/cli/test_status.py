@@ -60,7 +60,10 @@ def test_nothing_waits(app: App) -> None:
             "last_applied": None,
         }
     ]
-    assert (found["outbox"], found["processes"]) == ({"messages": 0, "oldest": None, "refused": 0}, [])
+    assert (found["outbox"], found["processes"]) == (
+        {"messages": 0, "oldest": None, "refused": 0, "dead_letters": 0},
+        [],
+    )
 
 
 def test_messages_without_a_process_need_a_person(app: App) -> None:

@@ -8,6 +8,7 @@ import pytest
 from oncemq.errors import InvalidPayload, MissingExtra
 from oncemq.facts import Effects
 from oncemq.message.envelope import Message
+from oncemq.message.outgoing import WhenUnroutable
 from support.declared import BASE, loaded, problems
 
 ORDERS = "{key: body.id, strategies: [decide]}"
@@ -18,6 +19,15 @@ def consumer(folder, more: str = "", **how):
     """Return the plan of the one consumer, declared with `more`."""
     text = BASE.replace("topic: orders,", f"topic: orders, {more}," if more else "topic: orders,")
     return loaded(folder, text, **how).plan.consumers[0]
+
+
+def test_unroutable_messages_are_kept_in_a_database(tmp_path):
+    """An app without one is told so; with one the topic has its policy."""
+    kept = "{key: body.id, strategies: [decide], unroutable: dead_letter}"
+    plan = loaded(tmp_path, BASE.replace(ORDERS, kept)).plan
+    assert plan.topics["orders"].unroutable is WhenUnroutable.DEAD_LETTER
+    found = problems(tmp_path, WITHOUT_DATABASE.replace(ORDERS, kept))
+    assert any("without a database no message can be kept" in str(problem) for problem in found)
 
 
 def test_defaults_of_a_bare_consumer(tmp_path):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from oncemq.errors import BrokerError, BrokerRefused
+from oncemq.errors import BrokerError, BrokerRefused, Unroutable
 from oncemq_adapters.rocketmq.grpc.groups import begin, ensure_group, refuse_others
 from oncemq_adapters.rocketmq.grpc.statuses import NO_TOPIC
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
@@ -114,8 +114,8 @@ class Places:
         wait_for_route(desk.routes, name)
 
 
-def _missing(name: str, kind: str) -> BrokerRefused:
-    return BrokerRefused(
+def _missing(name: str, kind: str) -> Unroutable:
+    return Unroutable(
         f"topic {name!r} does not exist on RocketMQ, and gRPC cannot make it – run "
         f"`mqadmin updateTopic -c <cluster> -t '{name}' -a +message.type={kind}`, or write name_servers: [host:9876] "
         "at the broker and create: true at the topic"

@@ -3,7 +3,7 @@
 from concurrent.futures import CancelledError
 from typing import Any
 
-from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, Unroutable
 
 OK = 20000
 NOTHING_NOW = (40404, 40401)
@@ -46,6 +46,10 @@ class ProxyRefused(BrokerRefused):
         self.code = code
 
 
+class NoSuchTopic(ProxyRefused, Unroutable):
+    """The topic does not exist; messages can be sent when it has been made."""
+
+
 class ProxyUnable(BrokerUnavailable):
     """An answer that may be another one next time.
 
@@ -76,7 +80,7 @@ def meaning_of(status: Any) -> BrokerError | None:
         return None
     if code == _BUSY or code >= _UNAVAILABLE_FROM:
         return ProxyUnable(code, status.message)
-    return ProxyRefused(code, status.message)
+    return (NoSuchTopic if code == NO_TOPIC else ProxyRefused)(code, status.message)
 
 
 def surfaced(error: BaseException, where: str) -> BrokerError:

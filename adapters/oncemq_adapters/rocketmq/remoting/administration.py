@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 
-from oncemq.errors import BrokerRefused, BrokerUnavailable
+from oncemq.errors import BrokerRefused, BrokerUnavailable, Unroutable
 from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, retry_topic
 from oncemq_adapters.rocketmq.remoting import codes
 from oncemq_adapters.rocketmq.remoting.brokers import Brokers
@@ -74,9 +74,9 @@ def route_of(routes: Routes, topic: TopicOptions) -> Route | None:
         return Route(places, places)
 
 
-def missing(topic: TopicOptions) -> BrokerRefused:
+def missing(topic: TopicOptions) -> Unroutable:
     """Return the error for a topic that does not exist."""
-    return BrokerRefused(
+    return Unroutable(
         f"topic {topic.name!r} does not exist on RocketMQ – make it with "
         f"`mqadmin updateTopic -c <cluster> -t {topic.name}`, or write create: true at topic {topic.topic!r}"
     )

@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 
 from oncemq.adapter import Confirmed, Refused
-from oncemq.errors import BrokerError
+from oncemq.errors import BrokerError, Unroutable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite.base import SuitePart
 from oncemq.testing.adapter_suite.bench import Bench, bodies, numbered
@@ -27,13 +27,13 @@ class Publishing(SuitePart):
         assert list(publisher.publish(topic.name, topic.options, [])) == []
 
     def test_unroutable_is_refused(self, bench: Bench) -> None:
-        """A message that nothing could take is refused, never silently confirmed."""
+        """A message that nothing could take is refused as unroutable, never silently confirmed."""
         nowhere = bench.harness.unroutable()
         answers = bench.publisher().publish(nowhere.name, nowhere.options, [OutgoingMessage(b"x")] * 3)
         assert len(answers) == 3
         for answer in answers:
             assert isinstance(answer, Refused)
-            assert isinstance(answer.error, BrokerError)
+            assert isinstance(answer.error, Unroutable)
 
     def test_publisher_survives_a_refusal(self, bench: Bench) -> None:
         """After a refusal the same publisher still publishes."""
