@@ -50,6 +50,7 @@ class Crew:
     def __init__(self, plan: ConsumerPlan, adapter: Adapter, shop: Workshop) -> None:
         self._shop = shop
         self._recorders: list[AnyRecorder] = []
+        self._commit_is_told = False
         self._workers = Threads(plan.name, shop.observers.failed, shop.clock)
         self._settling = Threads(f"{plan.name}-failures", shop.observers.failed, shop.clock)
         parked = [
@@ -175,6 +176,15 @@ class Crew:
     def _shards(self) -> range:
         return range(len(self._chains))
 
+    def _warn_of_commit(self) -> None:
+        if self._commit_is_told:
+            return
+        self._commit_is_told = True
+        self._shop.observers.warned(
+            f"the handler of {self.consumer.plan.name} calls session.commit(), which only flushes: the framework commits the "
+            "effect together with the record of its message; leave the call out"
+        )
+
     def _transactional(self, slot: Slot, recorder: AnyRecorder, shard: int) -> Execute:
         plan, shop = self.consumer.plan, self._shop
         chain, handler = self._chains[shard], plan.parts[shard].handler
@@ -194,6 +204,7 @@ class Crew:
             shop.point,
             shop.relays[shard],
             [table for strategy in plan.strategies for table in strategy.tables(MetaData())],
+            commits=self._warn_of_commit,
         )
         rescue = Rescue(
             attempt,

@@ -52,6 +52,7 @@ class Attempt:
         relay: stores and sends what handlers publish; None where they cannot.
         tables: the ledger tables that the strategies use.
         isolate: every call of the handler is alone in its transaction, on a connection that is cleaned behind it.
+        commits: told that a handler called `session.commit()`.
 
     Attributes:
         one_by_one: the handler is called for each item.
@@ -73,7 +74,9 @@ class Attempt:
         tables: Sequence[Table] = (),
         *,
         isolate: bool = False,
+        commits: Callable[[], None] = lambda: None,
     ) -> None:
+        self._commits = commits
         install(engine)
         self._tables = tables
         self._engine = engine
@@ -209,6 +212,8 @@ class Attempt:
             self._slot.cancel = None
             unwatch()
             _leave(connection, transaction, committed=committed)
+            if watch.commits:
+                self._commits()
             if watch.settings or (isolated and self.isolation.always):
                 clean(connection, thoroughly=watch.raw)
 

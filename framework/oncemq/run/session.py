@@ -55,6 +55,7 @@ class UnitSession(Session):
 
     def commit(self) -> None:
         """Flush; the framework commits, for all messages of the unit together."""
+        self.watch.commits = True
         self.flush()
 
     def rollback(self) -> None:

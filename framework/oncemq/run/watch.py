@@ -39,9 +39,11 @@ class Watch:
         first: called once, before the handler's first statement.
         thread: that of the worker; ANY_THREAD = it does not matter.
         strays: the sessions of these items were used after their handlers had returned.
+        commits: a handler called `session.commit()`, which only flushes.
     """
 
     __slots__ = (
+        "commits",
         "doomed",
         "driver",
         "first",
@@ -71,6 +73,7 @@ class Watch:
         self.first: Callable[[], None] | None = None
         self.thread = ANY_THREAD if any_thread else get_ident()
         self.strays: dict[Item, SessionOwned] = {}
+        self.commits = False
 
     def speaks(self) -> None:
         """The handler is about to send a statement."""
