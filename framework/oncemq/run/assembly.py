@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy import MetaData
 
@@ -81,6 +82,7 @@ class Crew:
             Gate(shop.clock),
             shop.point,
             self._forget,
+            shop.layout,
         )
         self.consumer.learn_of_deaths = self.learn_of_deaths
         self.consumer.charge = self._charge
@@ -208,7 +210,7 @@ class Crew:
         )
         rescue = Rescue(
             attempt,
-            self.consumer.lane,
+            self.consumer.lanes[shard],
             self._infrastructure_failed,
             self._lane_changed,
             self.consumer.gate.sleep,
@@ -235,7 +237,7 @@ class Crew:
         return Finisher(
             self._chains[shard],
             self._shop.observers.failed,
-            self.consumer.unfinished,
+            partial(self.consumer.unfinished, shard),
             leaving.is_set,
             leaving.wait,
             self._shop.publishing.send,

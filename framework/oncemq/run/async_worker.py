@@ -174,6 +174,9 @@ class AsyncWorker:
         unrun = self._consumer.judge_unrun(delivery)
         if unrun is not None:
             return unrun
+        waits = self._consumer.must_wait(delivery)
+        if waits is not None:
+            return waits
         if delivery.envelope is not None:
             seat.recorder.begin([delivery.envelope])
         if not delivery.suspect:
@@ -186,15 +189,19 @@ class AsyncWorker:
 
     async def _run(self, delivery: Delivery, seat: Seat) -> Verdict:
         unit = self._consumer.unit([delivery], float("inf"))
-        chain = self._track(delivery.key).chain
+        chain, shards = self._track(delivery.key).chain, self._consumer.shards
         seat.recorder.index[0] = 1
         try:
             trouble = await self._blocked(lambda: reserve(chain, unit))
             if trouble is not None:
-                return self._troubled(trouble)
-            return unit.verdicts.get(delivery) or await self._handle(unit, delivery, seat.slot)
+                return self._troubled(delivery, trouble)
+            verdict = unit.verdicts.get(delivery) or await self._handle(unit, delivery, seat.slot)
         except (StrategyBug, InfrastructureError) as error:
-            return self._troubled(error)
+            return self._troubled(delivery, error)
+        else:
+            if shards is not None:
+                shards.succeeded(delivery)
+            return verdict
         finally:
             seat.recorder.index[0] = IDLE
             await self._blocked(lambda: release(chain, unit, self._failed))
@@ -226,9 +233,13 @@ class AsyncWorker:
     async def _blocked(self, work: Callable[[], Any]) -> Any:
         return await asyncio.to_thread(work) if self._blocking else work()
 
-    def _troubled(self, trouble: Trouble) -> Verdict:
-        self._consumer.pause(trouble)
-        return RETURNED
+    def _troubled(self, delivery: Delivery, trouble: Trouble) -> Verdict:
+        consumer = self._consumer
+        if consumer.shards is None or not isinstance(trouble, InfrastructureError):
+            consumer.pause(trouble)
+            return RETURNED
+        consumer.shards.failed(delivery, trouble, 0.0)
+        return consumer.must_wait(delivery) or RETURNED
 
     async def _settle_loop(self) -> None:
         """Settle what has finished, all of it at once, while the next messages run."""

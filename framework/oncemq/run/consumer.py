@@ -17,7 +17,9 @@ from oncemq.run.lane import Lane
 from oncemq.run.plan import ConsumerPlan
 from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import CRASHED
+from oncemq.run.shard_pauses import ShardPauses
 from oncemq.run.tries import fault_of
+from oncemq.sharding import Layout
 from oncemq.unit import Unit
 from oncemq.verdict import Verdict, reject
 
@@ -37,8 +39,10 @@ class Consumer:
         gate: whether units may run.
         point: told how far a delivery has come.
         forget: removes an identity from the book of suspects.
+        layout: which shard a key belongs to; None where there are no shards.
 
     Attributes:
+        shards: which of them are away; None where there are none.
         learn_of_deaths: makes `intake.suspects` what it is now, the latest deaths included.
         charge: notes that a thread ended in an error while it held these deliveries, which ends the process.
     """
@@ -53,6 +57,7 @@ class Consumer:
         gate: Gate,
         point: Callable[[str], None],
         forget: Callable[[str], None],
+        layout: Layout | None = None,
     ) -> None:
         self.plan = plan
         self.adapter = adapter
@@ -60,12 +65,16 @@ class Consumer:
         self.observers = observers
         self.scheduler = scheduler
         self.gate = gate
-        self.lane = Lane(clock.monotonic)
+        # What succeeds on one shard says nothing about errors on another.
+        self.lanes = [Lane(clock.monotonic) for _ in range(1 if layout is None else layout.shards)]
         self.intake = Intake(plan.reader)
         self.point = point
         self.learn_of_deaths: Callable[[], None] = lambda: None
         self.charge: Callable[[Sequence[Delivery]], None] = lambda _deliveries: None
         self._forget = forget
+        self.shards = (
+            None if layout is None else ShardPauses(layout, clock, self._shard_paused, self._shard_resumed)
+        )
         self._pause_reason: PauseReason | None = None
         self._trouble = ""
         self._running: set[Delivery] = set()
@@ -141,9 +150,30 @@ class Consumer:
             self.plan.name, self._pause_reason, retry_in=timedelta(seconds=pause), error=trouble
         )
 
-    def unfinished(self, tries: int, pause: float, trouble: InfrastructureError | StrategyBug) -> None:
+    def must_wait(self, delivery: Delivery) -> Verdict | None:
+        """Return that a message must wait for its shard; None when it may run."""
+        return None if self.shards is None else self.shards.wait_for(delivery)
+
+    def may_leave(self, delivery: Delivery) -> bool:
+        """Return whether the broker may keep a message whose shard is away for long: not where its place would be lost."""
+        return delivery.source is None and not self.plan.hold_key
+
+    def _shard_paused(self, trouble: InfrastructureError, pause: float) -> None:
+        self.observers.consumer_paused(
+            self.plan.name, _reason(trouble), retry_in=timedelta(seconds=pause), error=trouble
+        )
+
+    def _shard_resumed(self, lasted: float) -> None:
+        self.observers.consumer_resumed(self.plan.name, after=timedelta(seconds=lasted))
+
+    def unfinished(
+        self, shard: int, tries: int, pause: float, trouble: InfrastructureError | StrategyBug
+    ) -> None:
         """Tell that what follows a handler failed; when it lasts, pause: the next messages would meet it too."""
-        if isinstance(trouble, StrategyBug) or tries >= _QUIET_TRIES:
+        lasts = tries >= _QUIET_TRIES
+        if lasts and self.shards is not None and isinstance(trouble, InfrastructureError):
+            self.shards.pause(shard, trouble)
+        elif lasts or isinstance(trouble, StrategyBug):
             self.pause(trouble)
         else:
             self.observers.infrastructure_failed(
@@ -200,15 +230,18 @@ class Consumer:
     def state(self, *, subscribed: bool, detail: str) -> ConsumerState:
         """Return what health and metrics show."""
         waiting = self.rest()
+        paused, trouble = self._pause_reason, self._trouble
+        if paused is None and self.shards is not None and (away := self.shards.trouble()) is not None:
+            paused, trouble = _reason(away), str(away)
         return ConsumerState(
             consumer=self.plan.name,
             subscribed=subscribed,
-            paused=self._pause_reason,
+            paused=paused,
             waiting=waiting,
             in_flight=waiting,
             last_progress=max(self._last_progress, self._last_rest),
-            detail=self.plan.redact(detail or self._trouble),
-            exclusive=self.lane.exclusive,
+            detail=self.plan.redact(detail or trouble),
+            exclusive=any(lane.exclusive for lane in self.lanes),
             figures={name: value for one in self.plan.strategies for name, value in one.figures().items()},
         )
 

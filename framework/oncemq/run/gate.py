@@ -20,10 +20,10 @@ class Gate:
         self._next_pause = _FIRST_PAUSE
         self._stopped = False
 
-    def close(self) -> float:
-        """Let nobody pass for a while; returns the pause in seconds."""
+    def close(self, at_least: float = 0.0) -> float:
+        """Let no unit pass for a while, at least so many seconds; returns the pause in seconds."""
         with self._changed:
-            pause = self._next_pause * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+            pause = max(at_least, self._next_pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
             self._next_pause = min(_LONGEST_PAUSE, 2 * self._next_pause)
             now = self._clock.monotonic()
             self._closed_until = now + pause
@@ -47,6 +47,10 @@ class Gate:
     def troubled(self) -> bool:
         """Whether trouble was seen and no success since."""
         return self._closed_since is not None
+
+    def left(self) -> float:
+        """Return the seconds until units may run; 0 when they may now."""
+        return max(0.0, self._closed_until - self._clock.monotonic())
 
     def wait(self) -> None:
         """Return when units may run, or when stopped."""

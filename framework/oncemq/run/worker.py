@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 
 from oncemq.errors import InfrastructureError, StrategyBug
+from oncemq.facts import Effects
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
 from oncemq.run.aftermath import Settles
@@ -17,6 +18,8 @@ from oncemq.unit import Unit
 from oncemq.verdict import RETURNED, Outcome, Verdict
 
 _TAKE_TIMEOUT = 0.2
+_AWAY = timedelta(seconds=10)
+"""For so long the broker keeps what has waited for its shard for long; the same for all, so that they keep their order."""
 _ROLLED_BACK = (RescueStep.RERUN, RescueStep.CAREFUL, RescueStep.HALVE)
 
 Trouble = InfrastructureError | StrategyBug
@@ -104,6 +107,7 @@ class Worker:
             taken = consumer.scheduler.take(self._most() * self._shards(), _TAKE_TIMEOUT, siblings)
             if not taken:
                 continue
+            taken = self._together(taken)
             consumer.started(taken)
             try:
                 if consumer.doubtful(taken):
@@ -115,6 +119,20 @@ class Worker:
                 raise
             finally:
                 consumer.finished(taken)
+
+    def _together(self, taken: list[Delivery]) -> list[Delivery]:
+        """Return what this worker may hold at once.
+
+        A direct unit insists on what follows its handlers until their shard answers: keys of others must not wait for that.
+        """
+        if self._layout is None or self._consumer.plan.effects is Effects.DATABASE:
+            return taken
+        shard = self._layout.shard_of(taken[0].key)
+        mine = [delivery for delivery in taken if self._layout.shard_of(delivery.key) == shard]
+        others = [delivery for delivery in taken if self._layout.shard_of(delivery.key) != shard]
+        if others:
+            self._consumer.scheduler.done(others, others)
+        return mine
 
     def _most(self) -> int:
         return self._failures.cap(self._batch.limit)
@@ -138,13 +156,49 @@ class Worker:
                 if trouble is not None:
                     hands.back += ready
                 elif ready:
-                    trouble = self._segment(ready, hands)
+                    trouble = self._on_shard(ready, hands)
         finally:
             self._consumer.scheduler.done(taken, [*hands.follow, *hands.back], hands.sleep)
         if trouble is not None:
             self._consumer.pause(trouble)
         else:
             self._consumer.progressed()
+
+    def _on_shard(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
+        """Run a segment; what a shard that is away needs waits, and is no trouble of the others."""
+        shards, clock = self._consumer.shards, self._consumer.clock.monotonic
+        if shards is None or self._consumer.judge_unrun(ready[0]) is not None:
+            return self._segment(ready, hands)
+        if shards.wait_for(ready[0]) is not None:
+            self._wait_for_shard(ready, hands)
+            return None
+        started = clock()
+        trouble = self._segment(ready, hands)
+        if trouble is None:
+            shards.succeeded(ready[0])
+        if not isinstance(trouble, InfrastructureError):
+            return trouble
+        direct = self._consumer.plan.effects is not Effects.DATABASE
+        shards.failed(ready[0], trouble, 0.0 if direct else clock() - started)
+        mine, back = set(ready), hands.back
+        hands.back = [delivery for delivery in back if delivery not in mine]
+        self._wait_for_shard([delivery for delivery in back if delivery in mine], hands)
+        return None
+
+    def _wait_for_shard(self, waiting: list[Delivery], hands: Hands) -> None:
+        """Keep messages until their shard is asked again, or have the broker keep them where that is long."""
+        consumer, gone = self._consumer, set[str]()
+        for delivery in waiting:
+            if consumer.may_leave(delivery) and (
+                delivery.key in gone or self._settler.held_too_long(delivery)
+            ):
+                gone.add(delivery.key)
+                hands.held.add(delivery.key)
+                hands.put_off.append((delivery, _AWAY))
+            else:
+                hands.keep(delivery, consumer.must_wait(delivery) or RETURNED, _never)
+        self._settler.put_off(hands.put_off)
+        hands.put_off.clear()
 
     def _segment(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
         unrun = self._consumer.judge_unrun(ready[0])
@@ -194,6 +248,10 @@ class Worker:
         self._consumer.observers.unit_done(
             self._consumer.plan.name, counts, size=size, seconds=seconds, rescue=result.steps or None
         )
+
+
+def _never(_delivery: Delivery) -> bool:
+    return False
 
 
 def cut_short(pairs: Sequence[tuple[Delivery, Verdict]]) -> int:

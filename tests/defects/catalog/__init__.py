@@ -19,6 +19,7 @@ from defects.catalog import (
     publishing,
     reading,
     remembering,
+    sharding,
 )
 from defects.defect import Defect
 
@@ -41,4 +42,5 @@ DEFECTS: tuple[Defect, ...] = (
     *equality.DEFECTS,
     *one_clock.DEFECTS,
     *alone.DEFECTS,
+    *sharding.DEFECTS,
 )

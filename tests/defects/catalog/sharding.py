@@ -1,0 +1,50 @@
+"""Defects of sharded databases: what one shard that is away does to the keys of the others (rule 21)."""
+
+from defects.defect import Defect, Edit
+
+AWAY = "tests/scenarios/test_shard_away.py"
+
+DEFECTS = (
+    Defect(
+        "one-shard-pauses-all",
+        "A shard that is away stops its own keys, and those of no other shard.",
+        [
+            Edit(
+                "framework/oncemq/run/worker.py",
+                "if shards is None or self._consumer.judge_unrun(",
+                "if shards is not None or self._consumer.judge_unrun(",
+            )
+        ],
+        [f"{AWAY}::test_the_keys_of_the_other_shard_go_on"],
+    ),
+    Defect(
+        "one-shard-pauses-all-direct",
+        "The same for handlers with effects outside the database.",
+        [
+            Edit(
+                "framework/oncemq/run/async_worker.py",
+                "if consumer.shards is None or not isinstance(",
+                "if consumer.shards is not None or not isinstance(",
+            )
+        ],
+        [f"{AWAY}::test_direct_handlers_of_the_other_shard_go_on[async def]"],
+    ),
+    Defect(
+        "others-proved-by-another-shard",
+        "What succeeds on one shard says nothing about an error on another.",
+        [Edit("framework/oncemq/run/assembly.py", "self.consumer.lanes[shard]", "self.consumer.lanes[0]")],
+        [f"{AWAY}::test_an_error_on_one_shard_is_not_disproved_by_another"],
+    ),
+    Defect(
+        "backlog-of-a-shard-fills-the-window",
+        "What waits for its shard for long leaves its place to messages of the others.",
+        [
+            Edit(
+                "framework/oncemq/run/consumer.py",
+                "return delivery.source is None and not self.plan.hold_key",
+                "return False",
+            )
+        ],
+        [f"{AWAY}::test_what_waits_for_long_is_kept_by_the_broker"],
+    ),
+)
