@@ -32,7 +32,8 @@ class Entry:
         redis: it needs Redis.
         doubts: a handler that raised leaves a row in the ledger until somebody has looked.
         compares_places: it knows which places are taken, and by whom it does not.
-        refuses_copies: a copy is no duplicate to it, but a message that does not fit: a dead letter.
+        refuses_copies: a copy is no duplicate to it, but a message that does not fit: a dead letter, unless the other
+            one knows copies.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -140,7 +141,7 @@ class Pair:
 
     @property
     def refuses_copies(self) -> bool:
-        """One of them may make a dead letter of a copy."""
+        """One of them may make a dead letter of a copy that the other does not know."""
         return any(entry.refuses_copies for entry in self.entries)
 
 

@@ -85,13 +85,19 @@ class Oracle:
     def _copy_refused(self, one: Identity, end: str) -> bool:
         letter, number = one
         applied = number in self.effects[letter]
-        return self.pair.refuses_copies and applied and end == "dead: attempts-exhausted"
+        refuses = self.pair.refuses_copies and not self._knows_copies
+        return refuses and applied and end == "dead: attempts-exhausted"
 
     def _copy_overtaken(self, one: Identity, end: str) -> bool:
         """Where no strategy of the two knows identities, a copy that failed looks like a message that came too late."""
         letter, number = one
-        places = all(entry.compares_places or not entry.decides for entry in self.pair.entries)
-        return places and one in FAULTS and number in self.effects[letter] and end == "dead: overtaken"
+        failed = one in FAULTS and number in self.effects[letter]
+        return not self._knows_copies and failed and end == "dead: overtaken"
+
+    @property
+    def _knows_copies(self) -> bool:
+        """Whether one of the two remembers identities."""
+        return any(entry.decides and not entry.compares_places for entry in self.pair.entries)
 
     def _nothing_left_behind(self) -> Iterator[str]:
         doubted = {claims.TABLE.name: 1} if self.pair.doubts else {}

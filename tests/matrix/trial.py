@@ -73,9 +73,10 @@ def declare(pair: Pair, places: Places, handler: Any, verify: Any) -> App:
         catalog=Catalog(adapters={"scripted": ScriptedAdapter}),
         grace="5s",
     )
-    app.topic("changes", key="body.name", version="body.number")
+    topic = f"changes-{pair}"  # of its own: two consumers of one topic must not decide by one column
+    app.topic(topic, key="body.name", version="body.number")
     app.consumer(
-        topic="changes",
+        topic=topic,
         name=pair.consumer(places.run),
         strategies=pair.strategies(verify),
         effects=str(pair.effects),

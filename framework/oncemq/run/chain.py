@@ -9,6 +9,10 @@ from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import PROCEED, Outcome, Verdict, before_a_try
 
 
+_DOES_NOT_FIT = frozenset({Outcome.REJECT, Outcome.RETRY})
+_WAITS = frozenset({Outcome.WAIT, Outcome.PARKED})
+
+
 class Chain:
     """The hooks of a chain, in order; `releases` in reverse.
 
@@ -73,14 +77,28 @@ class Chain:
     def decide(self, run: Run, item: Item) -> Verdict:
         """Ask each strategy in order; the first that does not say PROCEED wins.
 
-        Only what one settles without the handler is shown to others: to those that count, since a message that came
-        before its place waits for it; and what was tried and failed is no Stale, and a Duplicate only of its like.
+        What one settles without the handler is shown to those that count, since a message that came before its place
+        waits for it; what was tried and failed is no Stale, and a Duplicate only of its like; and what does not fit
+        (any more) is shown to those that know copies.
         """
         for decide in self.decides:
             verdict = decide(run, item)
             if verdict is not PROCEED:
-                return self._settled(run, item, verdict) if verdict.final else before_a_try(verdict)
+                return (
+                    self._settled(run, item, verdict) if verdict.final else self._stopped(run, item, verdict)
+                )
         return PROCEED
+
+    def _stopped(self, run: Run, item: Item, verdict: Verdict) -> Verdict:
+        """Return what becomes of a message that a strategy does not let run: a known copy need not fit any more."""
+        place = verdict.place
+        waits = verdict.outcome in _WAITS and not self.counts and not (place is not None and place.held)
+        if waits or verdict.outcome in _DOES_NOT_FIT:
+            for decide in self.copies:
+                other = decide(run, item)
+                if other.outcome is Outcome.DUPLICATE:
+                    return self._settled(run, item, other)
+        return before_a_try(verdict)
 
     def _settled(self, run: Run, item: Item, verdict: Verdict) -> Verdict:
         for decide in self.counts:

@@ -1,7 +1,7 @@
 """Which hooks of which strategies are called, and in which order."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import pytest
@@ -11,7 +11,19 @@ from oncemq.message.envelope import Delivery, Message
 from oncemq.run.chain import Chain
 from oncemq.strategy import Strategy, Traits
 from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import DUPLICATE, PARKED, PROCEED, Outcome, Verdict, stale
+from oncemq.verdict import (
+    DUPLICATE,
+    PARKED,
+    PROCEED,
+    Outcome,
+    Place,
+    Verdict,
+    parked,
+    reject,
+    retry,
+    stale,
+    wait,
+)
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -118,6 +130,21 @@ def test_a_message_that_a_process_died_on_was_tried() -> None:
     assert late.decide(ANY, item).outcome is Outcome.STALE
     item.delivery.crashes = 1
     assert late.decide(ANY, item).code == "overtaken"
+
+
+@pytest.mark.parametrize("verdict", [reject("no"), retry("no"), wait(timedelta(1)), PARKED], ids=repr)
+def test_a_copy_of_what_was_applied_need_not_fit_any_more(verdict: Verdict) -> None:
+    """Whichever place the strategy that knows copies has in the list; what is no copy gets the other's verdict."""
+    for known, outcome in ((DUPLICATE, Outcome.DUPLICATE), (PROCEED, verdict.outcome)):
+        chain = Chain([Comparing("a", [], verdict), Noting("b", [], known)])
+        assert chain.decide(ANY, item_of(Message("t", b""))).outcome is outcome
+
+
+def test_a_copy_waits_for_its_place_and_behind_its_key_all_the_same() -> None:
+    """A number must be used up in its turn, and what is held keeps its place."""
+    held = parked("an earlier one failed", Place(held=True))
+    for first, verdict in ((Counting("a", [], PARKED), PARKED), (Noting("a", [], held), held)):
+        assert Chain([first, Noting("b", [], DUPLICATE)]).decide(ANY, item_of(Message("t", b""))) is verdict
 
 
 def test_all_proceed() -> None:
