@@ -73,10 +73,9 @@ def declare(pair: Pair, places: Places, handler: Any, verify: Any) -> App:
         catalog=Catalog(adapters={"scripted": ScriptedAdapter}),
         grace="5s",
     )
-    topic = f"changes-{pair}"  # of its own: two consumers of one topic must not decide by one column
-    app.topic(topic, key="body.name", version="body.number")
+    app.topic("changes", key="body.name", version="body.number")
     app.consumer(
-        topic=topic,
+        topic="changes",
         name=pair.consumer(places.run),
         strategies=pair.strategies(verify),
         effects=str(pair.effects),

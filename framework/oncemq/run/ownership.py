@@ -13,8 +13,8 @@ from oncemq.errors import ConfigError
 from oncemq.ledger import groups
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.groups import Owned
-from oncemq.naming import names_of
-from oncemq.run.plan import AppPlan
+from oncemq.naming import NamingAdapter, names_of
+from oncemq.run.plan import AppPlan, ConsumerPlan
 
 _COLUMN: Final = "column "
 """What the names of columns begin with, and those of no queue or group."""
@@ -41,9 +41,9 @@ def places_of(plan: AppPlan, consumer: str | None = None) -> list[Owned]:
             continue
         private = names_of(plan.adapters[one.broker], one.broker, one.subscription)
         if private is not None:
-            columns = [column for strategy in one.strategies for column in strategy.owns()]
-            names = (*private.names, *(_column_name(column, one.subscription.topic) for column in columns))
-            found += [Owned(name, private.broker, one.scope) for name in names]
+            found += [
+                Owned(name, private.broker, one.scope) for name in (*private.names, *_columns(plan, one))
+            ]
     return [groups.stored(place) for place in found]
 
 
@@ -87,8 +87,12 @@ def own(plan: AppPlan) -> Sequence[str]:
     return finding.warnings
 
 
-def _column_name(column: str, topic: str) -> str:
-    return f"{_COLUMN}{column} for topic {topic}"
+def _columns(plan: AppPlan, consumer: ConsumerPlan) -> list[str]:
+    """Return the columns by which a consumer decides; none where nothing tells whether two brokers are one."""
+    if not isinstance(plan.adapters[consumer.broker], NamingAdapter):
+        return []
+    owned = [column for strategy in consumer.strategies for column in strategy.owns()]
+    return [f"{_COLUMN}{column} for topic {consumer.subscription.topic}" for column in owned]
 
 
 def _conflict(place: Owned, other: Owned) -> str:

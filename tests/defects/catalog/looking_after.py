@@ -49,7 +49,7 @@ DEFECTS = (
     Defect(
         "second-owner-of-a-column-starts",
         "A second app that decides about a topic's messages by the same column is refused.",
-        [Edit("framework/oncemq/run/ownership.py", "for column in columns)", "for column in columns[:0])")],
+        [Edit("framework/oncemq/run/ownership.py", "for column in owned]", "for column in owned[:0]]")],
         ["tests/unit/cli/test_shared_columns.py::test_a_second_app_that_decides_by_the_column_is_refused"],
     ),
     Defect(
