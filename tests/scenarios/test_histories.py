@@ -5,6 +5,7 @@ On a reference model, which is a pure function; and on real databases, where the
 """
 
 import os
+import random
 import uuid
 from collections.abc import Iterator
 from itertools import cycle, islice, product
@@ -16,7 +17,7 @@ from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
 from support.effects import Base
 from support.histories import CHAINS, Reference, draw_history, wrong_with
-from support.history_life import LEDGER, HistoryLife
+from support.history_life import LEDGER, OTHER, HistoryLife, clean, play_together
 
 ON_THE_MODEL = int(os.environ.get("ONCEMQ_HISTORIES_MODEL", "3000"))
 ON_DATABASES = int(os.environ.get("ONCEMQ_HISTORIES", "36"))
@@ -75,3 +76,21 @@ def test_no_message_ends_in_silence_on_a_real_database(lived: Engine) -> None:
         played = draw_history(seed)
         ends = HistoryLife(lived, played, chain, hold_key=hold_key).play()
         assert wrong_with(played, chain, ends) == [], (seed, chain, hold_key, played, ends)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200 if LONG else 120)
+def test_two_consumers_of_the_messages_do_not_notice_each_other(lived: Engine) -> None:
+    """Each with a chain and columns of its own leaves each message exactly one end, on the same rows."""
+    for seed in range(FIRST, FIRST + max(ON_DATABASES // 4, 4)):
+        draw, played = random.Random(seed), draw_history(seed)
+        chains = draw.choice(CHAINS), draw.choice(CHAINS)
+        clean(lived)
+        both = play_together(
+            *(
+                HistoryLife(lived, played, chain, hold_key=draw.random() < 0.5, own=own)
+                for chain, own in zip(chains, ("", OTHER), strict=True)
+            )
+        )
+        for chain, ends in zip(chains, both, strict=True):
+            assert wrong_with(played, chain, ends) == [], (seed, chains, played, both)

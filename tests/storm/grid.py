@@ -9,7 +9,7 @@ from storm.nursery import Child, Nursery
 from storm.stage import Settings, Stage, Verdict, bodies, report, wait_for
 from support.places import Place
 
-KINDS = {"flaky": 0.1, "reject": 0.1}
+KINDS = {"flaky": 0.1, "reject": 0.1, "transient": 0.05, "raises": 0.01, "sets": 0.05, "mixes": 0.1}
 _MESSAGES = 40
 """For each death."""
 _TWICE = 0.3

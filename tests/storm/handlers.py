@@ -6,10 +6,12 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
-from sqlalchemy import String, text
+from sqlalchemy import String, insert, select, text, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from oncemq import Envelope, Reject, Retry
@@ -59,6 +61,23 @@ class Surroundings:
         self.down = folder / "down"
 
 
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """Statements that write and read a setting of a connection."""
+
+    write: str
+    read: str
+
+
+_USERS = _Setting("SET @storm_tenant = :value", "SELECT @storm_tenant")
+_SETTINGS = {
+    "postgresql": _Setting(
+        "SELECT set_config('storm.tenant', :value, true)", "SELECT current_setting('storm.tenant', true)"
+    ),
+    "mysql": _USERS,
+    "mariadb": _USERS,
+}
+
 around: list[Surroundings] = []
 
 
@@ -74,18 +93,59 @@ def apply(event: Event, envelope: Envelope, session: Session) -> None:
     here = surroundings()
     here.tried.write(os.getpid(), event.id, envelope.attempt)
     here.point("in-handler")
-    if event.kind != "plain":
-        _DISASTERS[event.kind](event, envelope, session)
-    session.add(Effect(identity=event.id, key=event.key, attempt=envelope.attempt, process=os.getpid()))
+    disaster = _DISASTERS.get(event.kind)
+    if disaster is not None:
+        disaster(event, envelope, session)
+    values = {
+        "identity": event.id,
+        "key": event.key,
+        "attempt": envelope.attempt,
+        "process": os.getpid(),
+    }
+    _WAYS.get(event.kind, merely_adds)(session, values)
     if here.pause:
         time.sleep(here.pause)
     here.point("handler-wrote")
+
+
+def merely_adds(session: Session, values: dict[str, Any]) -> None:
+    """Leave the effect to the flush."""
+    session.add(Effect(**values))
+
+
+def sets(session: Session, values: dict[str, Any]) -> None:
+    """Have the effect by Core, with a key that goes through a setting of the connection."""
+    key = values["key"]
+    setting = _SETTINGS.get(session.get_bind().dialect.name)
+    if setting is not None:
+        session.execute(text(setting.write), {"value": key})
+        key = session.execute(text(setting.read)).scalar_one()
+    session.execute(insert(Effect).values({**values, "key": key}))
+
+
+def mixes(session: Session, values: dict[str, Any]) -> None:
+    """Have the effect by ORM, change it by Core and read it back; no setting of another message may be seen."""
+    setting = _SETTINGS.get(session.get_bind().dialect.name)
+    if setting is not None and (seen := session.execute(text(setting.read)).scalar_one()):
+        raise RuntimeError(f"this connection has another message's setting: {seen}")
+    session.add(Effect(**{**values, "attempt": 0}))
+    own = Effect.identity == values["identity"]
+    changed = session.execute(update(Effect).where(own).values(attempt=values["attempt"]))
+    found = session.scalars(select(Effect.attempt).where(own)).all()
+    if getattr(changed, "rowcount", 0) != 1 or found != [values["attempt"]]:
+        raise RuntimeError(f"the statement did not find the handler's own row: {found}")
 
 
 def flaky(_event: Event, envelope: Envelope, _session: Session) -> None:
     """Ask for a retry the first time."""
     if envelope.attempt == 1:
         raise Retry("not yet")
+
+
+def transient(_event: Event, envelope: Envelope, _session: Session) -> None:
+    """Fail the first time."""
+    if envelope.attempt == 1:
+        raise TimeoutError("not this time")
 
 
 def reject(_event: Event, _envelope: Envelope, _session: Session) -> None:
@@ -144,5 +204,7 @@ def depends(_event: Event, _envelope: Envelope, _session: Session) -> None:
 
 _DISASTERS = {
     function.__name__: function
-    for function in (flaky, reject, raises, writes, swallows, kills, hangs, eats, depends)
+    for function in (flaky, transient, reject, raises, writes, swallows, kills, hangs, eats, depends)
 }
+_WAYS: dict[str, Callable[[Session, dict[str, Any]], None]] = {"sets": sets, "mixes": mixes}
+"""How the effect is had, where not by merely adding it."""

@@ -29,7 +29,7 @@ CONSUMER = "judge"
 STATES = ("purchased", "approved", "shipped", "delivered")
 TRACK = "{state_machine: {to: body.state, states: [purchased, approved, shipped, delivered]}}"
 DEADLY = ("reject", "raises", "writes", "swallows", "kills", "hangs", "eats")
-HARMLESS = ("plain", "flaky", "depends")
+HARMLESS = ("plain", "flaky", "transient", "depends", "sets", "mixes")
 FATES = {kind: [Fate.DEAD] for kind in DEADLY} | {kind: [Fate.APPLIED] for kind in HARMLESS}
 _APP = """
 app: {name}

@@ -2,8 +2,10 @@
 
 import os
 import random
+from collections.abc import Mapping
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,30 +20,40 @@ from support.quorum import wait_until_named
 MESSAGES = int(os.environ.get("ONCEMQ_STORM_MESSAGES", "20000"))
 SLICE = min(20_000, MESSAGES // len(FAULTS) + 1)
 SECONDS = 240 + MESSAGES // 200
+KINDS = {"transient": 0.05, "raises": 0.01, "sets": 0.02, "mixes": 0.1}
+"""Handlers that fail once or always, and those that make settings or write by ORM and Core."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS)]
 
 
 @pytest.mark.server
 def test_nothing_is_lost_or_doubled_in_a_storm(field: Field) -> None:
-    """On RabbitMQ and PostgreSQL; 30 % of the messages are sent twice under other message ids."""
+    """On RabbitMQ and PostgreSQL; 30 % of the messages are sent twice under other message ids, 6 % fail."""
     draw = random.Random(7)
-    source = islice(events(order_file()), MESSAGES)
+    messages = [_drawn(one, draw, KINDS) for one in islice(events(order_file()), MESSAGES)]
+    source, good = iter(messages), sum(one["kind"] != "raises" for one in messages)
     with Nursery(field.place.folder) as nursery:
-        stage = Stage(field.place, nursery, Settings(attempts=50, most="1s"), field.environment)
+        stage = Stage(field.place, nursery, Settings(attempts=12, most="1s"), field.environment)
         with Assassin(stage, count=2, every=1.0).at_work() as assassin:
             for name in cycle(FAULTS):
                 part = list(islice(source, SLICE))
                 if not part:
                     break
                 _slice(stage, field, name, as_networks_do(part, draw))
-        wait_for(lambda: stage.applied() >= MESSAGES, "every message to be applied", SECONDS, pause=0.5)
+        wait_for(lambda: stage.applied() >= good, "every message to be applied", SECONDS, pause=0.5)
         assert assassin.drain() == [0, 0], nursery.said()
         stage.drain()
-        verdict = stage.verdict(copies=0, reruns=1000)
+        # A death, or a connection that ends, between a dead letter and its acknowledgement leaves a second one.
+        verdict = stage.verdict(copies=sum(stage.fired.values()), reruns=1000)
     assert stage.times("consumer killed") >= len(FAULTS)
     report("storm rabbitmq+postgresql", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
-    assert verdict.counts["applied"] == verdict.counts["effects"] == MESSAGES
+    assert verdict.counts["applied"] == verdict.counts["effects"] == good
+
+
+def _drawn(message: dict[str, Any], draw: random.Random, kinds: Mapping[str, float]) -> dict[str, Any]:
+    """Return a message of which a share fails, or has its effect in another way."""
+    names, shares = ["plain", *kinds], [1 - sum(kinds.values()), *kinds.values()]
+    return {**message, "kind": draw.choices(names, shares)[0]}
 
 
 def _slice(stage: Stage, field: Field, name: str, messages: list[dict[str, object]]) -> None:
@@ -57,7 +69,8 @@ def test_nothing_is_lost_or_doubled_on_one_machine(tmp_path: Path, fresh: str) -
     """On the embedded broker and SQLite, with the order of states promised across processes."""
     count, draw = max(2000, MESSAGES // 10), random.Random(7)
     place = Place(f"embedded:///{tmp_path}/broker.db", f"sqlite:///{tmp_path}/effects.db", fresh, tmp_path)
-    messages = list(islice(events(order_file()), count))
+    kinds = {kind: share for kind, share in KINDS.items() if kind != "raises"}
+    messages = [_drawn(one, draw, kinds) for one in islice(events(order_file()), count)]
     states = (
         "unique_key, {state_machine: {to: body.state, states: [purchased, approved, shipped, delivered]}}"
     )
@@ -68,6 +81,10 @@ def test_nothing_is_lost_or_doubled_on_one_machine(tmp_path: Path, fresh: str) -
             wait_for(lambda: stage.times("consumer killed") >= 5, "five deaths")
         assert set(assassin.drain()) == {0}, nursery.said()
         stage.drain()
-        verdict = stage.verdict(fates={"plain": ["applied", "stale"]}, reruns=1000, rising=True, copies=0)
+        # What failed may be overtaken by the other process before its key is held; it says so in a dead letter.
+        fates = {kind: ["applied", "stale"] for kind in ("plain", *kinds)}
+        fates["transient"] = ["applied", "stale", "dead"]
+        verdict = stage.verdict(fates=fates, reruns=1000, rising=True, copies=0)
+        assert verdict.counts["reasons"].keys() <= {"overtaken"}
     report("storm embedded+sqlite", verdict, exits=dict(assassin.deaths))
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"

@@ -15,9 +15,21 @@ STATES: Final = tuple(f"s{number}" for number in range(1, 10))
 ROOM: Final = 2
 """Messages of one key that may be parked."""
 
-SINGLE: Final = ("unique_key", "state_machine", "sequence", "optimistic_lock")
-CHAINS: Final = tuple((name,) for name in SINGLE) + tuple(permutations(SINGLE, 2)) + (SINGLE, SINGLE[::-1])
+SINGLE: Final = ("unique_key", "tiered", "state_machine", "sequence", "optimistic_lock", "precondition")
+"""Every strategy that decides in a transaction; those for effects outside and those in Redis are in `tests/matrix`."""
+LISTED: Final = ("unique_key", "state_machine", "sequence", "optimistic_lock")
+KNOW_COPIES: Final = frozenset({"unique_key", "tiered"})
+STRICT: Final = frozenset({"sequence", "optimistic_lock"})
+"""Places are taken one after the other, from the first one on."""
+CHAINS: Final = (
+    *((name,) for name in SINGLE),
+    *(pair for pair in permutations(SINGLE, 2) if KNOW_COPIES.difference(pair)),
+    *(pair for name in SINGLE for pair in permutations((name, "pessimistic_lock"), 2)),
+    LISTED,
+    LISTED[::-1],
+)
 FINAL: Final = frozenset({"applied", "duplicate", "stale"})
+REASONS: Final = frozenset({"rejected", "attempts-exhausted", "overtaken", "gap"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +127,49 @@ def wrong_with(history: History, chain: Sequence[str], ends: Ends) -> list[str]:
     """Return everything that no strategy may make of a history; empty when each message has exactly one end."""
     found = [f"applied {count} times: {one}" for one, count in Counter(ends.effects).items() if count > 1]
     applied = set(ends.effects)
-    for identity in sorted({history.events[copy].identity for copy in history.copies}):
-        dead = ends.dead.get(identity, [])
+    for event in sorted({history.events[copy] for copy in history.copies}, key=lambda one: one.identity):
+        identity, dead = event.identity, ends.dead.get(event.identity, [])
+        found += [f"dead for no known reason ({why}): {identity}" for why in dead if why not in REASONS]
+        if "overtaken" in dead and identity not in ends.tried:
+            found.append(f"overtaken, but never tried: {identity}")
         if identity in applied:
-            # Without a memory of identities nobody knows that an overtaken copy is one; see the documents.
-            allowed = () if "unique_key" in chain else ("overtaken",)
-            found += [f"applied and dead ({why}): {identity}" for why in dead if why not in _after(allowed)]
+            found += [f"applied and dead ({why}): {identity}" for why in dead if why not in _after(chain)]
         elif not dead and identity in ends.tried:
             found.append(f"tried, failed and never heard of again: {identity}")
         elif not dead and identity not in ends.settled:
             found.append(f"lost: {identity}")
+        elif not dead and not _explained(history, chain, ends, event):
+            found.append(f"settled, though nothing that was applied explains it: {identity}")
     return found
 
 
-def _after(allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """A copy may also wait for a number that never comes, or run into a state of its own."""
-    return (*allowed, "gap")
+def _after(chain: Sequence[str]) -> set[str]:
+    """Return what a copy of an applied message may end as besides."""
+    allowed = {"gap"}  # it may wait for a number that never comes, or run into a state of its own
+    if "precondition" in chain:
+        allowed.add("rejected")  # one copy came too early, another one in time
+    if KNOW_COPIES.isdisjoint(chain):
+        # Without a memory of identities nothing tells an overtaken copy; see the documents.
+        allowed.add("overtaken")
+    return allowed
+
+
+def _explained(history: History, chain: Sequence[str], ends: Ends, event: Event) -> bool:
+    """Return whether a message that was neither applied nor tried is older than another one of its key."""
+    compared = not {"state_machine", *STRICT}.isdisjoint(chain)
+    others = [one for one in history.events if one.key == event.key and one is not event]
+    if not compared:
+        return False  # what only knows copies leaves nothing out
+    if all(one.place == one.state == one.number for one in (*others, event)):
+        # Where places come one after the other, nothing is older than an applied one without having been applied.
+        newer = [one for one in others if one.number > event.number and one.identity in ends.effects]
+        return bool(newer) and STRICT.isdisjoint(chain)
+    used = {*ends.effects, *ends.settled}
+    return any(
+        (one.identity in ends.effects and one.state >= event.state)
+        or (one.identity in used and one.place >= event.place)
+        for one in others
+    )
 
 
 @dataclass(slots=True)
@@ -157,7 +196,7 @@ class Reference:
         self._states: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self._versions: dict[str, int] = {}
-        self._rows: set[str] = set()
+        self._rows: dict[str, int] = {}
         self._parked: list[_Copy] = []
         self._queue: list[_Copy] = []
 
@@ -207,9 +246,14 @@ class Reference:
             verdict = self._ask(name, copy.event)
             if verdict in FINAL:
                 return self._settled(copy, verdict)
+            if verdict == "rejected" and self._known(copy.event):
+                return self._settled(copy, "duplicate")
             if verdict != "proceed":
                 return verdict
         return "proceed"
+
+    def _known(self, event: Event) -> bool:
+        return not KNOW_COPIES.isdisjoint(self.chain) and event.identity in self._identities
 
     def _settled(self, copy: _Copy, verdict: str) -> str:
         for name in self.chain:
@@ -218,12 +262,15 @@ class Reference:
                 return early
         if not copy.tried:
             return verdict
-        known = "unique_key" in self.chain and copy.event.identity in self._identities
-        return "duplicate" if known else "overtaken"
+        return "duplicate" if self._known(copy.event) else "overtaken"
 
     def _ask(self, name: str, event: Event) -> str:
-        if name == "unique_key":
+        if name == "pessimistic_lock":
+            return "proceed"
+        if name in KNOW_COPIES:
             return "duplicate" if event.identity in self._identities else "proceed"
+        if name == "precondition":
+            return "proceed" if self._rows.get(event.key, event.place - 1) == event.place - 1 else "rejected"
         if name == "state_machine":
             return _compared(event.state, self._states.get(event.key, 0), "proceed")
         if name == "sequence":
@@ -245,7 +292,7 @@ class Reference:
         if verdict == "applied":
             self._identities.add(event.identity)
             self._states[key] = event.state
-            self._rows.add(key)
+            self._rows[key] = event.place
         else:
             self.ends.settled.add(event.identity)
         self._numbers[key] = max(self._numbers.get(key, 0), event.place)
@@ -279,16 +326,27 @@ def _compared(place: int, here: int, early: str) -> str:
     return "proceed" if place == here + 1 else early
 
 
-def options_of(name: str) -> Mapping[str, object]:
-    """Return a strategy's options, so that it compares what the reference compares."""
+def options_of(name: str, columns: str = "") -> Mapping[str, object]:
+    """Return a strategy's options, so that it compares what the reference compares.
+
+    Args:
+        name: the strategy's.
+        columns: what the names of a consumer's own columns begin with.
+    """
     waits = {"gap_timeout": "1h", "on_gap": "dead_letter"}
     options: dict[str, Mapping[str, object]] = {
         "state_machine": {"to": "body.to", "states": STATES},
         "sequence": {"order": "body.place", "park_limit": ROOM, **waits},
         "optimistic_lock": {
-            "entity": {"table": "history_rows", "key": "name", "version": "version"},
+            "entity": {"table": "history_rows", "key": "name", "version": f"{columns}version"},
             "version": "body.place",
             **waits,
         },
+        "precondition": {
+            "entity": {"table": "history_rows", "key": "name"},
+            "where": {f"{columns}place": "body.before"},
+        },
+        "pessimistic_lock": {"table": "history_rows", "key": "name"},
+        "tiered": {"redis": False, "bloom": True},
     }
     return options.get(name, {})

@@ -17,7 +17,7 @@ from oncemq.testing.strategy_suite.effects import Name
 from support.effects import Base, Effect, empty
 from support.histories import Ends, History, options_of
 from support.model_broker import ModelBroker
-from support.model_process import Bad, Killed, Process, Told
+from support.model_process import CONSUMER, Bad, Killed, Process, Told
 
 LEDGER = (
     processed.TABLE,
@@ -38,19 +38,34 @@ class HistoryRow(Base):
     __tablename__ = "history_rows"
     name: Mapped[str] = mapped_column(Name, primary_key=True)
     version: Mapped[int | None]
+    place: Mapped[int | None]
+    other_version: Mapped[int | None]
+    other_place: Mapped[int | None]
 
 
-def act(body: dict[str, Any], envelope: Envelope, session: Session) -> None:
+OTHER = "other_"
+"""What the names of a second consumer's columns begin with, and its effects."""
+
+
+def act(body: dict[str, Any], envelope: Envelope, session: Session, own: str = "") -> None:
     """Do what the message says for this attempt, after writing."""
     does = body["does"]
-    session.add(Effect(order_id=envelope.identity, key=body["key"], attempt=envelope.attempt))
-    if session.get(HistoryRow, body["key"]) is None:
-        session.add(HistoryRow(name=body["key"]))
+    session.add(Effect(order_id=f"{own}{envelope.identity}", key=body["key"], attempt=envelope.attempt))
+    row = session.get(HistoryRow, body["key"])
+    if row is None:
+        row = HistoryRow(name=body["key"])
+        session.add(row)
+    setattr(row, f"{own}place", body["place"])
     session.flush()
     if envelope.attempt <= len(does) and does[envelope.attempt - 1] != "add":
         if does[envelope.attempt - 1] == "reject":
             raise Reject("no")
         raise Bad("not this time")
+
+
+def act_besides(body: dict[str, Any], envelope: Envelope, session: Session) -> None:
+    """Do the same as another consumer."""
+    act(body, envelope, session, OTHER)
 
 
 class HistoryLife:
@@ -61,12 +76,16 @@ class HistoryLife:
         played: the history.
         chain: the strategies' names, in order.
         hold_key: keys wait while one of their messages is tried again.
+        own: empty for the first consumer of the messages, `OTHER` for the second.
     """
 
-    def __init__(self, engine: Engine, played: History, chain: Sequence[str], *, hold_key: bool) -> None:
+    def __init__(
+        self, engine: Engine, played: History, chain: Sequence[str], *, hold_key: bool, own: str = ""
+    ) -> None:
         self._engine = engine
         self._history = played
-        self._chain = [(name, dict(options_of(name))) for name in chain]
+        self._own = own
+        self._chain = [(name, dict(options_of(name, own))) for name in chain]
         self._hold_key = hold_key
         self._clock = FakeClock()
         self._clock.advance(timedelta(days=1))
@@ -77,25 +96,37 @@ class HistoryLife:
 
     def play(self) -> Ends:
         """Publish everything, let it come to its end, and return what became of it."""
-        self._clean()
+        clean(self._engine)
+        (ends,) = play_together(self)
+        return ends
+
+    def publish(self) -> None:
+        """Publish everything."""
         for copy in self._history.copies:
             event = self._history.events[copy]
             body = {
                 "key": event.key,
                 "version": event.number,
                 "place": event.place,
+                "before": event.place - 1,
                 "to": f"s{event.state}",
                 "does": event.acts,
             }
             self._broker.publish(Message("orders", json.dumps(body).encode()))
-        for turn in range(_ROUNDS):
-            self._round(kills=self._history.kills if turn < _PATIENT else 0.0)
-            if not self._broker.copies() and not self._parked():
-                return self._ends()
-            # In the end what waits has waited too long.
-            self._clock.advance(timedelta(seconds=2) if turn < _PATIENT else timedelta(minutes=10))
-            self._broker.wake()
-        raise AssertionError(f"never came to an end: {self._broker.copies()}, parked: {self._parked()}")
+
+    def move(self, turn: int) -> bool:
+        """Let everything that is ready be delivered and handled; returns whether all has come to its end."""
+        self._round(kills=self._history.kills if turn < _PATIENT else 0.0)
+        if not self._broker.copies() and not self._parked():
+            return True
+        # In the end what waits has waited too long.
+        self._clock.advance(timedelta(seconds=2) if turn < _PATIENT else timedelta(minutes=10))
+        self._broker.wake()
+        return False
+
+    def left(self) -> str:
+        """Return in words what has not come to its end."""
+        return f"{self._broker.copies()}, parked: {self._parked()}"
 
     def _boot(self) -> Process:
         return Process(
@@ -104,15 +135,14 @@ class HistoryLife:
             self._broker,
             self._chain,
             self._told,
-            act,
+            act_besides if self._own else act,
             hold_key=self._hold_key,
+            name=self._name,
         )
 
-    def _clean(self) -> None:
-        empty(self._engine)
-        with self._engine.begin() as connection:
-            for table in (*LEDGER, HistoryRow.__table__):
-                connection.execute(delete(table))  # type: ignore[arg-type]
+    @property
+    def _name(self) -> str:
+        return f"{self._own}{CONSUMER}"
 
     def _round(self, kills: float) -> None:
         draw = self._draw
@@ -140,20 +170,45 @@ class HistoryLife:
 
     def _parked(self) -> list[str]:
         with self._engine.connect() as connection:
-            return list(connection.scalars(select(parking.TABLE.c.identity)))
+            ours = parking.TABLE.c.consumer == f"shop.{self._name}"
+            return list(connection.scalars(select(parking.TABLE.c.identity).where(ours)))
 
-    def _ends(self) -> Ends:
+    def ends(self) -> Ends:
+        """Return what became of the messages."""
         assert not self._broker.wrong, self._broker.wrong
         assert not self._told.troubles, self._told.troubles
         with self._engine.connect() as connection:
-            effects = list(connection.scalars(select(Effect.order_id).order_by(Effect.id)))
-            noted = connection.execute(select(history.TABLE.c.identity, history.TABLE.c.outcome)).all()
+            everything = list(connection.scalars(select(Effect.order_id).order_by(Effect.id)))
+            columns = (history.TABLE.c.identity, history.TABLE.c.outcome)
+            ours = history.TABLE.c.consumer == f"shop.{self._name}"
+            noted = connection.execute(select(*columns).where(ours)).all()
+        effects = [one.removeprefix(OTHER) for one in everything if one.startswith(OTHER) == bool(self._own)]
         ends = Ends(effects, settled={row.identity for row in noted if row.outcome in {"stale", "duplicate"}})
         for dead in self._broker.dead:
             body = json.loads(dead.message.body)
             ends.dead.setdefault(f"{body['key']}:{body['version']}", []).append(dead.reason)
         ends.tried = {identity for identity, _ in self._told.charged}
         return ends
+
+
+def clean(engine: Engine) -> None:
+    """Empty all tables."""
+    empty(engine)
+    with engine.begin() as connection:
+        for table in (*LEDGER, HistoryRow.__table__):
+            connection.execute(delete(table))  # type: ignore[arg-type]
+
+
+def play_together(*lives: HistoryLife) -> list[Ends]:
+    """Let consumers take turns until each has come to its end; returns what became of the messages of each."""
+    for life in lives:
+        life.publish()
+    moving = list(lives)
+    for turn in range(_ROUNDS):
+        moving = [life for life in moving if not life.move(turn)]
+        if not moving:
+            return [life.ends() for life in lives]
+    raise AssertionError(f"never came to an end: {[life.left() for life in moving]}")
 
 
 def _kill() -> None:

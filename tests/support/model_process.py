@@ -197,6 +197,7 @@ class Process:
         told: hears what the engine says.
         handler: the consumer's.
         hold_key: keys wait while one of their messages is tried again.
+        name: the consumer's.
 
     Attributes:
         ambushes: by a point's name, what happens when a message next comes there.
@@ -212,15 +213,16 @@ class Process:
         handler: Callable[..., None] = handle,
         *,
         hold_key: bool = False,
+        name: str = CONSUMER,
     ) -> None:
         self.ambushes: dict[str, Callable[[], None]] = {}
         self.taken: list[list[Delivery]] = [[] for _ in range(WORKERS)]
         self.line = broker.connect()
-        built = _build(engine, clock, strategies)
+        built = _build(engine, clock, strategies, f"shop.{name}")
         plan = make_consumer(
             handler,
             built,
-            name=CONSUMER,
+            name=name,
             version="body.version",
             identity=(),
             workers=WORKERS,
@@ -250,7 +252,7 @@ class Process:
         vars(self.consumer.gate)["sleep"] = lambda seconds: clock.advance(timedelta(seconds=seconds))
         self._aftermath = crew._aftermath
         self._workers = [crew._worker(number) for number in range(WORKERS)]
-        self.line.open([plan.subscription], Crews({CONSUMER: crew}))
+        self.line.open([plan.subscription], Crews({name: crew}))
 
     def take(self, worker: int, limit: int) -> None:
         """Let a worker take what is ready, unless it holds something or the consumer is paused."""
@@ -293,11 +295,11 @@ def _nobody(consumer: str) -> None:
     """No handler has a time limit here."""
 
 
-def _build(engine: Engine, clock: FakeClock, strategies: Strategies) -> list[Strategy]:
+def _build(engine: Engine, clock: FakeClock, strategies: Strategies, consumer: str) -> list[Strategy]:
     registry: Registry[Strategy] = Registry(STRATEGIES, "strategy")
     scope = Scope(
         app="shop",
-        consumer=SCOPE,
+        consumer=consumer,
         dialect=engine.dialect.name,
         engine=engine,
         metadata=MetaData(),
