@@ -8,7 +8,6 @@ from oncemq.strategy import Strategy
 from oncemq.unit import Item, Run, Unit
 from oncemq.verdict import PROCEED, Outcome, Verdict, before_a_try
 
-
 _DOES_NOT_FIT = frozenset({Outcome.REJECT, Outcome.RETRY})
 _WAITS = frozenset({Outcome.WAIT, Outcome.PARKED})
 
