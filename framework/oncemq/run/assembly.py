@@ -10,6 +10,7 @@ from oncemq.adapter import Adapter, Dead, SettleFailed
 from oncemq.errors import ConfigError
 from oncemq.facts import Effects
 from oncemq.ledger import history
+from oncemq.ledger.history import HistoryRow
 from oncemq.message.envelope import Delivery
 from oncemq.run.aftermath import Aftermath
 from oncemq.run.async_worker import AsyncWorker, Seat
@@ -25,7 +26,7 @@ from oncemq.run.gate import Gate
 from oncemq.run.items import ItemLoop
 from oncemq.run.kept_letters import KeptLetters
 from oncemq.run.limits import Slot, TimeLimits
-from oncemq.run.outcomes import dead_row
+from oncemq.run.outcomes import failed_row
 from oncemq.run.parked_shards import whole
 from oncemq.run.parking_chain import parking_of, with_parking
 from oncemq.run.plan import ConsumerPlan
@@ -291,6 +292,7 @@ class Crew:
             plan.redact,
             self._keeper(),
             plan.keep,
+            self._note,
         )
 
     def _keeper(self) -> Callable[[Sequence[Dead]], Sequence[SettleFailed]] | None:
@@ -303,15 +305,23 @@ class Crew:
     def _note_dead(self, dead: Sequence[tuple[Delivery, str, str]]) -> None:
         for delivery, _, _ in dead:
             self.consumer.ended(delivery)
-        if not self._shop.engines or not dead:
+        self._note(dead)
+
+    def _note(self, failed: Sequence[tuple[Delivery, str, str]]) -> None:
+        """Write into the history what failed, and what became of it; each on the shard of its key."""
+        layout, by_shard = self._shop.layout, dict[int, list[HistoryRow]]()
+        if not self._shop.engines:
             return
         scope, now = self.consumer.plan.scope, self._shop.clock.now()
-        rows = [dead_row(scope, delivery, code, reason, now) for delivery, code, reason in dead]
-        try:
-            with self._shop.engines[0].begin() as connection:
-                history.add(connection, rows)
-        except Exception as error:
-            self._shop.observers.failed("noting dead letters in the history", error)
+        for delivery, code, reason in failed:
+            shard = 0 if layout is None else layout.shard_of(delivery.key)
+            by_shard.setdefault(shard, []).append(failed_row(scope, delivery, code, reason, now))
+        for shard, rows in by_shard.items():
+            try:
+                with self._shop.engines[shard].begin() as connection:
+                    history.add(connection, rows)
+            except Exception as error:
+                self._shop.observers.failed("noting in the history what failed", error)
 
     def _infrastructure_failed(self, tries: int, pause: float, error: BaseException) -> None:
         self._shop.observers.infrastructure_failed(

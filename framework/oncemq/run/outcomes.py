@@ -1,4 +1,4 @@
-"""Which outcomes are worth a row in the history: those that were not applied, with what, when and why."""
+"""Which outcomes are worth a row in the history: tries that failed, and what was not applied; with what, when and why."""
 
 from datetime import datetime
 
@@ -40,8 +40,8 @@ def history_row(consumer: str, item: Item, outcome: str, reason: str, now: datet
     )
 
 
-def dead_row(consumer: str, delivery: Delivery, code: str, reason: str, now: datetime) -> HistoryRow:
-    """Return the row that says why `delivery` lies among the dead letters."""
+def failed_row(consumer: str, delivery: Delivery, code: str, reason: str, now: datetime) -> HistoryRow:
+    """Return the row that says why `delivery` comes again (code `retry`), or lies among the dead letters."""
     envelope = delivery.envelope
     return HistoryRow(
         consumer=consumer,

@@ -24,6 +24,7 @@ from oncemq.verdict import Outcome, Verdict, reject, retry
 
 EXHAUSTED = "attempts-exhausted"
 CRASHED = "crashed"
+RETRIED = Outcome.RETRY.value
 UNSETTLEABLE = "unsettleable"
 """The message's retry could not even be put into words for the broker."""
 
@@ -51,6 +52,7 @@ class Settler:
         redact: masks secrets in what dead letters and retries carry.
         keep: stores dead letters that the broker refuses; None where there is no place for them.
         longest: how long records of what was applied are kept; a retry after that would take effect again.
+        tried: told (delivery, code, reason) of messages that failed and are sure to come again, those of a unit together.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class Settler:
         redact: Redactor | None = None,
         keep: Callable[[Sequence[Dead]], Sequence[SettleFailed]] | None = None,
         longest: timedelta | None = None,
+        tried: Callable[[Sequence[tuple[Delivery, str, str]]], None] = lambda _tries: None,
     ) -> None:
         self._consumer = consumer
+        self._tried = tried
         self._longest = longest
         self._adapter = adapter
         self._policy = policy
@@ -184,15 +188,19 @@ class Settler:
             settled |= more
             broken = [each for each in broken if each[0].delivery not in more]
         self._point("retry-published")
-        for each, verdict in {each.delivery: (each, verdict) for each, verdict in later}.values():
-            if each.delivery in settled:
-                self._observers.retried(
-                    self._consumer,
-                    each.delivery,
-                    next_in=each.delay,
-                    reason=verdict.reason,
-                    error=verdict.error,
-                )
+        latest = {each.delivery: (each, verdict) for each, verdict in later if each.delivery in settled}
+        if latest:
+            self._tried(
+                [(each.delivery, RETRIED, self._reason(verdict)) for each, verdict in latest.values()]
+            )
+        for each, verdict in latest.values():
+            self._observers.retried(
+                self._consumer,
+                each.delivery,
+                next_in=each.delay,
+                reason=verdict.reason,
+                error=verdict.error,
+            )
         return broken
 
     def _send_later(

@@ -78,8 +78,8 @@ DEFECTS = (
         [
             Edit(
                 SESSION,
-                '"""Flush; the framework commits, for all messages of the unit together."""\n        self.flush()',
-                "self.flush()\n        self.bind.connection.driver_connection.commit()",
+                "        self.watch.commits = True\n        self.flush()",
+                "        self.flush()\n        self.bind.connection.driver_connection.commit()",
             )
         ],
         [f"{UNITS}/test_owned_session.py::test_commit_only_flushes[postgresql-whole]"],

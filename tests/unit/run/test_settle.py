@@ -45,6 +45,7 @@ class Desk:
         self.clock.advance(timedelta(days=1))
         self.slept: list[float] = []
         self.noted: list[tuple[Delivery, str, str]] = []
+        self.tried: list[tuple[Delivery, str, str]] = []
         self.passed: list[str] = []
         self.leaving = False
         self.settler = Settler(
@@ -58,6 +59,7 @@ class Desk:
             sleep or self.slept.append,
             self.passed.append,
             longest=timedelta(days=7),
+            tried=self.tried.extend,
         )
 
     def delivery(self, body: bytes = b'{"key": "k"}', **fields: Any) -> Delivery:
@@ -363,6 +365,14 @@ def test_a_safe_dead_letter_is_noted(desk: Desk) -> None:
     desk.settle((delivery, reject("no", code="invalid")))
     assert desk.noted == [(delivery, "invalid", "no")]
     assert desk.heard.of("dead_lettered")[0].fields["code"] == "invalid"
+
+
+def test_a_try_is_noted_when_its_retry_is_safe(desk: Desk) -> None:
+    """With its reason; a retry that the broker refuses is no try that comes again."""
+    delivery = desk.delivery()
+    desk.settle((delivery, retry("no such user")))
+    assert desk.tried == [(delivery, "retry", "no such user")]
+    assert desk.noted == []
 
 
 def test_a_stale_message_is_told(desk: Desk) -> None:
