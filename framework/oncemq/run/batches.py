@@ -89,7 +89,7 @@ class BatchLoop(ItemLoop):
             self._slot.started = 0.0
             if self._slot.overdue == now:
                 self._slot.wait_for_cancel()
-        fault = frame.watch.doomed or call.session.misuse()
+        fault = call.fault()
         if fault is None and self._slot.overdue == now:
             fault = HandlerFault("the batch took too long")
         if fault is not None:

@@ -26,6 +26,11 @@ class Guard:
         self._before = watch.savepoint
         watch.savepoint = self._savepoint = connection.begin_nested()
 
+    @property
+    def lost(self) -> bool:
+        """Whether what the handler did is undone already: SQLAlchemy rolls back a session whose flush fails."""
+        return not self._savepoint.is_active
+
     def release(self) -> None:
         """Keep what the handler did."""
         self._savepoint.commit()

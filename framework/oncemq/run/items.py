@@ -7,7 +7,7 @@ from typing import NoReturn
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from oncemq.errors import InfrastructureError, SessionOwned, TimeLimitExceeded
+from oncemq.errors import HandlerFault, InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler import BoundHandler
 from oncemq.observe.logs import now_handling
 from oncemq.retry.classify import is_stale, is_unique_violation
@@ -148,7 +148,7 @@ class ItemLoop:
             now_handling("", None)
             if slot.overdue == now:
                 slot.wait_for_cancel()
-        fault = watch.doomed or call.session.misuse()
+        fault = call.fault()
         if fault is not None:
             return self._undo_or_blame(call, fault, swallowed=True)
         if slot.overdue == now:
@@ -235,6 +235,15 @@ class Call:
         if frame.watch.doomed is None and session.pending():
             session.flush()
         return False
+
+    def fault(self) -> BaseException | None:
+        """Return why what the handler did cannot be kept, although it has returned; None if it can."""
+        if self.guard is not None and self.guard.lost and self.frame.watch.doomed is None:
+            return HandlerFault(
+                "the handler went on after a flush that failed, with which SQLAlchemy rolls back what it had written: let "
+                "the error out, or write with session.begin_nested()"
+            )
+        return self.frame.watch.doomed or self.session.misuse()
 
     def over(self) -> None:
         """Let what comes be no handler's doing any more."""

@@ -134,4 +134,16 @@ DEFECTS = (
         [Edit("framework/oncemq/run/settle.py", "if verdict.delay is not None]", "if False]")],
         [f"{SETTLE}::test_a_retry_for_which_the_broker_holds_nothing_comes_as_the_policy_says"],
     ),
+    Defect(
+        "swallowed-flush-kept",
+        "What SQLAlchemy has rolled back after a flush that the handler swallowed is its failure, and no strategy's bug.",
+        [
+            Edit(
+                "framework/oncemq/run/items.py",
+                "self.guard is not None and self.guard.lost and self.frame.watch.doomed is None",
+                "False",
+            )
+        ],
+        ["tests/unit/run/transaction/test_guard.py::test_only_the_culprit_is_undone[sqlite-swallowed flush]"],
+    ),
 )

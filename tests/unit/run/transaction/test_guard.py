@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -46,6 +46,11 @@ class Calls:
                 session.execute(TAKE_THE_TAKEN)
             case "swallowed":
                 self._swallow(session)
+            case "swallowed flush":
+                session.execute(text("SELECT 1"))
+                session.add(Name(name="taken"))
+                with suppress(Exception):
+                    session.flush()
             case "late":
                 session.flush()
                 session.add(Name(name="taken"))
@@ -73,7 +78,9 @@ def savepoints(engine: Engine) -> Iterator[list[str]]:
         event.remove(engine, "savepoint", listener)
 
 
-@pytest.mark.parametrize("how", ["raise", "reject", "core", "database", "swallowed", "late"])
+@pytest.mark.parametrize(
+    "how", ["raise", "reject", "core", "database", "swallowed", "swallowed flush", "late"]
+)
 def test_only_the_culprit_is_undone(engine: Engine, how: str) -> None:
     """Everybody's handler runs once, nothing of the culprit is left, and all others take effect."""
     calls = Calls()
