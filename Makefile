@@ -144,11 +144,15 @@ bench-guarantees: setup services ## what each strategy costs on PostgreSQL: thro
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
 	@$(BIN)/python -m benchmarks.guarantees $(BENCH)
 
-HOSTILE := tests/scenarios/test_hostile_input.py tests/scenarios/test_hostile_names.py tests/scenarios/test_model.py
+HOSTILE := tests/scenarios/test_hostile_input.py tests/scenarios/test_hostile_names.py tests/scenarios/test_model.py tests/hostile
 
 .PHONY: hostile
-hostile: setup services ## a million hostile messages, 100,000 files, the model on SQLite and PostgreSQL; SEED=1 EXAMPLES=2000 ONLY=…
-	@ONCEMQ_HOSTILE=long ONCEMQ_SEED=$(or $(SEED),1) ONCEMQ_EXAMPLES=$(or $(EXAMPLES),2000) $(PYTEST) $(or $(ONLY),$(HOSTILE)) --durations 10
+hostile: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## hostile producers on every broker and their neighbours, a million messages, 100,000 files, the model; SEED=1 EXAMPLES=2000 ONLY=…
+	@export ONCEMQ_HOSTILE=long ONCEMQ_SEED=$(or $(SEED),1) ONCEMQ_EXAMPLES=$(or $(EXAMPLES),2000); \
+		$(PYTEST) $(or $(ONLY),$(HOSTILE)) -s --durations 10; code=$$?; \
+		test -n "$(ONLY)" || $(NATIVE)/bin/python -m pytest -s tests/rocketmq_native/test_hostile.py || code=$$?; \
+		test -n "$(ONLY)" || $(ROCKETMQ_GRPC)/bin/python -m pytest -s tests/rocketmq_grpc/test_hostile.py || code=$$?; \
+		exit $$code
 
 .PHONY: histories
 histories: setup services ## random histories against every strategy and pair: 1,000,000 on the model, 10,000 on databases; SEED=0 MODEL=… REAL=…

@@ -230,6 +230,11 @@ def with_headers(properties: Mapping[str, str], headers: Mapping[str, str]) -> d
     return result
 
 
+def fits(properties: Mapping[str, str]) -> bool:
+    """Return whether RocketMQ takes so much."""
+    return len(to_text(properties).encode(errors="replace")) <= LONGEST
+
+
 def check_size(properties: Mapping[str, str]) -> None:
     """Refuse properties that RocketMQ would not take.
 

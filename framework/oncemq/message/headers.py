@@ -44,6 +44,7 @@ HISTORY = frozenset(
         ERROR_TEXT,
         SEALED,
         TRIED,
+        WAITING_SINCE,
     }
 )
 """What only a consumer group writes: believed where the message comes from a place of the group's own, else left out."""

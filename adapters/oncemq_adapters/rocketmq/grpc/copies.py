@@ -28,13 +28,20 @@ from oncemq_adapters.rocketmq.properties import (
     for_publishing,
     read_message,
     refuse_unread,
+    to_text,
 )
+from oncemq_adapters.rocketmq.remoting.copies import REMOVED
+from oncemq_adapters.rocketmq.sealed_copies import opened, sealed
 
 GIVEN_BACK = f"{names.PREFIX}given-back"
 """It was delivered before and never started."""
 
-
 _KIND_OF_TOPIC, _NO_RETRY = 4, "0"
+
+# A proxy's defaults, with room for what it adds.
+_MOST_PROPERTIES, _LONGEST_PROPERTIES, _LONGEST_ID = 100, 15_000, 200
+_SYSTEM = frozenset({"BUYER_ID", "EXTEND_UNIQ_INFO", "PROPAGATE", "MSG_TYPE"})
+"""Names that a proxy takes from no client, besides those that no copy keeps."""
 
 
 def unique_id() -> str:
@@ -73,6 +80,8 @@ def read_taken(topic: str, raw: Any, *, fifo: bool) -> Message:
         fifo: its tries are counted by the broker.
     """
     trouble = unpack(raw)
+    if names.SEALED in raw.user_properties and _is_retry(raw.system_properties.receipt_handle):
+        _open(raw)
     system, properties = raw.system_properties, stored_properties(raw)
     given_back = properties.pop(GIVEN_BACK, None)
     tries = max(1, system.delivery_attempt)
@@ -118,7 +127,7 @@ def retry_copy(shelf: Shelf, raw: Any, headers: Mapping[str, str], delay: timede
     if GIVEN_BACK not in headers:
         properties.pop(GIVEN_BACK, None)
     properties[UNIQUE_ID] = unique_id()
-    return _sending(leased_retry_topic(shelf.group, shelf.topic), raw.body, properties, delay)
+    return copy_to(leased_retry_topic(shelf.group, shelf.topic), raw.body, properties, delay)
 
 
 def given_back_copy(shelf: Shelf, raw: Any) -> Sending:
@@ -133,14 +142,14 @@ def dead_copy(shelf: Shelf, raw: Any, headers: Mapping[str, str]) -> Sending:
         BrokerRefused: the headers are too large.
     """
     added = {names.PUBLISHED_AT: _born(raw), names.MESSAGE_ID: raw.system_properties.message_id}
-    properties = for_next_hop(stored_properties(raw), headers)
+    properties = _no_mark(for_next_hop(stored_properties(raw), headers))
     for name, text in added.items():
         if text:
             properties.setdefault(name, text)
     properties[names.ORIGIN_TOPIC] = shelf.topic
     properties[UNIQUE_ID] = unique_id()
     properties.pop(GIVEN_BACK, None)
-    return _sending(dead_topic(shelf.group), raw.body, properties)
+    return copy_to(dead_topic(shelf.group), raw.body, properties)
 
 
 def burial_copy(burial: Burial, topic: str, group: str) -> Sending:
@@ -149,13 +158,59 @@ def burial_copy(burial: Burial, topic: str, group: str) -> Sending:
     Raises:
         BrokerRefused: the headers are too large.
     """
-    properties = for_burial(burial.message, burial.headers, unique_id())
+    properties = _no_mark(for_burial(burial.message, burial.headers, unique_id()))
     properties[names.ORIGIN_TOPIC] = topic
-    return _sending(dead_topic(group), burial.message.body, properties)
+    return copy_to(dead_topic(group), burial.message.body, properties)
 
 
 def _born(raw: Any) -> str:
     return str(raw.system_properties.born_timestamp.ToDatetime().isoformat()) + "+00:00"
+
+
+def copy_to(topic: str, body: bytes, properties: dict[str, str], delay: timedelta = timedelta(0)) -> Sending:
+    """Return a copy for a topic of the group's own: as it is, or sealed where the proxy would refuse it."""
+    if not _proxied(properties):
+        properties, body = sealed(properties, body)
+    return _sending(topic, body, properties, delay)
+
+
+def _proxied(properties: Mapping[str, str]) -> bool:
+    """Return whether a proxy takes these: it is stricter than brokers are with other clients."""
+    own = {name: text for name, text in properties.items() if name not in (KEYS, TAGS, UNIQUE_ID)}
+    tag, unique = properties.get(TAGS, "x"), properties.get(UNIQUE_ID, "")
+    return (
+        len(own) <= _MOST_PROPERTIES
+        and len(to_text(own).encode(errors="replace")) <= _LONGEST_PROPERTIES
+        and all(name and name not in _SYSTEM and name.isprintable() for name in own)
+        and all(text.isprintable() for text in own.values())
+        and properties.get(KEYS, "").isprintable()
+        and bool(tag.strip())
+        and tag.isprintable()
+        and "|" not in tag
+        and len(unique) <= _LONGEST_ID
+    )
+
+
+def _open(raw: Any) -> None:
+    """Make a sealed copy what it was, in place."""
+    found = opened(raw.user_properties, raw.body)
+    if found is None:
+        return
+    properties, raw.body, _ = found
+    system = raw.system_properties
+    del system.keys[:]
+    system.keys.extend(properties.pop(KEYS, "").split())
+    system.tag = properties.pop(TAGS, "")
+    properties.pop(UNIQUE_ID, None)
+    raw.user_properties.clear()
+    raw.user_properties.update(properties)
+
+
+def _no_mark(properties: dict[str, str]) -> dict[str, str]:
+    """Return the properties of a dead letter, which must not pass for a mark of the group's own."""
+    if properties.get(TAGS) == REMOVED:
+        del properties[TAGS]
+    return properties
 
 
 def _sending(

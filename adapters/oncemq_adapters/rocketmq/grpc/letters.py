@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from oncemq.errors import BrokerError
 from oncemq.message import headers as names
-from oncemq_adapters.rocketmq.grpc.copies import unique_id
+from oncemq_adapters.rocketmq.grpc.copies import copy_to, unique_id
 from oncemq_adapters.rocketmq.grpc.requests import Sending
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
 from oncemq_adapters.rocketmq.names import TopicOptions
-from oncemq_adapters.rocketmq.properties import KEYS, TAGS, UNIQUE_ID, for_replay
+from oncemq_adapters.rocketmq.properties import UNIQUE_ID, for_replay
 from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard, Letter
 from oncemq_adapters.rocketmq.remoting.desk import Desk
 
@@ -41,7 +41,5 @@ class LeasedGraveyard(Graveyard):
         return self._through([self._copy(letter) for letter in letters])
 
     def _copy(self, letter: Letter) -> Sending:
-        properties = for_replay(letter.stored.properties)
-        keys, tag = properties.pop(KEYS, "").split(), properties.pop(TAGS, "")
-        properties.pop(UNIQUE_ID, None)
-        return Sending(self._retries, letter.stored.body, properties, unique_id(), keys, tag)
+        properties = for_replay(letter.stored.properties) | {UNIQUE_ID: unique_id()}
+        return copy_to(self._retries, letter.stored.body, properties)

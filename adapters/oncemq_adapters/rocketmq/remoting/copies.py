@@ -18,12 +18,14 @@ from oncemq_adapters.rocketmq.properties import (
     UNIQUE_ID,
     by_stranger,
     check_size,
+    fits,
     for_burial,
     for_next_hop,
     for_replay,
 )
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+from oncemq_adapters.rocketmq.sealed_copies import sealed
 
 REMOVED = f"{names.PREFIX}removed"
 """The tag of marks among dead letters: what they name is there no more."""
@@ -38,9 +40,11 @@ def origin_of(stored: StoredMessage) -> str:
     return stored.properties.get(ORIGIN_TOPIC) or stored.properties.get(DEAD_ORIGIN_TOPIC) or ""
 
 
-def _believed(stored: StoredMessage) -> Mapping[str, str]:
+def believed(stored: StoredMessage) -> Mapping[str, str]:
     """Return the properties, those of a stranger without what only brokers and groups write."""
-    return stored.properties if stored.topic.startswith("%") else by_stranger(stored.properties)
+    if stored.ours or stored.topic.startswith("%"):
+        return stored.properties
+    return by_stranger(stored.properties)
 
 
 def _origin_id(properties: Mapping[str, str]) -> str:
@@ -57,7 +61,7 @@ def retry_copy(
     """
     before = stored.attempts if stored.topic.startswith("%") else 0
     attempts = names.attempt_of(headers) - 1 if names.ATTEMPT in headers else before
-    return _copy(stored, group, broker, for_next_hop(_believed(stored), headers), attempts, delay)
+    return _copy(stored, group, broker, for_next_hop(believed(stored), headers), attempts, delay)
 
 
 def dead_copy(stored: StoredMessage, group: str, broker: str, headers: Mapping[str, str]) -> Outgoing:
@@ -68,9 +72,9 @@ def dead_copy(stored: StoredMessage, group: str, broker: str, headers: Mapping[s
     """
     added = {
         DEAD_ORIGIN_TOPIC: origin_of(stored),
-        DEAD_ORIGIN_ID: _origin_id(_believed(stored)),
+        DEAD_ORIGIN_ID: _origin_id(believed(stored)),
     }
-    properties = for_next_hop(_believed(stored), headers) | {
+    properties = for_next_hop(believed(stored), headers) | {
         name: text for name, text in added.items() if text
     }
     if properties.get(TAGS) == REMOVED:
@@ -100,6 +104,15 @@ def replay_copy(stored: StoredMessage, group: str, broker: str) -> Outgoing:
     return _copy(stored, group, broker, for_replay(stored.properties), 0, timedelta(0))
 
 
+def _fitting(properties: dict[str, str], stored: StoredMessage) -> tuple[dict[str, str], bytes, int]:
+    """Return properties, body and its packing as RocketMQ takes them: as they are, or sealed where they are too long."""
+    if fits(properties):
+        return properties, stored.body, stored.packing
+    properties, body = sealed(properties, stored.body, stored.packing)
+    check_size(properties)
+    return properties, body, 0
+
+
 def _copy(
     stored: StoredMessage,
     group: str,
@@ -110,15 +123,15 @@ def _copy(
 ) -> Outgoing:
     marks = {
         ORIGIN_TOPIC: origin_of(stored),
-        ORIGIN_ID: _origin_id(_believed(stored)),
+        ORIGIN_ID: _origin_id(believed(stored)),
         ATTEMPTS: str(attempts),
         MOST_ATTEMPTS: str(UNLIMITED),
     }
     properties |= {name: text for name, text in marks.items() if text}
-    check_size(properties)
+    properties, body, packing = _fitting(properties, stored)
     return Outgoing(
         retry_topic(group),
-        stored.body,
+        body,
         properties,
         (broker, 0),
         delay,
@@ -126,4 +139,5 @@ def _copy(
         attempts,
         UNLIMITED,
         stored.flag,
+        packing=packing,
     )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from oncemq.adapter import Later, SettleFailed
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.properties import with_headers
+from oncemq_adapters.rocketmq.remoting.copies import believed
 from oncemq_adapters.rocketmq.remoting.member import Member
 from oncemq_adapters.rocketmq.remoting.settlement import claim, unclaim
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
@@ -30,14 +31,17 @@ def hold_back(
 
 
 def _marked(stored: StoredMessage, later: Later) -> StoredMessage:
-    return StoredMessage(
+    again = StoredMessage(
         stored.topic,
         stored.body,
-        with_headers(stored.properties, later.headers),
+        with_headers(believed(stored), later.headers),
         stored.offset,
         stored.born,
         stored.stored,
         stored.attempts,
         stored.flag,
         stored.trouble,
+        stored.packing,
     )
+    again.ours = True
+    return again

@@ -28,6 +28,7 @@ class Outgoing:
         most_attempts: with which the broker compares that; None = the group's own.
         flag: the sender's own bits.
         ordered: it is stored behind those of its queue that were given before it.
+        packing: the bits that say how the body is packed already; 0 = it is not.
         key: when one is refused, no later one with the same key is sent; None = it depends on no other.
     """
 
@@ -41,6 +42,7 @@ class Outgoing:
     most_attempts: int | None = None
     flag: int = 0
     ordered: bool = False
+    packing: int = 0
     key: str | None = None
 
     @property
@@ -51,7 +53,7 @@ class Outgoing:
     @property
     def plain(self) -> bool:
         """Whether it can be sent together with others."""
-        small = len(self.body) <= COMPRESS_FROM
+        small = len(self.body) <= COMPRESS_FROM and not self.packing
         return small and not self.delay and self.most_attempts is None and not self.topic.startswith("%")
 
 

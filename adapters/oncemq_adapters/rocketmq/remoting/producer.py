@@ -200,7 +200,7 @@ class Producer:
         if first.delay:
             timer = line.connection.version >= codes.TIMER_SINCE and line.broker not in self._without_timer
             properties = {**properties, **delay_properties(first.delay, timer=timer)}
-        body, system = pack(first.body)
+        body, system = (first.body, first.packing) if first.packing else pack(first.body)
         fields = send_fields(self._group, first, line.queue, system, to_text(properties))
         if first.most_attempts is not None:
             fields["l"] = str(first.most_attempts)

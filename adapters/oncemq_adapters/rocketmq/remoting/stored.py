@@ -9,13 +9,17 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+from oncemq.message import headers as names
 from oncemq_adapters.rocketmq.properties import from_text
 from oncemq_adapters.rocketmq.remoting.frames import MalformedFrame
+from oncemq_adapters.rocketmq.sealed_copies import opened
 
 LARGEST_BODY = 64 * 1024 * 1024
 """Bytes after unpacking; zlib makes a thousand times as much of a few."""
 _PART = 256 * 1024
 
+PACKING = 0x701
+"""The bits of a message's flags that say how its body is packed."""
 _COMPRESSED, _SENDER_6, _BROKER_6 = 1, 16, 32
 _ZLIB, _LZ4, _ZSTD, _ZLIB_AGAIN = 0, 1, 2, 3
 _MAGIC_LONG_TOPIC = -626843477
@@ -41,6 +45,8 @@ class StoredMessage:
         attempts: how often RocketMQ's own counting says that it was tried before.
         flag: the sender's own bits.
         trouble: why it cannot be understood; empty for a good one.
+        packing: the bits that say how the body is packed, where it could not be unpacked; copies keep them.
+        ours: what its properties say of tries before was written by this process.
     """
 
     __slots__ = (
@@ -49,6 +55,8 @@ class StoredMessage:
         "born",
         "flag",
         "offset",
+        "ours",
+        "packing",
         "properties",
         "stored",
         "topic",
@@ -66,6 +74,7 @@ class StoredMessage:
         attempts: int,
         flag: int,
         trouble: str = "",
+        packing: int = 0,
     ) -> None:
         self.topic = topic
         self.body = body
@@ -76,6 +85,8 @@ class StoredMessage:
         self.attempts = attempts
         self.flag = flag
         self.trouble = trouble
+        self.packing = packing
+        self.ours = False
 
 
 def decode(data: bytes, topic: str, expected: int = 0) -> Sequence[StoredMessage]:
@@ -136,11 +147,17 @@ def _decode(data: bytes, start: int, end: int) -> StoredMessage:
     text, at = data[at + 2 : at + 2 + length], at + 2 + length
     if at > end:
         raise ValueError("a part is longer than the message")
-    trouble = ""
+    trouble, packing = "", 0
     if system & _COMPRESSED:
         body, trouble = unpack(body, system >> 8 & 7)
-    properties = from_text(text.decode(errors="replace"))
-    return StoredMessage(topic.decode(), body, properties, offset, born, stored, attempts, flag, trouble)
+        packing = system & PACKING if trouble else 0
+    properties, name = from_text(text.decode(errors="replace")), topic.decode()
+    if names.SEALED in properties and name.startswith("%") and (found := opened(properties, body)):
+        properties, body, packing = found
+        if packing:
+            body, trouble = unpack(body, packing >> 8 & 7)
+            packing = packing if trouble else 0
+    return StoredMessage(name, body, properties, offset, born, stored, attempts, flag, trouble, packing)
 
 
 def _unreadable(data: bytes, topic: str, expected: int, error: Exception) -> StoredMessage:

@@ -148,7 +148,7 @@ class Window:
 
 def message_of(topic: str, stored: StoredMessage) -> Message:
     """Return a stored message as handlers see it; one that cannot be understood is made to be refused."""
-    if stored.topic.startswith("%"):
+    if stored.ours or stored.topic.startswith("%"):
         message = read_message(topic, stored.body, stored.properties, stored.born, stored.attempts + 1)
     else:
         message = read_message(topic, stored.body, by_stranger(stored.properties), stored.born, 1)

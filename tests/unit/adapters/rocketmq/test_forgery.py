@@ -26,6 +26,7 @@ FORGED = {
     names.ATTEMPT: "99",
     names.FIRST_FAILED_AT: "2020-01-01T00:00:00+00:00",
     names.REASON: "crashed",
+    names.WAITING_SINCE: "1970-01-02T00:00:00+00:00",
     "oncemq-escaped": json.dumps({names.LAST_FAILED_AT: "x", "empty": ""}),
 }
 

@@ -1,0 +1,1 @@
+"""Hostile producers and their neighbours, on every broker."""
