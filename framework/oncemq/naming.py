@@ -1,6 +1,7 @@
 """What some brokers can be asked besides: by which names the places of a consumer group go, where nobody else may be."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -33,6 +34,23 @@ class NamingAdapter(Protocol):
         ...
 
 
+@runtime_checkable
+class PruningAdapter(Protocol):
+    """What an adapter may be, too: one that can remove what a group had for itself; asked between `prepare` and `close`."""
+
+    def remove_places(self, broker: str, names: Sequence[str]) -> Sequence[str]:
+        """Remove the places that `private_names` has named, with everything that lies there; returns those removed.
+
+        Args:
+            broker: where they are, as `PrivateNames.broker`; elsewhere nothing is removed.
+            names: all names of the subscriptions meant. A queue that others declared stays.
+
+        Raises:
+            BrokerError: the broker does not answer, or does not let us.
+        """
+        ...
+
+
 def names_of(adapter: object, broker: str, subscription: Subscription) -> PrivateNames | None:
     """Return the names of a subscription, also on a broker that cannot be asked.
 
@@ -51,3 +69,9 @@ def names_of(adapter: object, broker: str, subscription: Subscription) -> Privat
 def group_on_topic(group: str, topic: str) -> str:
     """Return the name of what members of a group share, where the broker knows groups by itself."""
     return f"group {group} on topic {topic}"
+
+
+def split_group_on_topic(name: str) -> tuple[str, str]:
+    """Return group and topic of a name that `group_on_topic` made; empty where it made another."""
+    found = re.fullmatch(r"group (\S+) on topic (.+)", name, re.DOTALL)
+    return (found[1], found[2]) if found is not None else ("", "")

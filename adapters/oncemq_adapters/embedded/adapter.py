@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self, cast
 
@@ -25,7 +26,7 @@ from oncemq.capabilities import Capabilities, Order
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, OutgoingMessage
-from oncemq.naming import PrivateNames, group_on_topic
+from oncemq.naming import PrivateNames, group_on_topic, split_group_on_topic
 from oncemq_adapters.embedded import advice, settlements, topics
 from oncemq_adapters.embedded.custody import Custody
 from oncemq_adapters.embedded.desk import Desk
@@ -85,6 +86,17 @@ class EmbeddedAdapter:
             return None
         name = group_on_topic(subscription.group, subscription.topic)
         return PrivateNames(str(path.resolve()), {name: "messages"})
+
+    def remove_places(self, broker: str, names: Sequence[str]) -> Sequence[str]:
+        """Remove groups with what waits for them and their dead letters."""
+        if self._settings.path is None or broker != str(self._settings.path.resolve()):
+            return ()
+        parts = {name: split_group_on_topic(name) for name in names}
+        return [
+            name
+            for name, (group, topic) in parts.items()
+            if self._link.write(partial(topics.remove, topic=topic, group=group), durable=True)
+        ]
 
     # Life
 

@@ -78,3 +78,19 @@ def write(
             for group in groups
         ],
     )
+
+
+def remove(connection: sqlite3.Connection, topic: str, group: str) -> bool:
+    """Remove a group with what waits for it and its dead letters; returns whether there was one."""
+    number = find(connection, topic, group)
+    if number is None:
+        return False
+    for table in ("deliveries", "dead"):
+        connection.execute(f"DELETE FROM oncemq_broker_{table} WHERE group_id = ?", (number,))  # noqa: S608 - our own names
+    connection.execute("DELETE FROM oncemq_broker_groups WHERE id = ?", (number,))
+    connection.execute(
+        "DELETE FROM oncemq_broker_messages WHERE topic = ? AND NOT EXISTS ("
+        "SELECT 1 FROM oncemq_broker_deliveries AS waiting WHERE waiting.message_id = oncemq_broker_messages.id)",
+        (topic,),
+    )
+    return True

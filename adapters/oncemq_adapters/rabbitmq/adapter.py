@@ -36,7 +36,14 @@ from oncemq_adapters.rabbitmq.delivery_limit import is_worn
 from oncemq_adapters.rabbitmq.examination import examine_place
 from oncemq_adapters.rabbitmq.intake import Token
 from oncemq_adapters.rabbitmq.link import quiet_pika
-from oncemq_adapters.rabbitmq.names import Place, TopicOptions, parse_topic, place_of, private_queues
+from oncemq_adapters.rabbitmq.names import (
+    Place,
+    TopicOptions,
+    parse_topic,
+    place_of,
+    private_queues,
+    removable_queues,
+)
 from oncemq_adapters.rabbitmq.publishing import Publisher
 from oncemq_adapters.rabbitmq.rights import missing_rights
 
@@ -91,6 +98,16 @@ class RabbitMQAdapter:
     def private_names(self, subscription: Subscription) -> PrivateNames:
         """Return the queues of a group: where it consumes, its retries and its dead letters."""
         return PrivateNames(self._address.place, private_queues(self._place(subscription)))
+
+    def remove_places(self, broker: str, names: Sequence[str]) -> Sequence[str]:
+        """Delete queues that a group had for itself, with what lies in them."""
+        if broker != self._address.place:
+            return ()
+        found = removable_queues(names)
+        with self._short_connection() as connection:
+            for queue in (queue for queues in found.values() for queue in queues):
+                topology.remove_queue(connection, queue)
+        return list(found)
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect once and declare what the subscriptions need."""

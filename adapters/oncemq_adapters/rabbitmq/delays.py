@@ -1,5 +1,6 @@
 """Which fixed delays exist: one queue each, because a longer delay at a queue's head blocks every shorter one."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 from oncemq.durations import format_duration
@@ -10,6 +11,14 @@ STEPS = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)
 
 SHORTEST_MS = 100
 LONGEST = timedelta(days=28)
+
+
+def all_steps() -> Iterator[int]:
+    """Yield every delay that there may be a queue of, in milliseconds."""
+    decade, longest = SHORTEST_MS, LONGEST // timedelta(milliseconds=1)
+    while decade <= longest:
+        yield from (decade * step // 10 for step in STEPS)
+        decade *= 10
 
 
 def step_of(delay: timedelta) -> int:

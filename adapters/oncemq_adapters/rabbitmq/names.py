@@ -1,7 +1,7 @@
 """What a topic means on RabbitMQ: its exchange or existing queue, and the names that are private to a group."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from oncemq.errors import ConfigError
 from oncemq.facts import Problem
 from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rabbitmq.address import QUEUE_TYPES
+from oncemq_adapters.rabbitmq.delays import all_steps
 
 DEFAULT_EXCHANGE = "oncemq"
 DEFAULT_KIND = "topic"
@@ -138,6 +139,19 @@ def place_of(subscription: Subscription, queue_type: str) -> Place:
             [f"the queue name {place.queue!r} is too long for RabbitMQ – shorten group or topic"]
         )
     return place
+
+
+def removable_queues(names: Iterable[str]) -> dict[str, Sequence[str]]:
+    """Return the queues behind names of `private_queues`, by name; a queue that others declared is none of them."""
+    given = set(names)
+    found: dict[str, Sequence[str]] = {}
+    for name in given:
+        queue = name.removeprefix("queue ")
+        if name.endswith(".retry.*"):
+            found[name] = [f"{queue.removesuffix('*')}{step}" for step in all_steps()]
+        elif name.endswith(".dead") or f"{name}.dead" in given:
+            found[name] = [queue]
+    return found
 
 
 def private_queues(place: Place) -> dict[str, str]:

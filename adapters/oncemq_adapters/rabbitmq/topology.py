@@ -128,6 +128,16 @@ def depth_of(connection: Any, queue: str) -> int:
         return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
 
 
+def remove_queue(connection: Any, queue: str) -> None:
+    """Delete a queue with everything in it; one that is not there is no error.
+
+    Raises:
+        BrokerRefused: we may not.
+    """
+    with _explained("queue", queue, "delete it with an account that may"):
+        connection.channel().queue_delete(queue)
+
+
 def exchange_exists(connection: Any, exchange: str) -> bool:
     """Return whether there is such an exchange.
 

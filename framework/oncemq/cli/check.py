@@ -46,6 +46,8 @@ def check(files: Sequence[Path], as_json: bool, connect: bool) -> int:
             raise
         click.echo(_json(error.problems, [], []))
         return exit_code(error)
+    for engine in loaded.plan.engines:
+        click.get_current_context().call_on_close(engine.dispose)
     proof = connect_to_all(loaded) if connect else Proof()
     if as_json:
         warnings = [*loaded.warnings, *proof.problems.warnings, *proof.risks]

@@ -15,7 +15,7 @@ from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.letters import EVERYTHING, Letters, letters_of
 from oncemq.cli.opened import by_broker, chosen_consumers, prepared
-from oncemq.cli.output import Output, counted, json_option, limit_option, shown, warn
+from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
 from oncemq.message import headers as names
@@ -248,9 +248,7 @@ def purge_letters(
     """
     asked = _asked(everything=everything, **chosen)
     if not yes:
-        click.confirm(
-            f"Remove these dead letters of {consumer or 'all consumers'} for ever?", abort=True, err=True
-        )
+        confirm(f"Remove these dead letters of {consumer or 'all consumers'} for ever?")
     _act("purged", consumer, limit, files, asked, as_json=as_json)
 
 

@@ -8,7 +8,7 @@ import click
 from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import chosen_consumers, opened_ledger
-from oncemq.cli.output import Output, counted, json_option
+from oncemq.cli.output import Output, confirm, counted, json_option
 from oncemq.ledger import groups as ledger_groups
 from oncemq.run.ownership import places_of
 
@@ -58,11 +58,9 @@ def take_groups(consumer: str | None, files: Sequence[Path], *, yes: bool) -> in
         there = {(place.name, place.broker) for place in places}
         former = sorted({other.owner for other in known if (other.name, other.broker) in there} - {one.scope})
         if former and not yes:
-            click.confirm(
+            confirm(
                 f"{one.name} takes what belongs to {', '.join(former)}. Is that stopped, and may what it applied be "
-                "applied again if it is delivered again?",
-                abort=True,
-                err=True,
+                "applied again if it is delivered again?"
             )
         with plan.engines[0].begin() as connection:
             ledger_groups.take(connection, places, plan.clock.now())

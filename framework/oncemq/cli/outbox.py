@@ -10,7 +10,7 @@ from oncemq.cli import choosing
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened_ledger
-from oncemq.cli.output import Output, counted, json_option, limit_option, shown, warn
+from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
 from oncemq.ledger import outbox_refused
 from oncemq.ledger.outbox_refused import Chosen
 from oncemq.run.plan import AppPlan
@@ -153,7 +153,7 @@ def drop_refused(
     choosing.insist_on_choice(ids, key, everything=everything)
     plan = opened_ledger(files, "has no outbox")
     if not yes:
-        click.confirm(f"Give up these messages to {topic or 'all topics'} for ever?", abort=True, err=True)
+        confirm(f"Give up these messages to {topic or 'all topics'} for ever?")
     dropped, left = _dropped(plan, chosen)
     output = Output(as_json=as_json)
     output.record({"dropped": dropped, "being_sent": left})

@@ -127,6 +127,25 @@ def warn(text: str) -> None:
     click.echo(escape(text), err=True)
 
 
+def confirm(question: str) -> None:
+    """Ask before something is lost; where there is no answer, say how a script says yes.
+
+    Raises:
+        click.Abort: the answer was no.
+        click.UsageError: there is no terminal, and no other input.
+    """
+    try:
+        meant = click.confirm(question, err=True)
+    except click.Abort:
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "not done: there is no terminal to ask at – add --yes if it is meant"
+            ) from None
+        raise
+    if not meant:
+        raise click.Abort
+
+
 def counted(count: int, noun: str) -> str:
     """Return `1 message` or `2,000 messages`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -15,7 +15,7 @@ from oncemq.examining import ExaminingAdapter
 from oncemq.ledger import probe, schema, shards
 from oncemq.redis.probe import prove, startup_warnings
 from oncemq.run.application import tables_of
-from oncemq.run.ownership import look
+from oncemq.run.ownership import in_words, left_names, look
 from oncemq.run.plan import AppPlan
 
 
@@ -26,7 +26,7 @@ class Proof:
     Args:
         failures: what could not be reached, or is not what it should be.
         problems: what does not fit the consumers, with its place in the file.
-        risks: what is risky about Redis' settings, and groups that another app may own.
+        risks: what is risky about Redis' settings, and groups that another app may own, and what is left of consumers that are gone.
     """
 
     failures: list[OnceMQError] = field(default_factory=list)
@@ -86,9 +86,9 @@ def redis_risks(plan: AppPlan) -> list[str]:
 
 
 def _other_owners(plan: AppPlan) -> Sequence[str]:
-    """Return who else may own the app's groups; nothing where the ledger does not answer, which is a failure already."""
+    """Return who else may own the app's groups, and what is left of consumers that it has no more; nothing where the ledger does not answer, which is a failure already."""
     try:
-        return look(plan).warnings
+        return [*look(plan).warnings, *map(in_words, left_names(plan))]
     except SQLAlchemyError:
         return ()
 

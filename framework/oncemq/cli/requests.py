@@ -9,7 +9,7 @@ import click
 from oncemq.cli import choosing
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened_ledger
-from oncemq.cli.output import Output, counted, json_option, limit_option
+from oncemq.cli.output import Output, confirm, counted, json_option, limit_option
 from oncemq.ledger import requests_unknown
 from oncemq.ledger.requests_unknown import Chosen
 from oncemq.run.plan import AppPlan
@@ -94,7 +94,7 @@ def clear_unknown(
     plan, output = opened_ledger(files, "knows of no requests"), Output(as_json=as_json)
     click.echo(f"warning: {WARNING}", err=True)
     if not yes:
-        click.confirm(f"Forget these requests of {ledger or 'all ledgers'}?", abort=True, err=True)
+        confirm(f"Forget these requests of {ledger or 'all ledgers'}?")
     cleared, held = _cleared(plan, chosen)
     output.record({"cleared": cleared, "being_carried_out": held})
     output.line(f"cleared {counted(cleared, 'request')}")

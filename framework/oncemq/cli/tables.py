@@ -8,12 +8,16 @@ from sqlalchemy import Engine, Table
 
 from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
+from oncemq.cli.output import confirm
 from oncemq.config import load
 from oncemq.errors import ConfigError
 from oncemq.ledger import probe, schema, shards
 from oncemq.ledger.connect import place
+from oncemq.registry import did_you_mean
 from oncemq.run.application import tables_of
+from oncemq.run.ownership import in_words, left_names
 from oncemq.run.plan import AppPlan
+from oncemq.run.pruning import prune_left
 
 _NO_DATABASE = 'the app has no database, so there are no tables: add database: {url: "sqlite:///app.db"}'
 
@@ -24,6 +28,7 @@ Examples:
   oncemq tables create
   oncemq tables sql > ledger.sql        # for people who run DDL themselves
   oncemq tables upgrade                 # after installing a newer OnceMQ
+  oncemq tables prune                   # what is left of consumers that are gone
   oncemq tables restored                # after restoring the database from a backup
 """
 )
@@ -64,9 +69,8 @@ def drop(files: Sequence[Path], yes: bool) -> int:
     plan = _database(files)
     if not yes:
         place = " and ".join(engine.url.render_as_string(hide_password=True) for engine in plan.engines)
-        click.confirm(
-            f"Drop every oncemq_ table in {place}? What was applied is forgotten, and may be applied again",
-            abort=True,
+        confirm(
+            f"Drop every oncemq_ table in {place}? What was applied is forgotten, and may be applied again"
         )
     dropped = [_at(plan, engine, f"dropped {name}") for engine, name in _each(plan, schema.drop)]
     _tell(dropped, "there are no tables")
@@ -86,6 +90,39 @@ def restored(files: Sequence[Path]) -> int:
 
 
 @tables.command()
+@click.argument("names", nargs=-1)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@app_option
+def prune(files: Sequence[Path], names: tuple[str, ...], yes: bool) -> int:
+    """Remove what is left of consumers called NAMES, which the app has no more; without names, list them.
+
+    Records, parked messages, claims, dead letters and history go, and the queues that nobody reads any more, with what
+    lies in them. For a consumer that was renamed write `formerly:` instead, and nothing is left.
+    """
+    plan = _database(files)
+    left = {found.scope.partition(".")[2]: found for found in left_names(plan)}
+    if not names:
+        _tell(
+            [in_words(found) for found in left.values()],
+            "nothing is left of consumers that the app has no more",
+        )
+        return OK
+    for name in names:
+        if name not in left:
+            has = (
+                f"{name} is a consumer of this app"
+                if name in {one.name for one in plan.consumers}
+                else "nothing is left"
+            )
+            raise ConfigError([f"{has}: nothing to prune of {name!r}{did_you_mean(name, list(left))}"])
+    if not yes:
+        confirm(f"Remove for ever what is left of {', '.join(names)}?")
+    for name in names:
+        _tell(prune_left(plan, left[name]), "")
+    return OK
+
+
+@tables.command()
 @app_option
 def sql(files: Sequence[Path]) -> int:
     """Print the statements of `create` for an empty database; connects to nothing."""
@@ -101,6 +138,7 @@ def _database(files: Sequence[Path]) -> AppPlan:
     if plan.engine is None:
         raise ConfigError([_NO_DATABASE])
     for engine in plan.engines:
+        click.get_current_context().call_on_close(engine.dispose)
         probe.prove(engine)
     return plan
 

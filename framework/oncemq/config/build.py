@@ -19,7 +19,7 @@ from oncemq.config.build_parts import Reporter, build_adapters, build_redis
 from oncemq.config.build_topics import build_topics
 from oncemq.config.catalog import Catalog
 from oncemq.config.exposure import warn_of_exposure
-from oncemq.config.groups import check_groups, check_private_names
+from oncemq.config.groups import check_former_names, check_groups, check_private_names
 from oncemq.config.importing import make_importable
 from oncemq.config.model import AppModel, Topic
 from oncemq.config.problems import ConfigProblem, Problems
@@ -121,6 +121,7 @@ def _build(
     plans = [build_consumer(settled, around, topics) for settled in consumers]
     warn_of_exposure(model, report)
     check_groups(consumers, report)
+    check_former_names(consumers, report)
     check_private_names(plans, around.adapters, report)
     _check_columns(consumers, plans, report)
     problems.raise_errors()
@@ -134,7 +135,7 @@ def _build(
         consumers=tuple(plan for plan in plans if plan is not None),
         clock=clock,
         topics=topics,
-        keep={f"{model.app}.{settled.name}": settled.keep for settled in consumers},
+        keep={f"{model.app}.{settled.ledger_name}": settled.keep for settled in consumers},
         state=folder / (model.state or DEFAULT_STATE),
         grace=model.grace or DEFAULT_GRACE,
         http=model.http.address if model.http is not None else None,

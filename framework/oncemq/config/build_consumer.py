@@ -92,7 +92,7 @@ def build_consumer(
     limits = [one.traits.max_batch for one in chain if one.traits.max_batch is not None]
     return ConsumerPlan(
         name=settled.name,
-        scope=f"{around.app}.{settled.name}",
+        scope=f"{around.app}.{settled.ledger_name}",
         broker=settled.broker,
         subscription=Subscription(
             settled.name, settled.topic, settled.group, written(settled.options), settled.in_flight
@@ -111,6 +111,7 @@ def build_consumer(
         redact=Redactor(around.report.problems.secrets, row_values=around.row_values),
         keep=settled.keep if chain else None,
         more_parts=parts,
+        other_scopes=tuple(f"{around.app}.{other}" for other in settled.other_names),
     )
 
 
@@ -183,7 +184,7 @@ def _scope(settled: Settled, around: Surroundings, publishers: Publishers) -> Sc
 
     return Scope(
         app=around.app,
-        consumer=f"{around.app}.{settled.name}",
+        consumer=f"{around.app}.{settled.ledger_name}",
         dialect=around.dialect,
         engine=around.engine,
         metadata=around.metadata,

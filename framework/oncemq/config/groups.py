@@ -22,6 +22,24 @@ def check_groups(consumers: Sequence[Settled], report: Reporter) -> None:
             )
 
 
+def check_former_names(consumers: Sequence[Settled], report: Reporter) -> None:
+    """Refuse former names that belong to another consumer: two would have one ledger."""
+    owners = {settled.name: settled.name for settled in consumers}
+    for settled in consumers:
+        for index, name in enumerate(settled.formerly):
+            other = owners.setdefault(name, settled.name)
+            path = ("consumers", settled.name, "formerly", index)
+            if name == settled.name or name in settled.formerly[:index]:
+                report.at(path, f"{settled.name} was formerly {name}, which says nothing", "leave it out")
+            elif other != settled.name:
+                whose = "is a consumer of this app" if other == name else f"was formerly the name of {other}"
+                report.at(
+                    path,
+                    f"{name} {whose}, and two consumers with one ledger take each other's messages for copies",
+                    "name what this consumer alone was called",
+                )
+
+
 def check_private_names(
     consumers: Sequence[ConsumerPlan | None], adapters: Mapping[str, Adapter], report: Reporter
 ) -> None:

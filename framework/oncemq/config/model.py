@@ -176,6 +176,12 @@ class Consumer(ConsumerOptions, Meaning):
         description="Members with the same group share the messages, every group gets all. Default `app-consumer`.",
         examples=["loyalty"],
     )
+    formerly: Names | None = Field(
+        None,
+        description="The consumer's former name, or names, the first one first: it keeps the records, parked messages, "
+        "claims, retries, dead letters, queues and, unless group: says otherwise, the group of that name. Stays for ever.",
+        examples=["award-points"],
+    )
     publishes: Names | None = Field(
         None,
         description="The topics to which the handler's Publisher may publish, checked at start. Default: all topics.",

@@ -51,6 +51,7 @@ class Settled:
         soft_limit: after which a unit is given up; None = never.
         hard_limit: after which the process is; None = never.
         publishes: the topics that its handler may publish to; None = all.
+        formerly: names under which it ran before, the first one first.
         options: the topic's broker options.
         origins: the path in the file below which each field was found, by the field's name.
     """
@@ -78,8 +79,19 @@ class Settled:
     soft_limit: timedelta | None
     hard_limit: timedelta | None
     publishes: tuple[str, ...] | None
+    formerly: tuple[str, ...]
     options: dict[str, Any] = field(repr=False)
     origins: dict[str, Path] = field(repr=False)
+
+    @property
+    def ledger_name(self) -> str:
+        """The name by which ledger, Redis and the default group know it: the first that it ever had."""
+        return self.formerly[0] if self.formerly else self.name
+
+    @property
+    def other_names(self) -> tuple[str, ...]:
+        """Names under which it may have left something although it is known by another one."""
+        return (*self.formerly[1:], self.name) if self.formerly else ()
 
     @property
     def kind(self) -> UnitKind:
@@ -142,12 +154,13 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
     effects = Effects(sources.first("effects", default="database" if has_database else "external"))
     transactional = effects is Effects.DATABASE and has_database
     key = sources.first("key", default=())
+    formerly = consumer.formerly or ()
     sources.origins["options"] = ("topics", consumer.topic)
     return Settled(
         name=name,
         topic=consumer.topic,
         broker=broker,
-        group=consumer.group or f"{model.app}-{name}",
+        group=consumer.group or f"{model.app}-{formerly[0] if formerly else name}",
         handler=consumer.handler,
         effects=effects,
         transactional=transactional,
@@ -167,6 +180,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         soft_limit=sources.first("limits", "soft"),
         hard_limit=sources.first("limits", "hard"),
         publishes=consumer.publishes,
+        formerly=formerly,
         options=topic.options,
         origins=sources.origins,
     )

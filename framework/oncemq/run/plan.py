@@ -40,7 +40,7 @@ class ConsumerPlan:
 
     Args:
         name: the consumer's name in the app.
-        scope: `app.consumer`; the scope of its ledger rows.
+        scope: `app.consumer`, with the first name that the consumer had; the scope of its ledger rows.
         broker: the broker's name in the app.
         subscription: what it wants from the broker.
         reader: message → envelope and payload.
@@ -56,6 +56,7 @@ class ConsumerPlan:
         hold_key: after a Retry the key's later messages wait in the ledger until it is done.
         redact: masks the app's secrets in every text that leaves the process.
         keep: how long records of what was applied are kept; None where there are none.
+        other_scopes: scopes of other names that it had, whose rows become its own.
         more_parts: strategies and handler on every shard but the first, where there are several.
     """
 
@@ -76,6 +77,7 @@ class ConsumerPlan:
     hold_key: bool = False
     redact: Redactor = field(default_factory=Redactor)
     keep: timedelta | None = None
+    other_scopes: tuple[str, ...] = ()
     more_parts: tuple[Part, ...] = ()
 
     @property
