@@ -164,7 +164,8 @@ def _first_start(plan: AppPlan, known: Sequence[Owned]) -> Sequence[str]:
         return ()
     return [
         f"{', '.join(new)} starts without records of what was applied; {in_words(left)}"
-        for left in left_names(plan)
+        for left in left_behind
+        if left.gone
     ]
 
 
