@@ -9,16 +9,27 @@ import pytest
 from services.rocketmq import RocketMQ
 from support.hostile_brokers import HostileRocketMQ
 from support.hostile_journey import LONG, SEED, journey
+from support.hostile_neighbours import neighbours
 from support.rocketmq_grpc import adapter_on
 from support.servers import url_from
 
 HEALTHY, HOSTILE = (2000, 2000) if LONG else (40, 40)
 
 
+def hostile(url: str) -> HostileRocketMQ:
+    """Return the shared broker with consumers behind its proxy."""
+    proxy, servers = url_from(f"{RocketMQ.variable}_GRPC"), urlsplit(url)
+    options: dict[str, Any] = {"name_servers": [f"{servers.hostname}:{servers.port}"]}
+    return HostileRocketMQ(url, lambda: adapter_on(proxy, **options), message_type="MIXED")
+
+
 @pytest.mark.timeout(3600 if LONG else 180)
 def test_any_message_of_rocketmq(rocketmq_url: str, tmp_path: Path) -> None:
     """Whatever properties it has: a proxy takes fewer of them in copies than a broker takes of a producer."""
-    proxy, servers = url_from(f"{RocketMQ.variable}_GRPC"), urlsplit(rocketmq_url)
-    options: dict[str, Any] = {"name_servers": [f"{servers.hostname}:{servers.port}"]}
-    broker = HostileRocketMQ(rocketmq_url, lambda: adapter_on(proxy, **options), message_type="MIXED")
-    journey(broker, tmp_path, HEALTHY, HOSTILE, SEED)
+    journey(hostile(rocketmq_url), tmp_path, HEALTHY, HOSTILE, SEED)
+
+
+@pytest.mark.timeout(1800 if LONG else 180)
+def test_neighbours(rocketmq_url: str, tmp_path: Path) -> None:
+    """All healthy ones are applied, each hostile one is a dead letter that can be shown."""
+    neighbours("rocketmq+grpc", lambda _: hostile(rocketmq_url), tmp_path, SEED)

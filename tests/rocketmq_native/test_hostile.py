@@ -7,14 +7,23 @@ import pytest
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
 from support.hostile_brokers import SCOPE, HostileRocketMQ
 from support.hostile_journey import LONG, SEED, journey
+from support.hostile_neighbours import neighbours
 
 HEALTHY, HOSTILE = (2000, 2000) if LONG else (40, 40)
+
+
+def hostile(url: str) -> HostileRocketMQ:
+    """Return the shared broker with consumers on librocketmq."""
+    return HostileRocketMQ(url, lambda: NativeRocketMQAdapter.build(url, {}, SCOPE))
 
 
 @pytest.mark.timeout(3600 if LONG else 180)
 def test_any_message_of_rocketmq(rocketmq_native_url: str, tmp_path: Path) -> None:
     """Whatever properties it has, and however its body is packed: the library dies of some, and its group goes on."""
-    broker = HostileRocketMQ(
-        rocketmq_native_url, lambda: NativeRocketMQAdapter.build(rocketmq_native_url, {}, SCOPE)
-    )
-    journey(broker, tmp_path, HEALTHY, HOSTILE, SEED)
+    journey(hostile(rocketmq_native_url), tmp_path, HEALTHY, HOSTILE, SEED)
+
+
+@pytest.mark.timeout(1800 if LONG else 180)
+def test_neighbours(rocketmq_native_url: str, tmp_path: Path) -> None:
+    """All healthy ones are applied, each hostile one is a dead letter that can be shown."""
+    neighbours("rocketmq+native", lambda _: hostile(rocketmq_native_url), tmp_path, SEED)
