@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Index,
     Integer,
@@ -29,6 +30,7 @@ from sqlalchemy import (
 )
 
 from oncemq.ledger.among import among
+from oncemq.ledger.server_clock import server_moment
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import Bytes, ExactText, LongText, Moment
 from oncemq.message.envelope import OutgoingMessage
@@ -236,8 +238,13 @@ def dead_letter(connection: Connection, claim: Claim, ids: Sequence[int], now: d
 
 def any_due(connection: Connection, app: str, now: datetime) -> bool:
     """Return whether anything may be taken over; for reading, so that a look costs no lock."""
-    due = select(TABLE.c.id).where(TABLE.c.app == app, TABLE.c.due_at <= now)
+    due = select(TABLE.c.id).where(TABLE.c.app == app, _due(connection, now))
     return connection.execute(due.limit(1)).first() is not None
+
+
+def _due(connection: Connection, now: datetime) -> ColumnElement[bool]:
+    """Return, for a statement, whether a row is due by our clock and by the database's: ours may have jumped."""
+    return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))
 
 
 def take_over(
@@ -263,7 +270,7 @@ def take_over(
         older.c.due_at > now,
         older.c.owner != DEAD,
     )
-    due = and_(TABLE.c.app == claim.app, TABLE.c.due_at <= now)
+    due = and_(TABLE.c.app == claim.app, _due(connection, now))
     if besides:
         due = and_(due, TABLE.c.topic.not_in(sorted(besides)))
     ids = list(

@@ -31,6 +31,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, TEXT
 from oncemq.ledger.among import not_among
 from oncemq.ledger.parked import Parked, packed, parked_of, values_of
 from oncemq.ledger.row_locks import can_skip_locked
+from oncemq.ledger.server_clock import server_moment
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import ExactText, LongText, Moment
 from oncemq.message.envelope import Message
@@ -158,8 +159,9 @@ def remove(connection: Connection, ids: Collection[int]) -> None:
 def due(
     connection: Connection, consumer: str, now: datetime, limit: int, besides: Collection[int] = ()
 ) -> list[int]:
-    """Lock rows that anybody may take now, leaving out those that somebody holds, and `besides`."""
-    rows = select(_T.id).where(_T.consumer == consumer, _T.due_at <= now).order_by(_T.due_at, _T.id)
+    """Lock rows that may be taken by our clock and by the database's, leaving out locked ones, and `besides`."""
+    over = (_T.due_at <= now) & (_T.due_at <= server_moment(connection.dialect))
+    rows = select(_T.id).where(_T.consumer == consumer, over).order_by(_T.due_at, _T.id)
     if besides:
         rows = rows.where(not_among(connection, _T.id, BigInteger(), sorted(besides)))
     rows = rows.limit(limit).with_for_update(skip_locked=can_skip_locked(connection))

@@ -7,11 +7,13 @@ import pytest
 from sqlalchemy import Engine, event, func, select
 
 from oncemq.clock import SystemClock
-from oncemq.ledger import leases, processed
+from oncemq.ledger import leases, outbox, parking, processed
 from oncemq.ledger.claim import NewClaim
 from oncemq.ledger.claims import Claims
+from oncemq.ledger.parked import Parked
 from oncemq.ledger.purge import CLAIMS, HISTORY, PROCESSED, SUSPECTS
 from oncemq.ledger.server_clock import LedgerClock, server_moment, server_time
+from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq.strategy import UpkeepTask
 from oncemq.testing.strategy_suite import ChainSpec
 from oncemq.testing.strategy_suite.bench import Bench, message
@@ -104,6 +106,20 @@ def test_a_process_that_is_ahead_takes_no_lease_that_is_held(engine: Engine) -> 
         assert claims.stuck(connection, later, after="", limit=9, everything=True) == []
         held = claims.read(connection, ["id"])["id"]
         assert not claims.take_over(connection, held, "two", later + lease)
+
+
+def test_a_process_that_is_ahead_takes_nothing_that_another_holds(engine: Engine) -> None:
+    """Neither what another one is about to send, nor a parked message that it works on, nor one whose pause lasts."""
+    now, later = datetime.now(UTC), datetime.now(UTC) + AHEAD
+    held = now + timedelta(seconds=20)
+    parked = Parked(0, "a", "a:1", None, False, Message("orders", b"{}"), "early", now, held)
+    with engine.begin() as connection:
+        sent = [("paid", OutgoingMessage(b"{}", key="a", message_id="1"))]
+        outbox.add(connection, outbox.Claim("shop", "one", held), "shop.points", sent, now)
+        parking.add(connection, "shop.points", [parked])
+        assert not outbox.any_due(connection, "shop", later)
+        assert outbox.take_over(connection, outbox.Claim("shop", "two", later), later, 9) == []
+        assert parking.due(connection, "shop.points", later, 9) == []
 
 
 @pytest.mark.parametrize(("ahead", "expected"), [(AHEAD, ["sweep"]), (timedelta(0), ["purge", "sweep"])])
