@@ -30,6 +30,7 @@ class Capabilities:
         cumulative_ack: settling many is cheaper than settling each.
         browse_dead_letters: dead letters can be listed, replayed and purged.
         survives_restart: confirmed messages outlive a restart of the broker.
+        max_headers: bytes of a message's header names and values that it takes at most; None = nobody knows of a limit.
         transactions: it can hold a message until a database transaction has ended: an `oncemq.held.TransactionalAdapter`.
     """
 
@@ -45,3 +46,4 @@ class Capabilities:
     transactions: bool = False
     partitioned: bool = False
     outlives_connection: bool = False
+    max_headers: int | None = None

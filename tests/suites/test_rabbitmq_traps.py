@@ -22,6 +22,7 @@ from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
+from oncemq_adapters.rabbitmq import confirms
 from services import catalog
 from services.container import Container
 from services.rabbitmq import RabbitMQ
@@ -579,3 +580,20 @@ def test_check_tries_every_right_of_the_account(own_server: RabbitMQ, fresh: str
         adapter.prepare([Subscription("points", f"{fresh}.paid", f"{fresh}-group")])
     finally:
         adapter.close(grace=GRACE)
+
+
+def test_a_message_that_ends_the_connection_takes_no_other_along(
+    rabbitmq_url: str, fresh: str, open_adapter: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the broker ends the connection for is found by halves, and refused; the others of its call are confirmed."""
+    monkeypatch.setattr(confirms, "_size", lambda _properties, _most: 0)
+    adapter, sink = open_adapter(rabbitmq_url, Subscription("c", fresh, fresh))
+    messages = [OutgoingMessage(str(at).encode(), {"h": "x"}) for at in range(10)]
+    messages[6] = OutgoingMessage(b"large", {"h": "x" * 200_000})
+    answers = adapter.publish(fresh, {}, messages)
+    assert [at for at, answer in enumerate(answers) if answer is not CONFIRMED] == [6]
+    assert isinstance(answers[6], Refused)
+    assert isinstance(answers[6].error, BrokerRefused)
+    # Each at least once: a confirmation may have been lost with a connection.
+    bodies = {delivery.message.body for delivery in sink.wait_for(9)}
+    assert bodies == {message.body for at, message in enumerate(messages) if at != 6}

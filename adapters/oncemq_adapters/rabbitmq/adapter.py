@@ -34,6 +34,7 @@ from oncemq_adapters.rabbitmq.consuming import Consuming
 from oncemq_adapters.rabbitmq.copies import burial_copy, dead_copy, delayed_copy, new_message
 from oncemq_adapters.rabbitmq.delivery_limit import is_worn
 from oncemq_adapters.rabbitmq.examination import examine_place
+from oncemq_adapters.rabbitmq.hops import MOST_BYTES
 from oncemq_adapters.rabbitmq.intake import Token
 from oncemq_adapters.rabbitmq.link import quiet_pika
 from oncemq_adapters.rabbitmq.names import (
@@ -61,6 +62,7 @@ class RabbitMQAdapter:
         cumulative_ack=True,
         browse_dead_letters=True,
         survives_restart=True,
+        max_headers=MOST_BYTES,
     )
 
     def __init__(self, address: Address, scope: AdapterScope) -> None:

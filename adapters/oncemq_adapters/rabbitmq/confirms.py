@@ -115,8 +115,7 @@ class ConfirmChannel:
             try:
                 self._publish(channel, batch, index, publication)
             except Exception as error:
-                # Such as a header that AMQP cannot carry; nothing of it was sent.
-                self._pending.pop(self._number, None)
+                # Such as a header that AMQP cannot carry; nothing of it was sent, and it has no number.
                 batch.answer(index, BrokerRefused(f"the message cannot be sent through AMQP: {error!r}"))
 
     def lose(
@@ -145,10 +144,9 @@ class ConfirmChannel:
 
     def _refuse_large(self, properties: Any) -> None:
         """Refuse what the broker would end the connection for: a header frame cannot be divided."""
-        raw = getattr(properties, "raw", None)
         most = self._connection.params.frame_max - _AROUND_PROPERTIES
-        if raw is not None and 0 < most < len(raw):
-            raise ValueError(f"its headers have {len(raw):,} bytes, and a frame has room for {most:,}")
+        if most > 0 and (size := _size(properties, most)) > most:
+            raise ValueError(f"its headers have {size:,} bytes, and a frame has room for {most:,}")
 
     def _opened(self, channel: Any) -> None:
         self._number = 0
@@ -198,13 +196,31 @@ class ConfirmChannel:
                 entry.batch.answer(entry.index, _negative() if refused else entry.error)
 
 
+def _size(properties: Any, most: int) -> int:
+    """Return the bytes of a message's properties; 0 where they are clearly fewer than `most`."""
+    raw = getattr(properties, "raw", None)
+    if raw is not None:
+        return len(raw)
+    headers = properties.headers or {}
+    if (
+        sum(len(name) + len(str(value)) for name, value in headers.items())
+        < most // _LONGEST_CHARACTER - _OTHERS
+    ):
+        return 0
+    return sum(map(len, properties.encode()))
+
+
+_LONGEST_CHARACTER = 4
+_OTHERS = 4096
+"""Bytes that all properties but the headers take at most: a dozen of 255 bytes."""
 _AROUND_PROPERTIES = 8 + 12
 """Bytes of a header frame besides the properties."""
 _FINAL = frozenset({faults.MISSING, faults.DIFFERENT, faults.FORBIDDEN})
 
 
 def _refusal(reason: Any, code: int) -> BrokerError:
-    return BrokerRefused(f"RabbitMQ refused to take messages: {reason.reply_text} ({code})")
+    kind = faults.ClosedFor if code == faults.DIFFERENT else BrokerRefused
+    return kind(f"RabbitMQ refused to take messages: {reason.reply_text} ({code})")
 
 
 def _no_exchange(sent: Publication, reason: Any) -> BrokerError | None:

@@ -26,9 +26,20 @@ _VALUE = re.compile(r"the value (.+?) of type .*")
 _TRY_LATER = frozenset({311, 320, 405, 541})
 """Reply codes that pass: content too large for now, connection forced, resource locked, internal error."""
 
+_PROVOKED = frozenset({501, 502, 503, 505})
+"""Reply codes with which RabbitMQ ends a connection because of what it was sent: a frame error, a syntax error …"""
+
 DIFFERENT = 406
 MISSING = 404
 FORBIDDEN = 403
+
+
+class Provoked(BrokerUnavailable):
+    """RabbitMQ ended the connection, with all that it carried, because of something that it was sent."""
+
+
+class ClosedFor(BrokerRefused):
+    """RabbitMQ closed the channel, with all that it carried, because of something that it was sent."""
 
 
 def connecting(error: BaseException, address: Address, host: Host) -> BrokerError:
@@ -60,7 +71,9 @@ def connecting(error: BaseException, address: Address, host: Host) -> BrokerErro
 def lost(error: BaseException | None, host: Host | None = None) -> BrokerUnavailable:
     """Return why an open connection or channel is gone."""
     at = f" at {host}" if host else ""
-    return BrokerUnavailable(f"the connection to RabbitMQ{at} is lost: {_cause(error)}")
+    provoked = isinstance(error, ConnectionClosed) and error.reply_code in _PROVOKED
+    kind = Provoked if provoked else BrokerUnavailable
+    return kind(f"the connection to RabbitMQ{at} is lost: {_cause(error)}")
 
 
 def declaring(error: AMQPError, what: str, name: str, advice: str) -> BrokerError:

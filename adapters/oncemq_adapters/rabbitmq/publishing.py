@@ -9,6 +9,7 @@ from typing import Any
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rabbitmq.address import Address
 from oncemq_adapters.rabbitmq.confirms import Batch, ConfirmChannel, Publication
+from oncemq_adapters.rabbitmq.faults import ClosedFor, Provoked
 from oncemq_adapters.rabbitmq.link import Link
 
 _AT_ONCE = 1000
@@ -57,19 +58,28 @@ class Publisher:
             repeated = self._send([publications[at] for at in again], own=own, deadline=deadline)
             for at, error in zip(again, repeated, strict=True):
                 errors[at] = error
-        return self._send_apart(publications, errors, deadline) if own else errors
+        return self._send_apart(publications, errors, own=own, deadline=deadline)
 
     def _send_apart(
-        self, publications: Sequence[Publication], errors: list[BrokerError | None], deadline: float
+        self,
+        publications: Sequence[Publication],
+        errors: list[BrokerError | None],
+        *,
+        own: bool,
+        deadline: float,
     ) -> list[BrokerError | None]:
-        """Send the halves of what was refused by themselves: a channel that is closed for one fails all that it holds."""
-        failed = [at for at, error in enumerate(errors) if isinstance(error, BrokerRefused)]
-        if len(publications) == 1 or not failed:
+        """Send the halves of what failed together by themselves: what is ended for one message fails all that it holds."""
+        kinds = (BrokerRefused, Provoked) if own else (ClosedFor, Provoked)
+        failed = [at for at, error in enumerate(errors) if isinstance(error, kinds)]
+        if not failed:
             return errors
+        if len(publications) == 1:
+            return [_own_fault(error) for error in errors]
         middle = (len(failed) + 1) // 2
         for part in filter(None, (failed[:middle], failed[middle:])):
             mine = [publications[at] for at in part]
-            found = self._send_apart(mine, self._send(mine, own=True, deadline=deadline), deadline)
+            again = self._send(mine, own=own, deadline=deadline)
+            found = self._send_apart(mine, again, own=own, deadline=deadline)
             for at, error in zip(part, found, strict=True):
                 errors[at] = error
         return errors
@@ -119,6 +129,13 @@ class Publisher:
     def _blocked(self, _: Any, frame: Any) -> None:
         self._blocked_why = f"it blocked the connection ({frame.method.reason})"
         self._unblocked.clear()
+
+
+def _own_fault(error: BrokerError | None) -> BrokerError | None:
+    """Return why one message alone failed: the broker is not away if it ends the connection for it."""
+    if not isinstance(error, Provoked):
+        return error
+    return BrokerRefused(f"RabbitMQ ends the connection for this message: {error}")
 
 
 def _worth_repeating(publication: Publication, error: BrokerError | None) -> bool:

@@ -117,7 +117,7 @@ def _build(
         report=report,
         row_values=model.logging is not None and model.logging.row_values,
     )
-    topics = build_topics(model, brokers, folder, report)
+    topics = build_topics(model, brokers, folder, report, around.adapters)
     plans = [build_consumer(settled, around, topics) for settled in consumers]
     warn_of_exposure(model, report)
     check_groups(consumers, report)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from oncemq.adapter import Adapter
 from oncemq.config.build_parts import Reporter, written
 from oncemq.config.build_reader import build_decoder
 from oncemq.config.model import AppModel, Topic
@@ -12,7 +13,11 @@ from oncemq.message.reader import Reader
 
 
 def build_topics(
-    model: AppModel, brokers: Mapping[str, str], folder: Path, report: Reporter
+    model: AppModel,
+    brokers: Mapping[str, str],
+    folder: Path,
+    report: Reporter,
+    adapters: Mapping[str, Adapter],
 ) -> dict[str, OutgoingTopic]:
     """Return the topics by name; what is wrong with one is reported, unless its consumers say so themselves.
 
@@ -21,6 +26,7 @@ def build_topics(
         brokers: the broker's name of each topic, where that is known.
         folder: where the app's file lies.
         report: where problems go.
+        adapters: by the broker's name; what a broker takes is refused when it is published.
     """
     consumed = {consumer.topic for consumer in model.consumers.values()}
     built = {}
@@ -31,14 +37,22 @@ def build_topics(
                 path, "without a database no message can be kept", "add database:, or write wait or drop"
             )
         broker = brokers.get(name)
-        found = None if broker is None else _topic(name, topic, broker, folder, report, consumed)
+        adapter = adapters.get(broker or "")
+        limit = None if adapter is None else adapter.capabilities.max_headers
+        found = None if broker is None else _topic(name, topic, broker, folder, report, consumed, limit)
         if found is not None:
             built[name] = found
     return built
 
 
 def _topic(
-    name: str, topic: Topic, broker: str, folder: Path, report: Reporter, consumed: Collection[str]
+    name: str,
+    topic: Topic,
+    broker: str,
+    folder: Path,
+    report: Reporter,
+    consumed: Collection[str],
+    max_headers: int | None,
 ) -> OutgoingTopic | None:
     body_format = topic.format or "json"
     try:
@@ -55,7 +69,9 @@ def _topic(
         if name not in consumed:
             report.error(("topics", name), error)
     unroutable = WhenUnroutable(topic.unroutable or WhenUnroutable.WAIT)
-    return OutgoingTopic(name, broker, written(topic.options), body_format, decode, reader, unroutable)
+    return OutgoingTopic(
+        name, broker, written(topic.options), body_format, decode, reader, unroutable, max_headers
+    )
 
 
 def _reader(name: str, topic: Topic, broker: str, decode: Decoder) -> Reader | None:

@@ -41,9 +41,10 @@ class OutgoingTopic:
         decode: undoes that, and validates where the topic declares a schema.
         reader: finds key, version and identity, which every message must have; None where the topic names no key.
         unroutable: what becomes of messages for which the broker has no place.
+        max_headers: bytes of names and values of headers that the broker takes at most; None = any number.
     """
 
-    __slots__ = ("_decode", "_format", "_reader", "broker", "name", "options", "unroutable")
+    __slots__ = ("_decode", "_format", "_max_headers", "_reader", "broker", "name", "options", "unroutable")
 
     def __init__(
         self,
@@ -54,8 +55,10 @@ class OutgoingTopic:
         decode: Decoder,
         reader: Reader | None,
         unroutable: WhenUnroutable = WhenUnroutable.WAIT,
+        max_headers: int | None = None,
     ) -> None:
         self.unroutable = unroutable
+        self._max_headers = max_headers
         self.name = name
         self.broker = broker
         self.options = options
@@ -139,7 +142,19 @@ class OutgoingTopic:
             # A received message's headers may be passed on; its packing is not that of a body encoded here.
             if name != CONTENT_ENCODING or isinstance(body, bytes):
                 headers[name] = text
+        self._check_size(headers)
         return headers
+
+    def _check_size(self, headers: Mapping[str, str]) -> None:
+        """Refuse here what the broker would refuse each time that the outbox sends it."""
+        if self._max_headers is None:
+            return
+        size = sum(len(text.encode(errors="replace")) for pair in headers.items() for text in pair)
+        if size > self._max_headers:
+            raise Unpublishable(
+                f"cannot be published to {self.name!r}: its headers have {size:,} bytes, and its broker takes "
+                f"{self._max_headers:,} at most; put what is large into the body"
+            )
 
     def _require_same(self, what: str, given: str | int | None, read: str | int | None) -> None:
         """Two different truths in one message would be read by different consumers in different ways."""

@@ -230,9 +230,9 @@ class Post:
         with self._engine.begin() as connection:
             if self._confirmed:
                 outbox.sent(connection, self._claim, self._confirmed)
-            for (topic, attempts), failed in puts_off.items():
+            for topic, attempts, failed in puts_off:
                 self._put_off(connection, topic, attempts, failed)
-            for (topic, _), failed in alike(found.unroutable).items():
+            for topic, _, failed in alike(found.unroutable):
                 self._give_up(connection, topic, failed)
         self._confirmed = []
 
@@ -251,8 +251,10 @@ class Post:
     def _put_off(
         self, connection: Connection, topic: str, attempts: int, failed: list[tuple[Stored, BrokerError]]
     ) -> None:
-        pause = BACKOFF.pause(attempts + 1, self._draw)
-        error = failed[0][1]
+        pause, error = BACKOFF.pause(attempts + 1, self._draw), failed[0][1]
+        if isinstance(error, BrokerUnavailable):
+            # It says nothing about the message: when the broker is back, none of them has long to wait.
+            pause = min(pause, timedelta(seconds=_LONGEST_PAUSE))
         text = self._redact(error_text(error))[:MAX_ERROR_TEXT]
         ids = [one.id for one, _ in failed]
         outbox.refused(connection, self._claim, ids, self._clock.now() + pause, text)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from oncemq.error_text import describe
 from oncemq.errors import BrokerError
 from oncemq.ledger.outbox import Stored
 
@@ -47,9 +48,9 @@ def by_topic(wave: Iterable[Stored]) -> Iterable[tuple[str, list[Stored]]]:
 
 def alike(
     refused: Iterable[tuple[Stored, BrokerError]],
-) -> dict[tuple[str, int], list[tuple[Stored, BrokerError]]]:
-    """Group what is put off equally long."""
-    groups: dict[tuple[str, int], list[tuple[Stored, BrokerError]]] = {}
+) -> list[tuple[str, int, list[tuple[Stored, BrokerError]]]]:
+    """Group what is put off equally long, for the same reason: topic, tries so far, rows."""
+    groups: dict[tuple[str, int, str], list[tuple[Stored, BrokerError]]] = {}
     for one, error in refused:
-        groups.setdefault((one.topic, one.attempts), []).append((one, error))
-    return groups
+        groups.setdefault((one.topic, one.attempts, describe(error)), []).append((one, error))
+    return [(topic, attempts, rows) for (topic, attempts, _), rows in groups.items()]

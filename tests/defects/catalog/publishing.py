@@ -83,4 +83,40 @@ DEFECTS = (
             "tests/unit/adapters/rabbitmq/test_confirms.py::test_a_missing_exchange_is_unroutable_for_its_own_messages_alone"
         ],
     ),
+    Defect(
+        "wave-shares-its-end",
+        "A message for which RabbitMQ ends the connection does not take the others of its wave along.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/publishing.py",
+                "else (ClosedFor, Provoked)",
+                "else ()",
+            )
+        ],
+        ["tests/suites/test_rabbitmq_traps.py::test_a_message_that_ends_the_connection_takes_no_other_along"],
+    ),
+    Defect(
+        "large-headers-are-sent",
+        "Headers that are more than a broker takes are refused before they are stored.",
+        [
+            Edit(
+                "framework/oncemq/message/outgoing.py",
+                "        if size > self._max_headers:\n",
+                "        if False:\n",
+            )
+        ],
+        ["tests/unit/message/test_outgoing.py::test_headers_beyond_what_the_broker_takes_are_refused"],
+    ),
+    Defect(
+        "outage-leaves-long-pauses",
+        "Rows that were tried while their broker was away are sent soon after it is back.",
+        [
+            Edit(
+                "framework/oncemq/run/post.py",
+                "        if isinstance(error, BrokerUnavailable):\n",
+                "        if False:\n",
+            )
+        ],
+        ["tests/unit/run/test_outbox.py::test_an_outage_leaves_no_long_pauses_behind"],
+    ),
 )

@@ -9,12 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import Engine, delete, select, update
 from sqlalchemy.orm import Session
 
 from oncemq.batch import Batch
 from oncemq.clock import SystemClock
-from oncemq.errors import BrokerError, BrokerRefused, HandlerFault, Reject, Retry
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, HandlerFault, Reject, Retry
 from oncemq.facts import Effects
 from oncemq.ledger import outbox
 from oncemq.message.envelope import OutgoingMessage
@@ -31,6 +31,7 @@ from support.databases import database
 from support.effects import effects, empty, give
 from support.engine import make_app, make_consumer, make_topic, running
 from support.heard import Heard
+from support.program import eventually
 
 __all__ = ["database"]
 
@@ -455,3 +456,43 @@ def test_a_publisher_ends_with_its_unit(adapter: ScriptedAdapter, engine: Engine
         adapter.wait_until(lambda a: len(a.acknowledged) == 1)
     with pytest.raises(HandlerFault, match="after its handler's unit was over"):
         kept[0].publish("shipped", {"key": "k"})
+
+
+@pytest.mark.parametrize(("error", "most"), [(BrokerUnavailable("away"), 30.0), (BrokerRefused("no"), 300.0)])
+def test_an_outage_leaves_no_long_pauses_behind(
+    adapter: ScriptedAdapter, engine: Engine, error: BrokerError, most: float
+) -> None:
+    """Rows that were tried often while their broker was away are due soon; those that it refused have growing pauses."""
+    adapter.fail_next("publish", error)
+    heard = Heard()
+    with engine.begin() as connection:
+        now = make_app(adapter, None).clock.now()
+        message = TOPICS["shipped"].message({"id": "o1", "key": "k"})
+        [row] = outbox.add(
+            connection, outbox.Claim("shop", "dead", now), "shop.points", [("shipped", message)], now
+        )
+        connection.execute(update(outbox.TABLE).where(outbox.TABLE.c.id == row.id).values(attempts=12))
+    with running(app(adapter, engine, ship), observers=[heard]):
+        heard.wait_for("outbox_refused")
+        with engine.connect() as connection:
+            due_at = connection.execute(select(outbox.TABLE.c.due_at)).scalar_one()
+    pause = (due_at - now).total_seconds()
+    assert most / 2 < pause < 1.3 * most + 20
+
+
+def test_each_refused_row_says_its_own_error(adapter: ScriptedAdapter, engine: Engine) -> None:
+    """Two of a call that failed for different reasons are told apart."""
+    adapter.fail_next("publish", BrokerRefused("too large"))
+    adapter.fail_next("publish", BrokerRefused("no permission"))
+    with engine.begin() as connection:
+        now = make_app(adapter, None).clock.now()
+        messages = [("shipped", TOPICS["shipped"].message({"id": f"o{n}", "key": f"k{n}"})) for n in range(2)]
+        outbox.add(connection, outbox.Claim("shop", "dead", now), "shop.points", messages, now)
+
+    def errors() -> list[str]:
+        with engine.connect() as connection:
+            return list(connection.scalars(select(outbox.TABLE.c.error).order_by(outbox.TABLE.c.id)))
+
+    with running(app(adapter, engine, ship)):
+        eventually(lambda: all(errors()), "both errors")
+        assert errors() == ["BrokerRefused: too large", "BrokerRefused: no permission"]

@@ -48,6 +48,7 @@ from oncemq_adapters.rocketmq.grpc.settlement import SHORTEST, Settler
 from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, parse_proxied
 from oncemq_adapters.rocketmq.names import group_of, private_names
+from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.remoting.desk import Desk
 
 
@@ -65,6 +66,7 @@ class RocketMQGrpcAdapter:
         cumulative_ack=True,
         browse_dead_letters=True,
         survives_restart=True,
+        max_headers=LONGEST_PROPERTIES,
     )
 
     def __init__(self, settings: Settings, scope: AdapterScope) -> None:

@@ -30,6 +30,7 @@ from oncemq.naming import PrivateNames
 from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic, private_names
+from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.remoting import administration, settlement
 from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
 from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
@@ -59,6 +60,7 @@ class RocketMQAdapter:
         cumulative_ack=True,
         browse_dead_letters=True,
         survives_restart=True,
+        max_headers=LONGEST_PROPERTIES,
         transactions=True,
         partitioned=True,
     )

@@ -7,7 +7,7 @@ from time import monotonic
 import pytest
 
 from oncemq.adapter import Confirmed, Refused
-from oncemq.errors import BrokerError, Unroutable
+from oncemq.errors import BrokerError, BrokerRefused, Unroutable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite.base import SuitePart
 from oncemq.testing.adapter_suite.bench import Bench, bodies, numbered
@@ -42,6 +42,22 @@ class Publishing(SuitePart):
         bench.publisher().publish(nowhere.name, nowhere.options, [OutgoingMessage(b"x")])
         bench.publish(topic, b"y")
         assert bodies(bench.receive(member, 1)) == [b"y"]
+
+    def test_headers_beyond_the_limit_are_refused_alone(self, bench: Bench) -> None:
+        """One message whose headers are more than the broker takes does not take the others of its call along."""
+        topic = bench.topic()
+        member = bench.open(bench.subscription(topic))
+        publisher = bench.publisher()
+        limit = publisher.capabilities.max_headers
+        sent = numbered(10)
+        messages = [OutgoingMessage(body, {"h": "x"}) for body in sent]
+        messages[3] = OutgoingMessage(sent[3], {"h": "x" * (200_000 if limit is None else limit + 1)})
+        answers = publisher.publish(topic.name, topic.options, messages)
+        taken = [body for body, answer in zip(sent, answers, strict=True) if isinstance(answer, Confirmed)]
+        assert taken == (sent if limit is None else [*sent[:3], *sent[4:]])
+        for answer in answers:
+            assert isinstance(answer, Confirmed) or isinstance(answer.error, BrokerRefused)
+        assert sorted(bodies(bench.receive(member, len(taken)))) == taken
 
     def test_publishing_from_many_threads(self, bench: Bench) -> None:
         """Eight threads may publish through one adapter; every message arrives exactly once."""
