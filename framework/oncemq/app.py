@@ -369,14 +369,14 @@ def run_loaded(
         OnceMQError: it could not start.
     """
     logging = loaded.model.logging
-    if logging is not None:
-        configure(logging.level, logging.format, secrets=loaded.secrets, row_values=logging.row_values)
-    else:
+    if logging is None:
         configure(secrets=loaded.secrets)
+    elif logging.configure:
+        configure(logging.level, logging.format, secrets=loaded.secrets, row_values=logging.row_values)
     plan = loaded.plan
     retries = Retries(plan.clock)
     seeing = others if until_idle is None else [*others, retries]
-    monitor = Monitor(plan.http, plan.clock, index=index, others=seeing)
+    monitor = Monitor(plan.http, plan.clock, index=index, others=seeing, redact=plan.redact)
     application = Application(plan, index=index, monitor=monitor, retries=retries)
     with _signals(application.stop):
         return application.run(None if until_idle is None else Until(until_idle, deadline))

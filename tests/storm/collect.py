@@ -81,7 +81,9 @@ def from_database(url: str) -> tuple[list[Effect], list[Note], list[str]]:
             notes = [
                 Note(_text(row[0]), row[1], _text(row[2]))
                 for row in connection.execute(
-                    text("SELECT identity, outcome, reason FROM oncemq_history ORDER BY id")
+                    text(
+                        "SELECT identity, outcome, reason FROM oncemq_history WHERE outcome <> 'retry' ORDER BY id"
+                    )
                 )
             ]
         with engine.connect() as connection:

@@ -19,6 +19,7 @@ from oncemq.cli.output import Output, confirm, counted, json_option, limit_optio
 from oncemq.config import load
 from oncemq.errors import BrokerError
 from oncemq.message import headers as names
+from oncemq.redaction import Redactor
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 BATCH = 100
@@ -173,13 +174,14 @@ def show_letter(consumer: str, id: str, files: Sequence[Path], *, as_json: bool)
     output = Output(as_json=as_json)
     with closing(found_letters(plan, chosen_consumers(plan, consumer), Filter(frozenset({id})), 1)) as found:
         for owner, letter in found:
-            _show(output, row_of(owner, letter), letter)
+            _show(output, row_of(owner, letter), letter, owner.redact)
             return OK
     click.echo(f"consumer {shown(consumer)} has no dead letter {shown(id)}", err=True)
     return FAILED
 
 
-def _show(output: Output, row: dict[str, Any], letter: DeadLetter) -> None:
+def _show(output: Output, row: dict[str, Any], letter: DeadLetter, redact: Redactor) -> None:
+    trace = redact(letter.message.headers.get(names.TRACEBACK, ""))
     headers = {
         name: text for name, text in letter.message.headers.items() if not name.startswith(names.PREFIX)
     }
@@ -188,9 +190,12 @@ def _show(output: Output, row: dict[str, Any], letter: DeadLetter) -> None:
         text = {"body": body.decode()}
     except UnicodeDecodeError:
         text = {"body_base64": base64.b64encode(body).decode()}
-    output.record({**row, "headers": headers, **text})
+    output.record({**row, "traceback": trace or None, "headers": headers, **text})
     for name, value in row.items():
         output.line(f"{name.replace('_', ' ') + ':':<17}{shown(value)}")
+    if trace:
+        output.line("traceback:")
+        output.block(trace)
     for name, value in headers.items():
         output.line(f"{'header:':<17}{name}: {value}")
     output.line(f"{'body:':<17}{counted(len(body), 'byte')}{'' if 'body' in text else ', shown in base64'}")

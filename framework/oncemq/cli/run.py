@@ -78,12 +78,13 @@ def run(
     for engine in loaded.plan.engines:
         engine.dispose()
     logging = loaded.model.logging
-    configure(
-        logging.level if logging else "info",
-        logging.format if logging else "auto",
-        secrets=loaded.secrets,
-        row_values=logging is not None and logging.row_values,
-    )
+    if logging is None or logging.configure:
+        configure(
+            logging.level if logging else "info",
+            logging.format if logging else "auto",
+            secrets=loaded.secrets,
+            row_values=logging is not None and logging.row_values,
+        )
     supervisor = Supervisor(
         Worker(tuple(files), until_idle, deadline),
         processes or loaded.model.processes,

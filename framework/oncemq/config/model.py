@@ -267,6 +267,11 @@ class Http(Section):
 class Logging(Section):
     """What is logged and how it looks."""
 
+    configure: bool = Field(
+        True,
+        description="false leaves Python's logging as your service has set it up: OnceMQ writes to the logger `oncemq`, or to "
+        "structlog where that is configured.",
+    )
     level: LogLevel = Field("info", description="The least severe level that is logged.")
     format: LogFormat = Field("auto", description="`console`, `json`, or `auto`: console on a terminal.")
     row_values: bool = Field(

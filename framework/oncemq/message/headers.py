@@ -19,6 +19,8 @@ TRIED = "oncemq-tried"
 REASON = "oncemq-reason"
 ERROR_CLASS = "oncemq-error-class"
 ERROR_TEXT = "oncemq-error-text"
+TRACEBACK = "oncemq-traceback"
+"""Of the last try, from the handler on."""
 DEAD_ID = "oncemq-dead-id"
 DEAD_AT = "oncemq-dead-at"
 SEALED = "oncemq-sealed"
@@ -42,6 +44,7 @@ HISTORY = frozenset(
         REASON,
         ERROR_CLASS,
         ERROR_TEXT,
+        TRACEBACK,
         SEALED,
         TRIED,
         WAITING_SINCE,
@@ -49,7 +52,7 @@ HISTORY = frozenset(
 )
 """What only a consumer group writes: believed where the message comes from a place of the group's own, else left out."""
 
-SPARED_FIRST = (ERROR_TEXT, ERROR_CLASS, LAST_FAILED_AT, CONSUMER, ORIGIN_TOPIC)
+SPARED_FIRST = (TRACEBACK, ERROR_TEXT, ERROR_CLASS, LAST_FAILED_AT, CONSUMER, ORIGIN_TOPIC)
 """What a copy can do without when its headers are too large, in this order."""
 
 _SHORT_ERROR = 200
@@ -99,6 +102,8 @@ def shorter(added: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
     """Yield headers of ours, then ever fewer of them for where they do not fit: attempts, times and reason stay."""
     yield added
     headers = dict(added)
+    if headers.pop(TRACEBACK, None) is not None:
+        yield dict(headers)
     if ERROR_TEXT in headers:
         headers[ERROR_TEXT] = headers[ERROR_TEXT][:_SHORT_ERROR]
         yield headers

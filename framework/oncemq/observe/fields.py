@@ -17,6 +17,7 @@ MAX_TEXT = 2_000
 """Characters of one value in a log line."""
 MAX_READ = 20_000
 """Characters that are searched for credentials; more than are shown, lest the cut hides how one ends."""
+_MOST_TRACE = 200_000
 MAX_ELEMENTS = 50
 MAX_DEPTH = 4
 
@@ -65,6 +66,26 @@ def error_place(error: BaseException) -> str | None:
         return None
     code, line = found
     return f"{os.path.basename(code.co_filename)}:{line} in {code.co_name}"  # noqa: PTH119 - once per failure
+
+
+def handler_trace(error: BaseException) -> str:
+    """Return the end of an error's traceback from the user's code on, with its causes; never raises, not yet redacted.
+
+    What a library raised on its own behalf, such as a refusal of the framework's, has none: an empty text.
+    """
+    try:
+        trace = error.__traceback__
+        while trace is not None and not _is_users(
+            str(trace.tb_frame.f_globals.get("__name__", "")), trace.tb_frame.f_code.co_filename
+        ):
+            trace = trace.tb_next
+        if trace is None:
+            return ""
+        return clean_text(
+            "".join(traceback.format_exception(type(error), error, trace)).rstrip("\n"), _MOST_TRACE
+        )
+    except BaseException:  # whatever the exception's own attributes raise
+        return ""
 
 
 @lru_cache(maxsize=1024)

@@ -59,7 +59,7 @@ class LogObserver(Observer):
     def __init__(self, logger: Any = None, clock: Clock | None = None) -> None:
         self._log = structlog.get_logger("oncemq") if logger is None else logger
         self._clock = clock or SystemClock()
-        self._traced: dict[tuple[str, type, str | None], float] = {}
+        self._traced: dict[tuple[str, type, str | None], tuple[float, int]] = {}
 
     def consumer_started(self, consumer: str, topic: str, *, workers: int) -> None:
         """One line."""
@@ -110,12 +110,14 @@ class LogObserver(Observer):
         reason: str = "",
         error: BaseException | None = None,
     ) -> None:
-        """One line, without traceback: it says where."""
+        """One line; with the traceback the first time in a minute for each kind and place, then with a count."""
+        why = _why(reason, error)
         self._log.warning(
             "message failed, will be retried",
             **delivery_fields(consumer, delivery),
             next=_in(next_in),
-            **_why(reason, error),
+            **why,
+            **self._traceback(consumer, error, why.get("at")),
         )
 
     def dead_lettered(
@@ -129,26 +131,28 @@ class LogObserver(Observer):
     ) -> None:
         """One line; with the traceback when it was the handler's own error, once a minute for each kind and place."""
         why = _why(reason, error)
-        surprise = error if error is not None and self._is_news(consumer, error, why.get("at")) else None
         self._log.error(
             "message dead-lettered",
             **delivery_fields(consumer, delivery),
             code=code,
             **why,
-            **({} if surprise is None else {"exc_info": surprise}),
+            **self._traceback(consumer, error, why.get("at")),
         )
 
-    def _is_news(self, consumer: str, error: BaseException, place: str | None) -> bool:
-        if isinstance(error, OnceMQError):
-            return False
+    def _traceback(self, consumer: str, error: BaseException | None, place: str | None) -> dict[str, Any]:
+        """Return what makes a line show the traceback, or how often it has been so since it last did."""
+        if error is None or isinstance(error, OnceMQError):
+            return {}
         what = (consumer, type(error), place)
         now = self._clock.monotonic()
-        if now - self._traced.get(what, -TRACEBACK_PAUSE) < TRACEBACK_PAUSE:
-            return False
+        since, times = self._traced.get(what, (-TRACEBACK_PAUSE, 0))
+        if now - since < TRACEBACK_PAUSE:
+            self._traced[what] = since, times + 1
+            return {"times": times + 1}
         if len(self._traced) >= _MOST_PLACES:
             self._traced.clear()
-        self._traced[what] = now
-        return True
+        self._traced[what] = now, 1
+        return {"exc_info": error}
 
     def settle_failed(self, consumer: str, count: int, error: BaseException) -> None:
         """One line."""

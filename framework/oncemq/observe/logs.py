@@ -60,7 +60,7 @@ def configure(
     *,
     row_values: bool = False,
 ) -> None:
-    """Send all log lines of this process to `stream`, replacing what an earlier call set up.
+    """Send all log lines of this process to `stream`, replacing what an earlier call or `logging.basicConfig` set up.
 
     Warnings and errors that nobody catches become log lines too: the interpreter would print them as they are.
 
@@ -80,7 +80,7 @@ def configure(
     handler = LogHandler(stream)
     handler.setFormatter(_formatter(_renderer(style, stream), clean))
     root = logging.getLogger()
-    for old in [old for old in root.handlers if isinstance(old, LogHandler)]:
+    for old in [old for old in root.handlers if isinstance(old, LogHandler) or _is_console(old)]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(number)
@@ -91,6 +91,55 @@ def configure(
     threading.excepthook = _log_uncaught_in_thread
     sys.unraisablehook = _log_unraisable
     _configure_structlog(clean)
+
+
+def own_logger(redact: Redactor) -> Any:
+    """Return the logger of OnceMQ itself: structlog's if somebody has set that up, `configure` or a service; else stdlib's.
+
+    To stdlib's logger `oncemq` each event is one message with its fields, which are in the record's `oncemq`, too; texts
+    and tracebacks are redacted. Handlers, levels and formats stay the service's.
+    """
+    if structlog.is_configured():
+        return structlog.get_logger("oncemq")
+    return structlog.wrap_logger(
+        logging.getLogger("oncemq"),
+        processors=[structlog.stdlib.filter_by_level, *log_processors(redact), _as_record],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def log_processors(redact: Redactor | None = None) -> list[Processor]:
+    """Return structlog processors for a service that sets structlog up itself: put them before its renderer.
+
+    They add which message a handler's line is about, render tracebacks, and mask secrets and values of rows.
+
+    Args:
+        redact: what masks secrets, from `oncemq.redaction`; None knows no passwords, only how secrets look.
+    """
+    return [
+        _add_message,
+        structlog.processors.ExceptionRenderer(_traceback),
+        _safe(Cleaner(redact or Redactor())),
+    ]
+
+
+def _as_record(
+    _logger: Any, _method: str, event: MutableMapping[str, Any]
+) -> tuple[tuple[str], dict[str, Any]]:
+    trace, text = event.pop("exception", None), str(event.pop("event", ""))
+    line = " ".join([text, *(f"{name}={value!r}" for name, value in event.items())])
+    return (line if trace is None else f"{line}\n{trace}",), {"extra": {"oncemq": dict(event)}}
+
+
+def _is_console(handler: logging.Handler) -> bool:
+    """Return whether a handler of the root logger shows on the terminal what ours would show again."""
+    return type(handler) is logging.StreamHandler and handler.stream in {
+        sys.stderr,
+        sys.stdout,
+        sys.__stderr__,
+        sys.__stdout__,
+    }
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -137,9 +186,7 @@ def _renderer(style: Style, stream: TextIO) -> Processor:
     raise ValueError(f"unknown log style {style!r}: write auto, console or json")
 
 
-def _steps(clean: Cleaner, *more: Processor) -> list[Processor]:
-    """Return what every event goes through, whoever logs it; it is safe for any handler afterwards."""
-
+def _safe(clean: Cleaner) -> Processor:
     def safe(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         kept = {name: event.pop(name) for name in _STRUCTLOGS_OWN if name in event}
         trace = event.pop("exception", None)
@@ -147,6 +194,11 @@ def _steps(clean: Cleaner, *more: Processor) -> list[Processor]:
             kept["exception"] = clean.trace(str(trace))
         return {clean.text(name): clean.field(name, value) for name, value in event.items()} | kept
 
+    return safe
+
+
+def _steps(clean: Cleaner, *more: Processor) -> list[Processor]:
+    """Return what every event goes through, whoever logs it; it is safe for any handler afterwards."""
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -156,7 +208,7 @@ def _steps(clean: Cleaner, *more: Processor) -> list[Processor]:
         *more,
         structlog.processors.StackInfoRenderer(),
         structlog.processors.ExceptionRenderer(_traceback),
-        safe,
+        _safe(clean),
     ]
 
 

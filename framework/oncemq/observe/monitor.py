@@ -11,8 +11,10 @@ from oncemq.observe.endpoint import Address, Answer, Endpoint, Route, json_answe
 from oncemq.observe.events import Observer
 from oncemq.observe.health import STUCK_AFTER, health, readiness
 from oncemq.observe.log_observer import LogObserver
+from oncemq.observe.logs import own_logger
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import StateSource
+from oncemq.redaction import Redactor
 
 if TYPE_CHECKING:
     from oncemq.observe.metrics import MetricsObserver
@@ -30,6 +32,7 @@ class Monitor:
         index: which worker process this is, counted from 0; each listens on the port plus its index.
         stuck_after: how long a consumer may have messages and settle none before it counts as unhealthy.
         others: further observers.
+        redact: masks the app's secrets in logs that others have set up.
 
     Raises:
         MissingExtra: an address was given, but the extra `metrics` is not installed.
@@ -43,13 +46,14 @@ class Monitor:
         index: int = 0,
         stuck_after: timedelta = STUCK_AFTER,
         others: Sequence[Observer] = (),
+        redact: Redactor | None = None,
     ) -> None:
         self._address = None if address is None else address.of_process(index)
         self._clock = clock
         self._stuck_after = stuck_after
         self._metrics = None if address is None else _metrics_class()()
         self._endpoint: Endpoint | None = None
-        mine: list[Observer] = [LogObserver(clock=clock)]
+        mine: list[Observer] = [LogObserver(own_logger(redact or Redactor()), clock)]
         self.observer = Observers([*mine, *([self._metrics] if self._metrics else []), *others])
 
     def serve(self, source: StateSource) -> None:

@@ -63,7 +63,7 @@ class Application:
         retries: Retries | None = None,
     ) -> None:
         self._plan = plan
-        self._monitor = monitor or Monitor(plan.http, plan.clock, index=index)
+        self._monitor = monitor or Monitor(plan.http, plan.clock, index=index, redact=plan.redact)
         self._observer = self._monitor.observer
         self._point = point
         self._phase = Phase.STARTING

@@ -131,6 +131,11 @@ class AppPlan:
         return () if self.engine is None else (self.engine, *self.more_engines)
 
     @property
+    def redact(self) -> Redactor:
+        """What masks the app's secrets."""
+        return next((consumer.redact for consumer in self.consumers), Redactor())
+
+    @property
     def publishes(self) -> bool:
         """Whether any handler asks for a Publisher."""
         return any(consumer.handler.publishes for consumer in self.consumers)

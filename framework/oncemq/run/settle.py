@@ -12,9 +12,10 @@ from oncemq.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.clock import Clock
 from oncemq.durations import delay_of, format_duration
 from oncemq.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, name_of
-from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, SettleError
+from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, OnceMQError, SettleError
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
+from oncemq.observe.fields import handler_trace
 from oncemq.observe.observers import Observers
 from oncemq.redaction import Redactor
 from oncemq.retry.backoff import RetryPolicy
@@ -27,6 +28,9 @@ CRASHED = "crashed"
 RETRIED = Outcome.RETRY.value
 UNSETTLEABLE = "unsettleable"
 """The message's retry could not even be put into words for the broker."""
+
+MAX_TRACE = 4000
+"""Characters of a traceback that travel with a dead letter: its end, which says what happened."""
 
 Part = TypeVar("Part")
 
@@ -245,7 +249,7 @@ class Settler:
     def _as_dead(self, delivery: Delivery, verdict: Verdict, code: str) -> Dead:
         # A message that processes died on is buried before the try that this delivery would have been.
         attempts = delivery.message.attempt + delivery.crashes - (code == CRASHED)
-        cause = self._cause(delivery, verdict) | {headers.REASON: code}
+        cause = self._cause(delivery, verdict) | {headers.REASON: code} | self._trace(verdict)
         return Dead(delivery, self._headers(delivery, attempts) | cause)
 
     def _headers(self, delivery: Delivery, attempt: int) -> dict[str, str]:
@@ -278,6 +282,14 @@ class Settler:
             headers.ERROR_CLASS: kind,
             headers.ERROR_TEXT: text[:MAX_ERROR_TEXT],
         }
+
+    def _trace(self, verdict: Verdict) -> dict[str, str]:
+        """Return the header with the handler's traceback; a deliberate Reject and refusals of ours have none."""
+        error = verdict.error
+        if error is None or isinstance(error, OnceMQError):
+            return {}
+        text = self._clean(handler_trace(error))
+        return {headers.TRACEBACK: text[-MAX_TRACE:]} if text else {}
 
     def _reason(self, verdict: Verdict) -> str:
         """Return the verdict's reason as any place can keep it; a strategy may have written anything."""

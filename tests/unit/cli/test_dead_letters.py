@@ -124,6 +124,16 @@ def test_show_prints_the_cause_and_the_body(line):
     ]
 
 
+def test_show_prints_the_traceback(line):
+    """The last traceback stands below the cause, with credentials masked."""
+    trace = 'Traceback (most recent call last):\n  File "handlers.py", line 3, in award\nKeyError: 1'
+    line.bury(b"{}", REASON="exhausted", TRACEBACK=f"{trace} password=geheim")
+    text = line.run("dead-letters", "show", "award", "4").stdout
+    assert f"traceback:\n{trace}" in text
+    assert "geheim" not in text
+    assert json.loads(line.run("dead-letters", "show", "award", "4", "--json").stdout)["traceback"] in text
+
+
 def test_show_gives_binary_bodies_in_base64(line):
     """Original bytes are never lost in a terminal."""
     result = line.run("dead-letters", "show", "award", "3", "--json")

@@ -54,6 +54,7 @@ def test_a_retry_says_when_it_comes_next(observer, log):
     (call,) = log.calls
     assert (call.method_name, call.args) == ("warning", ("message failed, will be retried",))
     place = call.kwargs.pop("at")
+    assert isinstance(call.kwargs.pop("exc_info"), KeyError)
     assert call.kwargs == {**ABOUT, "next": "next in 8.1 s", "error": "KeyError: 'user'"}
     assert place.startswith("test_log_observer.py:")
     assert place.endswith(" in raised")
@@ -78,6 +79,19 @@ def test_the_same_error_is_shown_in_full_once_a_minute(log):
         clock.advance(timedelta(seconds=pause))
         observer.dead_lettered("award", delivery(), code="exhausted", error=error)
     assert ["exc_info" in call.kwargs for call in log.calls] == [True, False, True]
+
+
+def test_repeated_failures_are_one_line_with_a_count(observer, log):
+    """The first failed try shows its traceback, those after it how often it has been so, and the dead letter as well."""
+    error = raised(KeyError("user"))
+    for _ in range(2):
+        observer.retried("award", delivery(), next_in=timedelta(seconds=1), error=error)
+    observer.dead_lettered("award", delivery(), code="attempts-exhausted", error=error)
+    assert [("exc_info" in call.kwargs, call.kwargs.get("times")) for call in log.calls] == [
+        (True, None),
+        (False, 2),
+        (False, 3),
+    ]
 
 
 def test_another_error_is_shown_in_full_at_once(observer, log):

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import logging.handlers
 import re
 import sys
 import threading
@@ -13,7 +14,8 @@ import pytest
 import structlog
 
 from oncemq.message.envelope import Delivery, Envelope, Message
-from oncemq.observe.logs import configure, now_handling
+from oncemq.observe.logs import configure, log_processors, now_handling, own_logger
+from oncemq.redaction import Redactor
 
 CANARY = "canary-7Q9z"
 BODY = b'{"card": "4111-1111"}'
@@ -366,3 +368,44 @@ def test_warnings_are_lines(stream):
         warnings.warn("old", DeprecationWarning, stacklevel=1)
     (record,) = records(stream)
     assert (record["level"], record["logger"]) == ("warning", "py.warnings")
+
+
+def test_a_services_own_logging_is_left_as_it_is(monkeypatch):
+    """Without `configure` OnceMQ writes to stdlib's logger `oncemq`: one line, masked, its fields in the record."""
+    monkeypatch.setattr(structlog, "is_configured", lambda: False)
+    heard = logging.handlers.BufferingHandler(100)
+    logger = logging.getLogger("oncemq")
+    logger.addHandler(heard)
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    try:
+        log = own_logger(Redactor(["geheim"]))
+        log.warning("message failed", consumer="award", exc_info=raised(ValueError("geheim")))
+    finally:
+        logger.removeHandler(heard)
+    [record] = heard.buffer
+    line, *trace = record.getMessage().splitlines()
+    assert line == "message failed consumer='award'"
+    assert trace[0] == "Traceback (most recent call last):"
+    assert "geheim" not in record.getMessage()
+    assert record.oncemq == {"consumer": "award"}
+
+
+def test_a_service_with_structlog_is_heard_through_it(monkeypatch):
+    """Where structlog is configured, our lines are its; log_processors() masks and names the message."""
+    with structlog.testing.capture_logs(processors=log_processors(Redactor(["geheim"]))) as lines:
+        monkeypatch.setattr(structlog, "is_configured", lambda: True)
+        own_logger(Redactor()).info("connected", url="amqp://shop:geheim@host")
+    [line] = lines
+    assert "geheim" not in line["url"]
+
+
+def test_no_line_comes_twice(stream):
+    """What logging.basicConfig of a handler's module had set up is replaced, or each line would be shown twice."""
+    root = logging.getLogger()
+    console = logging.StreamHandler()
+    root.addHandler(console)
+    try:
+        configure(stream=stream)
+        assert console not in root.handlers
+    finally:
+        root.removeHandler(console)

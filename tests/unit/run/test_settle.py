@@ -483,3 +483,18 @@ def test_a_retry_that_is_refused_becomes_a_dead_letter(desk: Desk) -> None:
     assert [(dead.delivery, dead.headers[headers.REASON]) for dead in desk.adapter.dead] == [
         (odd, UNSETTLEABLE)
     ]
+
+
+def test_a_dead_letter_carries_the_handlers_traceback(desk: Desk) -> None:
+    """The last traceback, from the handler on, goes with the letter; values of rows that a database quotes do not."""
+    card = "4111111111111111"
+    refused = ValueError(f"no\nDETAIL:  Key (card)=({card}) already exists.")
+    try:
+        raise refused
+    except ValueError as error:
+        desk.settle((desk.delivery(attempt=3), retry("again", error=error)))
+    [dead] = desk.adapter.dead
+    trace = dead.headers[headers.TRACEBACK]
+    assert trace.startswith("Traceback (most recent call last):")
+    assert "test_a_dead_letter_carries_the_handlers_traceback" in trace
+    assert "4111111111111111" not in trace

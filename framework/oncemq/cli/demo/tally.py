@@ -13,10 +13,9 @@ from oncemq.verdict import Outcome
 
 _STEPS = text("SELECT order_id, status FROM order_steps WHERE order_id LIKE :mine ORDER BY id")
 _COUNT = text("SELECT count(*) FROM order_steps WHERE order_id LIKE :mine")
-_HISTORY = text("SELECT identity, outcome FROM oncemq_history WHERE identity LIKE :mine")
-_HISTORY_BYTES = text(
-    "SELECT identity, outcome FROM oncemq_history WHERE identity LIKE cast(:mine AS binary)"
-)
+_ENDED = "SELECT identity, outcome FROM oncemq_history WHERE outcome <> 'retry' AND identity LIKE "
+_HISTORY = text(f"{_ENDED}:mine")
+_HISTORY_BYTES = text(f"{_ENDED}cast(:mine AS binary)")
 
 
 @dataclass(frozen=True, slots=True)
