@@ -1,8 +1,9 @@
-"""What some brokers can be asked besides: whether they have what a consumer needs, before it starts."""
+"""Asks brokers and Redis whether a consumer finds what it needs there, before it starts."""
 
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
+from oncemq.errors import RedisRefused
 from oncemq.facts import ConsumerFacts, Problem
 
 
@@ -17,5 +18,18 @@ class ExaminingAdapter(Protocol):
 
         Raises:
             BrokerError: the broker does not answer, or does not let us ask.
+        """
+        ...
+
+
+@runtime_checkable
+class RedisStrategy(Protocol):
+    """What a strategy may be, too, that needs Redis; asked by `oncemq check --connect`."""
+
+    def missing_in_redis(self) -> Iterable[RedisRefused]:
+        """Yield what the user may not do, with the rule that permits it; what is tried for that leaves nothing behind.
+
+        Raises:
+            RedisUnavailable: Redis does not answer.
         """
         ...

@@ -7,6 +7,7 @@ from typing import Any, Self
 from sqlalchemy import Connection
 
 from oncemq.durations import format_duration, parse_duration
+from oncemq.errors import RedisRefused
 from oncemq.facts import ConsumerFacts, Problem, Severity
 from oncemq.strategy import Scope
 from oncemq.unit import Unit
@@ -20,6 +21,7 @@ from oncemq_strategies.fingerprint import Fingerprint, fingerprint_option
 from oncemq_strategies.options import Options
 from oncemq_strategies.redis.flag_survey import flags_of_key
 from oncemq_strategies.redis.flags import Flags, scope_of_flags
+from oncemq_strategies.redis.permissions import missing_for_keys, sample
 from oncemq_strategies.tier_options import usual_ttl
 
 _ENDS = ("success", "failed")
@@ -70,6 +72,11 @@ class RedisFlag(Claiming):
             self._flags = Flags(scope.redis, scope.consumer, lease=lease, engine=scope.engine, **ttl)
             self._book = self._flags
             self._keeper = ClaimKeeper(self._flags.renew, lease)
+
+    def missing_in_redis(self) -> Iterable[RedisRefused]:
+        """Yield what the Redis user may not do, tried with a flag that no message has."""
+        if self._client is not None:
+            yield from missing_for_keys(self._client, "flag", lambda: self._flags.try_out(sample()))
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:

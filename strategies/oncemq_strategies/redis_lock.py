@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection
 
 from oncemq.durations import format_duration
-from oncemq.errors import MessageRefused
+from oncemq.errors import MessageRefused, RedisRefused
 from oncemq.facts import ConsumerFacts, Effects, Problem, UnitKind
 from oncemq.fencing import FencingToken
 from oncemq.message.envelope import Delivery
@@ -21,6 +21,7 @@ from oncemq_strategies.redis.alarms import Alarms
 from oncemq_strategies.redis.fence import Fence
 from oncemq_strategies.redis.keeper import Holding
 from oncemq_strategies.redis.names import BadLockName, check_name
+from oncemq_strategies.redis.permissions import missing_for_locks, sample
 from oncemq_strategies.redis.survey import held_by
 from oncemq_strategies.redis.template import LockName
 from oncemq_strategies.redis.unit_locks import Tried, UnitLocks
@@ -119,6 +120,12 @@ class RedisLock(Strategy):
             )
         elif self._fence is not None:
             yield from self._fence.check()
+
+    def missing_in_redis(self) -> Iterable[RedisRefused]:
+        """Yield what the Redis user may not do, tried with a lock that no message has."""
+        if self._client is not None:
+            name, pattern = self._name.of_key(sample()), self._name.of_key("*")
+            yield from missing_for_locks(self._client, self._locks, name, pattern, fenced=self._fenced)
 
     def _check_lease(self, facts: ConsumerFacts) -> Iterable[Problem]:
         if self._lease is None:

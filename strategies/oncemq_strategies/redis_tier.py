@@ -2,10 +2,11 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from oncemq.errors import RedisRefused
 from oncemq.ledger import schema
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Call
@@ -14,6 +15,7 @@ from oncemq.strategy import Scope
 from oncemq_strategies.processed_records import Known
 from oncemq_strategies.redis.circuit import Circuit
 from oncemq_strategies.redis.marks import Marks
+from oncemq_strategies.redis.permissions import missing_for_keys, sample
 from oncemq_strategies.redis.shared_filter import SharedFilter
 from oncemq_strategies.tier_options import TierOptions
 
@@ -55,6 +57,17 @@ class RedisTier:
         """Return the fingerprint of each that is marked, in one round trip; None when nobody can say."""
         marks = self.marks()
         return marks.look_up(identities) if marks is not None else None
+
+    def missing(self) -> Iterable[RedisRefused]:
+        """Yield what the Redis user may not do, tried with a mark that no message has."""
+        marks = self.marks()
+        if marks is not None:
+            name = marks.name(sample())
+            yield from missing_for_keys(self._client, "mark", lambda: self._try_out(name))
+
+    def _try_out(self, name: str) -> None:
+        for words in (("SET", name, "", "PX", 1000), ("GET", name), ("MGET", name), ("DEL", name)):
+            self._client.command(*words, key=name)
 
     def remember(self, known: Known) -> list[bool]:
         """Write marks and filter in one round trip; returns for each new identity whether it was new to the filter."""

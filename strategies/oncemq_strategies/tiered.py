@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection, MetaData, Table
 
 from oncemq.durations import format_duration
-from oncemq.errors import MessageRefused
+from oncemq.errors import MessageRefused, RedisRefused
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.ledger import processed
 from oncemq.ledger.tables import attach
@@ -62,6 +62,10 @@ class Tiered(Strategy):
         fingerprint = fingerprint_option(given)
         records = ProcessedRecords(scope.clock, fingerprint, result=given.flag("result", default=False))
         return cls(records, fingerprint, tier_options(given, scope), scope)
+
+    def missing_in_redis(self) -> Iterable[RedisRefused]:
+        """Yield what the Redis user may not do, tried with a mark that no message has."""
+        yield from self._tiers.missing_in_redis()
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe, or cannot help."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection
 
+from oncemq.errors import RedisRefused
 from oncemq.facts import Problem, Severity
 from oncemq.ledger import processed
 from oncemq.strategy import Scope
@@ -65,6 +66,11 @@ class Tiers:
             )
         if self._uses is not None:
             yield from self._uses.check(self._scope.consumer)
+
+    def missing_in_redis(self) -> Iterable[RedisRefused]:
+        """Yield what the Redis user may not do."""
+        if self._redis is not None:
+            yield from self._redis.missing()
 
     def look_up(self, identities: Sequence[str]) -> Mapping[str, str]:
         """Return the fingerprint of every identity that is known to be applied; the others' insert decides."""

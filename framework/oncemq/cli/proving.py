@@ -11,7 +11,7 @@ from oncemq.config.build import LoadedApp
 from oncemq.config.examined import examined
 from oncemq.config.problems import Problems
 from oncemq.errors import ConfigError, OnceMQError
-from oncemq.examining import ExaminingAdapter
+from oncemq.examining import ExaminingAdapter, RedisStrategy
 from oncemq.ledger import probe, schema, shards
 from oncemq.redis.probe import prove, startup_warnings
 from oncemq.run.application import tables_of
@@ -65,11 +65,11 @@ def failed_connections(
             yield error
         finally:
             adapter.close(grace=timedelta(seconds=1))
-    for proof in (_prove_database, _prove_redis):
-        try:
-            proof(plan)
-        except OnceMQError as error:
-            yield error
+    try:
+        _prove_database(plan)
+    except OnceMQError as error:
+        yield error
+    yield from _failures_of_redis(plan)
 
 
 def redis_risks(plan: AppPlan) -> list[str]:
@@ -102,9 +102,19 @@ def _prove_database(plan: AppPlan) -> None:
         raise ConfigError(conflicts)
 
 
-def _prove_redis(plan: AppPlan) -> None:
-    if plan.redis is not None:
-        try:
-            prove(plan.redis)
-        finally:
-            plan.redis.close()
+def _failures_of_redis(plan: AppPlan) -> Iterator[OnceMQError]:
+    if plan.redis is None:
+        return
+    # Consumers of one kind lack the same.
+    said: set[str] = set()
+    try:
+        prove(plan.redis)
+        for strategy in (each for consumer in plan.consumers for each in consumer.strategies):
+            for error in strategy.missing_in_redis() if isinstance(strategy, RedisStrategy) else ():
+                if str(error) not in said:
+                    said.add(str(error))
+                    yield error
+    except OnceMQError as error:
+        yield error
+    finally:
+        plan.redis.close()

@@ -80,6 +80,16 @@ class Flags:
         answers = self._each(keys, lambda one: (CLAIM, (owner, self._lease, lives, keys[one])))
         return {identity: _held(answer) for identity, answer in zip(keys, answers, strict=True)}
 
+    def try_out(self, identity: str) -> None:
+        """Claim an identity that no message has, and drop the claim.
+
+        Raises:
+            RedisUnavailable: no answer.
+            RedisRefused: the user may not do that.
+        """
+        self._each([identity], lambda _: (CLAIM, (identity, self._lease, self._lives_held(), identity)))
+        self._each([identity], lambda _: (DROP, (identity,)))
+
     def start(self, identities: Sequence[str], owner: str) -> Sequence[str]:
         """Note that the handlers of these begin now; returns those that are not ours any more."""
         answers = self._each(identities, lambda _: (MOVE, (owner, self._lease, "pending", "started")))
