@@ -197,6 +197,25 @@ PYTHON: Mapping[str, Way] = {
 }
 """On every database."""
 
+ON_ROCKETMQ: Mapping[str, Way] = {
+    "Retry after four days": raising(Retry("later", after=timedelta(days=4))),
+}
+"""A delay that RocketMQ does not hold: it must block no other retry; other brokers keep the message for so long."""
+
+HARD_TO_CARRY = [
+    "raising from every method",
+    "lying attributes",
+    "lone surrogate",
+    "NUL and control characters",
+    "a huge text",
+    "SystemExit",
+    "Retry after for ever",
+    "Reject with an odd text",
+    "another database is away",
+    "missing table",
+]
+"""Ways whose text, class or delay no broker can keep as they are."""
+
 _STATES = [
     "02000",
     "03000",
