@@ -23,12 +23,17 @@ $(STAMP): pyproject.toml
 SERVICES := PYTHONPATH=tests $(PYTHON) -m services
 PYTEST := $(BIN)/python -m pytest
 # Many tests wait for servers and processes, so a few more of them than cores run at once.
-AT_ONCE ?= 3
+AT_ONCE ?= 4
+# Tests of a single client have fewer processes: in test-all they run beside the others.
+AT_ONCE_BESIDE ?= 2
 
-# What failed beside others, or did not run, is looked at once more alone: real servers on busy cores miss deadlines that
-# no defect made them miss. What was flaky is printed at the end and kept in .services/flaky.jsonl; FLAKY=2 allows two.
-# UNFORGIVING=1: what looks for lost or doubled effects must pass at the first look.
-tested = $(1)/bin/python tests/looks.py $(if $(FLAKY),--flaky-limit $(FLAKY)) $(if $(UNFORGIVING),--unforgiving) -- --numprocesses $(AT_ONCE) $(2)
+# What failed beside others, or did not run, is looked at again, alone and under load: real servers on busy cores miss
+# deadlines that no defect made them miss. What was flaky is printed at the end and kept in .services/flaky.jsonl;
+# FLAKY=2 allows two. UNFORGIVING=1: what looks for lost or doubled effects must pass at the first look.
+# UNTIL=1763800000: what has not run by then, in seconds since 1970, is named and fails.
+look = $(1)/bin/python tests/looks.py $(if $(FLAKY),--flaky-limit $(FLAKY)) $(if $(UNFORGIVING),--unforgiving) $(if $(UNTIL),--until $(UNTIL)) -- $(2)
+tested = $(call look,$(1),--numprocesses $(AT_ONCE) $(2))
+tested_beside = $(call look,$(1),--numprocesses $(AT_ONCE_BESIDE) $(2))
 
 .PHONY: services
 services: ## start RabbitMQ, RocketMQ, PostgreSQL, MariaDB and Redis for the tests; URLs in .services/env
@@ -46,16 +51,21 @@ demo: setup ## see real order events counted once, in under a minute and without
 test: setup services ## all tests, against the real servers
 	@$(call tested,$(VENV),--dist loadscope)
 
+.PHONY: test-all
+test-all: setup services ## test, and beside it the tests of the single clients, each in an environment of its own
+	@$(BIN)/python tests/beside.py $(if $(UNTIL),--until $(UNTIL)) --beside "$(MAKE) test-redis-py-cluster" \
+		--beside "$(MAKE) test-rocketmq-native" --beside "$(MAKE) test-rocketmq-grpc" "$(MAKE) test"
+
 # The original client and redis-py 5 cannot be installed side by side.
 ORIGINAL := .venv-redis-py-cluster
 
 .PHONY: test-redis-py-cluster
 test-redis-py-cluster: services $(ORIGINAL)/.installed ## the Redis tests with the original redis-py-cluster 2.1.3 on redis 3.5
-	@$(ORIGINAL)/bin/python -m pytest -q tests/unit/redis tests/unit/strategies/redis
+	@$(call tested_beside,$(ORIGINAL),--dist loadscope -q tests/unit/redis tests/unit/strategies/redis)
 
 $(ORIGINAL)/.installed: pyproject.toml Makefile
 	@test -x $(ORIGINAL)/bin/python || $(PYTHON) -m venv $(ORIGINAL)
-	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster,bloom,postgres]" cryptography pytest pytest-timeout
+	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster,bloom,postgres]" cryptography pytest pytest-timeout pytest-xdist
 	@touch $@
 
 # The packages of RocketMQ's drivers overwrite each other, so each has an environment of its own.
@@ -63,7 +73,7 @@ NATIVE := .venv-rocketmq-native
 
 .PHONY: test-rocketmq-native
 test-rocketmq-native: services $(NATIVE)/.installed ## the tests of rocketmq+native://, on rocketmq-client-python
-	@$(call tested,$(NATIVE),-q tests/rocketmq_native)
+	@$(call tested_beside,$(NATIVE),--dist loadscope -q tests/rocketmq_native)
 
 $(NATIVE)/.installed: pyproject.toml Makefile
 	@test -x $(NATIVE)/bin/python || $(PYTHON) -m venv $(NATIVE)
@@ -76,7 +86,7 @@ ROCKETMQ_GRPC := .venv-rocketmq-grpc
 
 .PHONY: test-rocketmq-grpc
 test-rocketmq-grpc: services $(ROCKETMQ_GRPC)/.installed ## the tests of rocketmq+grpc:// with rocketmq-python-client
-	@$(call tested,$(ROCKETMQ_GRPC),--dist loadgroup -q tests/rocketmq_grpc)
+	@$(call tested_beside,$(ROCKETMQ_GRPC),--dist loadscope -q tests/rocketmq_grpc)
 
 $(ROCKETMQ_GRPC)/.installed: pyproject.toml Makefile
 	@test -x $(ROCKETMQ_GRPC)/bin/python || $(PYTHON) -m venv $(ROCKETMQ_GRPC)

@@ -20,7 +20,7 @@ from support.rocketmq_grpc import adapter_on
 from support.tls_servers import TlsRocketMQ
 
 # One server for all of them, however many processes run tests.
-pytestmark = [pytest.mark.server, pytest.mark.timeout(240), pytest.mark.xdist_group("own proxy")]
+pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
 
 
 class Trusted:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import Engine
 
 from oncemq.adapter import AdapterScope, Subscription
 from oncemq.clock import SystemClock
@@ -12,7 +13,7 @@ from oncemq.ledger.engine import make_engine
 from oncemq.ledger.probe import prove
 from oncemq_adapters.rabbitmq import RabbitMQAdapter
 from support.tls_cases import CASES, Case, Material, Serve, serving
-from support.tls_servers import TlsPostgreSQL, TlsRabbitMQ
+from support.tls_servers import TlsMariaDB, TlsPostgreSQL, TlsRabbitMQ
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -33,6 +34,12 @@ def rabbitmq(material: Material) -> Iterator[tuple[TlsRabbitMQ, Serve]]:
 def postgresql(material: Material) -> Iterator[tuple[TlsPostgreSQL, Serve]]:
     """A PostgreSQL of this module's own, and a way to have it show another certificate."""
     yield from serving(TlsPostgreSQL, material)
+
+
+@pytest.fixture(scope="module")
+def mariadb(material: Material) -> Iterator[tuple[TlsMariaDB, Serve]]:
+    """A MariaDB of this module's own, and a way to have it show another certificate."""
+    yield from serving(TlsMariaDB, material)
 
 
 def _adapter(server: TlsRabbitMQ, material: Material, case: Case, **options: object) -> RabbitMQAdapter:
@@ -100,3 +107,44 @@ def test_postgresql_must_prove_who_it_is(
         assert "TLS" in str(caught.value)
     finally:
         engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES.values() if case.trusted],
+    ids=[name for name, case in CASES.items() if case.trusted],
+)
+def test_mariadb_must_prove_who_it_is(
+    mariadb: tuple[TlsMariaDB, Serve], material: Material, case: Case
+) -> None:
+    """With ssl_ca and ssl_check_hostname only the right server is talked to; the refusal says what is wrong."""
+    server, serve = mariadb
+    serve(case.served)
+    trusted = f"ssl_ca={material.trusted[case.trusted]}&ssl_check_hostname=true"
+    engine = make_engine(f"{server.url_for(case.host)}?{trusted}")
+    try:
+        if not case.why:
+            prove(engine)
+            assert _cipher(engine)
+            return
+        with pytest.raises(LedgerError, match=case.why) as caught:
+            prove(engine)
+        assert "TLS" in str(caught.value)
+    finally:
+        engine.dispose()
+
+
+def test_a_mariadb_that_offers_tls_needs_no_word_of_it(mariadb: tuple[TlsMariaDB, Serve]) -> None:
+    """A URL that says nothing of TLS works with a server that offers it; newer drivers take the offer."""
+    server, serve = mariadb
+    serve("self-signed")
+    engine = make_engine(server.url_for("localhost"))
+    try:
+        prove(engine)
+    finally:
+        engine.dispose()
+
+
+def _cipher(engine: Engine) -> str:
+    with engine.connect() as connection:
+        return str(connection.exec_driver_sql("SHOW STATUS LIKE 'Ssl_cipher'").one()[1])

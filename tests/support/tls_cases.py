@@ -8,12 +8,12 @@ from typing import TypeVar
 from services import catalog
 from services.ports import LOOPBACK
 from support.certificates import Authority, Certificate, self_signed
-from support.tls_servers import TlsPostgreSQL, TlsRabbitMQ, TlsRedis
+from support.tls_servers import TlsMariaDB, TlsPostgreSQL, TlsRabbitMQ, TlsRedis
 
 Serve = Callable[[str], None]
 """Have the server show another certificate, by its label."""
 
-TlsServer = TypeVar("TlsServer", TlsRabbitMQ, TlsPostgreSQL, TlsRedis)
+TlsServer = TypeVar("TlsServer", TlsRabbitMQ, TlsPostgreSQL, TlsMariaDB, TlsRedis)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
-"""RabbitMQ, RocketMQ's proxy, PostgreSQL and Redis, alone and behind a sentinel, of a test's own that speak TLS with the certificate that the test chooses."""
+"""RabbitMQ, RocketMQ's proxy, PostgreSQL, MariaDB and Redis, alone and behind a sentinel, of a test's own that speak TLS with the certificate that the test chooses."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 from services import amqp
+from services.mariadb import USER as MARIADB_USER
+from services.mariadb import MariaDB
 from services.ports import LOOPBACK
 from services.postgresql import PostgreSQL
 from services.process import Launch
@@ -81,6 +83,22 @@ class TlsPostgreSQL(PostgreSQL):
         (launch,) = super().launches()
         tls = ["--ssl=on", f"--ssl_cert_file={certificate}", f"--ssl_key_file={key}"]
         return [Launch(launch.name, [*launch.argv, *tls], stop_signal=launch.stop_signal)]
+
+
+class TlsMariaDB(MariaDB):
+    """One server that speaks TLS to those who ask for it; set `certificate` before it starts."""
+
+    certificate: Certificate
+
+    def url_for(self, host: str) -> str:
+        """The URL by this name of the machine, which says nothing of TLS."""
+        return f"mysql+pymysql://{MARIADB_USER}:{self.settings.password}@{host}:{self.port}/mysql"
+
+    def launches(self) -> Sequence[Launch]:
+        """Return the server with TLS switched on."""
+        certificate, key = _installed(self, self.certificate)
+        (launch,) = super().launches()
+        return [Launch(launch.name, [*launch.argv, f"--ssl-cert={certificate}", f"--ssl-key={key}"])]
 
 
 class TlsRedis(Redis):

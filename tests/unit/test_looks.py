@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from time import time
 
 import pytest
 
@@ -17,17 +18,30 @@ def first_time(name):
     mark.touch()
     return not seen
 """
+ENDLESS = "def test_long():\n    import threading\n    threading.Event().wait()\n"
 GOOD = "def test_good():\n    pass\n"
 
 
-def looked(
-    folder: Path, *arguments: str, limit: int | None = None, unforgiving: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """Run both looks on the suite in `folder`."""
+def prepare(folder: Path) -> None:
+    """Write what every toy suite has."""
     (folder / "once.py").write_text(ONCE)
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\naddopts = -p no:cacheprovider\n")
+
+
+def looked(
+    folder: Path,
+    *arguments: str,
+    limit: int | None = None,
+    unforgiving: bool = False,
+    seconds: float | None = None,
+    loaded: int = 0,
+) -> subprocess.CompletedProcess[str]:
+    """Run all looks on the suite in `folder`."""
+    prepare(folder)
     limited = [] if limit is None else ["--flaky-limit", str(limit)]
     limited += ["--unforgiving"] if unforgiving else []
+    limited += ["--under-load", str(loaded), "--busy", "0"]
+    limited += ["--until", str(time() + seconds)] if seconds is not None else []
     return subprocess.run(
         [sys.executable, LOOKS, "--flaky-file", "flaky.jsonl", *limited, "--", *arguments, "."],
         cwd=folder,
@@ -106,3 +120,57 @@ def test_what_did_not_run_runs_in_the_second_look(tmp_path: Path) -> None:
     assert "once more, alone: 2 tests" in result.stdout
     assert result.returncode == 0, result.stdout
     assert "of both looks: 0 failed, 2 passed" in result.stdout
+
+
+def test_what_fails_only_under_load_is_no_flake(tmp_path: Path) -> None:
+    """A race that busy cores bring out each time is a defect, although the test passes alone."""
+    run = "from pathlib import Path\n\ndef test_race():\n    runs = Path(__file__).with_name('runs')\n"
+    run += "    runs.open('a').write('x')\n    assert len(runs.read_text()) == 2\n"
+    (tmp_path / "test_a.py").write_text(run)
+    result = looked(tmp_path, loaded=2)
+    assert result.returncode == 1, result.stdout
+    assert "failed twice or did not run: test_a.py::test_race" in result.stdout
+    assert "flaky: " not in result.stdout
+
+
+def test_a_flake_is_repeated_under_load(tmp_path: Path) -> None:
+    """How often it passed beside busy processes is printed and kept."""
+    (tmp_path / "test_a.py").write_text(flaky("test_sometimes"))
+    assert "passed alone, and 1 of 1 times under load" in looked(tmp_path, loaded=1).stdout
+    assert "1 of 1" in json.loads((tmp_path / "flaky.jsonl").read_text())["under_load"]
+
+
+def test_a_run_that_is_told_to_end_shows_what_failed(tmp_path: Path) -> None:
+    """A failure is named when it happens; SIGTERM ends the run with the failures and what did not run."""
+    prepare(tmp_path)
+    (tmp_path / "test_a.py").write_text("def test_bad():\n    assert 1 == 2\n")
+    (tmp_path / "test_b.py").write_text(ENDLESS)
+    command = [sys.executable, LOOKS, "--", "-n", "2", "."]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("failed: test_a.py::test_bad"):
+                break
+        process.terminate()
+        said = process.stdout.read()
+    assert process.returncode == 1
+    assert "did not run: test_b.py::test_long" in said
+    assert "of one look: 1 failed, 0 passed, 0 skipped, 1 not run" in said.splitlines()[-1]
+
+
+def test_a_run_out_of_time_fails(tmp_path: Path) -> None:
+    """It ends by itself, instead of being cut off, and says so."""
+    (tmp_path / "test_b.py").write_text(ENDLESS)
+    result = looked(tmp_path, seconds=1)
+    assert result.returncode == 1
+    assert "time was up" in result.stdout
+
+
+def test_so_many_failures_are_not_looked_at_again(tmp_path: Path) -> None:
+    """They are no matter of busy cores, and another look at them would take longer than the first."""
+    many = "import pytest\n\n@pytest.mark.parametrize('number', range(51))\ndef test_bad(number):\n    assert number < 0\n"
+    (tmp_path / "test_a.py").write_text(many)
+    result = looked(tmp_path)
+    assert result.returncode == 1
+    assert "too many for another look: 51" in result.stdout
+    assert "once more" not in result.stdout
