@@ -8,9 +8,18 @@ if TYPE_CHECKING:
 
     from oncemq.app import App, open_async_publisher, open_publisher, publisher_of
     from oncemq.batch import Batch
-    from oncemq.errors import ConfigError, OnceMQError, PartlyPublished, Reject, Retry, Unpublishable
+    from oncemq.errors import (
+        ConfigError,
+        OnceMQError,
+        PartlyPublished,
+        Reject,
+        Retry,
+        Unpublishable,
+        Unroutable,
+    )
     from oncemq.fencing import FencingToken
     from oncemq.message.envelope import Envelope
+    from oncemq.operate.dead_letters import AppDeadLetter, DeadLetters
     from oncemq.publisher import Publisher
     from oncemq.retry.unique import UniqueViolation
     from oncemq.run.app_publisher import AppPublisher, NewMessage
@@ -22,10 +31,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "App",
+    "AppDeadLetter",
     "AppPublisher",
     "AsyncAppPublisher",
     "Batch",
     "ConfigError",
+    "DeadLetters",
     "Done",
     "Envelope",
     "FencingToken",
@@ -41,6 +52,7 @@ __all__ = [
     "UniqueViolation",
     "Unknown",
     "Unpublishable",
+    "Unroutable",
     "log_processors",
     "open_async_publisher",
     "open_publisher",
@@ -49,10 +61,12 @@ __all__ = [
 
 _HOMES = {
     "App": "oncemq.app",
+    "AppDeadLetter": "oncemq.operate.dead_letters",
     "AppPublisher": "oncemq.run.app_publisher",
     "AsyncAppPublisher": "oncemq.run.async_app_publisher",
     "Batch": "oncemq.batch",
     "ConfigError": "oncemq.errors",
+    "DeadLetters": "oncemq.operate.dead_letters",
     "Done": "oncemq.verification",
     "Envelope": "oncemq.message.envelope",
     "FencingToken": "oncemq.fencing",
@@ -68,6 +82,7 @@ _HOMES = {
     "UniqueViolation": "oncemq.retry.unique",
     "Unknown": "oncemq.verification",
     "Unpublishable": "oncemq.errors",
+    "Unroutable": "oncemq.errors",
     "log_processors": "oncemq.observe.logs",
     "open_async_publisher": "oncemq.app",
     "open_publisher": "oncemq.app",

@@ -1,18 +1,19 @@
 """An app declared in Python: the same model, checks and plan as from YAML, for scripts and tests."""
 
 import os
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session
+
+from oncemq.app_options import ConsumerOptions, Strategies, TopicOptions
+from oncemq.app_process import run_loaded
 from oncemq.config import load
 from oncemq.config.build import LoadedApp, build_app
 from oncemq.config.catalog import Catalog
@@ -22,21 +23,17 @@ from oncemq.config.tree import Fields, from_python
 from oncemq.config.validate import validate
 from oncemq.durations import parse_duration
 from oncemq.errors import ConfigError
-from oncemq.observe.events import Observer
-from oncemq.observe.logs import configure
-from oncemq.observe.monitor import Monitor
+from oncemq.operate import databases, inspection
+from oncemq.operate.brokers import chosen_consumers
+from oncemq.operate.dead_letters import DeadLetters
 from oncemq.redaction import Redactor
 from oncemq.run.app_publisher import AppPublisher
-from oncemq.run.application import Application, create_tables
+from oncemq.run.application import create_tables
 from oncemq.run.async_app_publisher import AsyncAppPublisher
-from oncemq.run.ending import Retries, Until
 from oncemq.run.plan import AppPlan
 from oncemq.run.running import RunningApp
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-
-EXIT_STOPPED_AT_ONCE = 130
-"""A second signal came while draining."""
 
 
 class App:
@@ -107,8 +104,9 @@ class App:
         version: str | None = None,
         identity: str | Sequence[str] | None = None,
         broker: str | None = None,
-        strategies: Sequence[str | Mapping[str, Any]] | None = None,
-        **more: Any,
+        strategies: Strategies | None = None,
+        options: Mapping[str, Any] | None = None,
+        **more: Unpack[TopicOptions],
     ) -> None:
         """Declare what the messages of a topic are; every consumer of it inherits that.
 
@@ -119,7 +117,8 @@ class App:
             identity: the expressions of what makes two messages the same one.
             broker: the broker's name; may be left out where there is one.
             strategies: those of its consumers, unless they say otherwise.
-            more: `format`, `schema`, and the adapter's own options (`queue`, `exchange` …).
+            options: options of an adapter of your own, by name; those of the shipped adapters are arguments.
+            more: `format`, `schema`, `unroutable`, and the shipped adapters' options (`queue`, `exchange` …).
         """
         fields = {
             "key": key,
@@ -128,6 +127,7 @@ class App:
             "broker": broker,
             "strategies": strategies,
             **more,
+            **(options or {}),
         }
         self._declare(self._topics, "topic", name, fields, _caller())
 
@@ -137,8 +137,8 @@ class App:
         topic: str,
         name: str | None = None,
         group: str | None = None,
-        strategies: Sequence[str | Mapping[str, Any]] | None = None,
-        **more: Any,
+        strategies: Strategies | None = None,
+        **more: Unpack[ConsumerOptions],
     ) -> Callable[[Handler], Handler]:
         """Make the decorated function a consumer; it stays an ordinary function.
 
@@ -232,7 +232,60 @@ class App:
             for engine in plan.engines:
                 engine.dispose()
 
-    def publish(self, topic: str, body: Any, **more: Any) -> str:
+    def engine(self) -> Engine:
+        """Return a new engine on the app's database, for scripts that make tables or look at effects; yours to dispose.
+
+        Raises:
+            ConfigError: the app cannot work, or has no database, or several.
+        """
+        engines = self.load(consumers=False).plan.engines
+        if len(engines) != 1:
+            for engine in engines:
+                engine.dispose()
+            raise ConfigError(f"the app has {len(engines)} databases, so engine() cannot say which is meant")
+        return engines[0]
+
+    def inspect(self, key: str, *, consumer: str | None = None) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Return what is known about a business key, as `oncemq inspect KEY --json`: rows by what they are about.
+
+        `processed`, `claims`, `states`, `strategies`, `parked`, `history`, `suspects`, `outbox`, `requests`, `dead_letters`;
+        what could not be asked, since a broker is away, is a row of `problems` with its `text`.
+
+        Args:
+            key: the business key.
+            consumer: only what concerns this one; without it also requests and calls.
+
+        Raises:
+            ConfigError: the app cannot work, or has no such consumer.
+            LedgerError, InfrastructureError: the database refuses, or cannot be reached.
+        """
+        plan = self.plan()
+        try:
+            consumers = chosen_consumers(plan, consumer)
+            if plan.engine is not None:
+                databases.prove(plan)
+            found, problems = inspection.of_key(plan, key, consumers, with_requests=consumer is None)
+        finally:
+            for engine in plan.engines:
+                engine.dispose()
+        return {**found, "problems": [{"text": text} for text in problems]}
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What `oncemq dead-letters` does: `list`, `replay` and `purge`; each call connects by itself."""
+        return DeadLetters(self.plan)
+
+    def publish(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | int | None = None,
+        version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+        session: Session | Connection | None = None,
+    ) -> str:
         """Publish from outside of handlers; as `AppPublisher.publish`, with the same arguments and errors.
 
         The first call opens a publisher, which `stop` closes. For many messages, or for a web service, keep one of
@@ -240,7 +293,9 @@ class App:
         """
         if self._publisher is None:
             self._publisher = self.publisher()
-        return self._publisher.publish(topic, body, **more)
+        return self._publisher.publish(
+            topic, body, key=key, version=version, headers=headers, message_id=message_id, session=session
+        )
 
     def publisher(self) -> AppPublisher:
         """Return what publishes to the app's topics from outside of handlers; as `oncemq.open_publisher`."""
@@ -346,69 +401,6 @@ def _load_files(files: Sequence[str | Path]) -> tuple[AppPlan, Callable[[str], s
 
 def _for_publishing(loaded: LoadedApp) -> tuple[AppPlan, Callable[[str], str]]:
     return loaded.plan, Redactor(loaded.secrets)
-
-
-def run_loaded(
-    loaded: LoadedApp,
-    *,
-    index: int = 0,
-    until_idle: timedelta | None = None,
-    deadline: timedelta | None = None,
-    others: Sequence[Observer] = (),
-) -> int:
-    """Run an app in this process: logs set up, signals obeyed; returns the exit code.
-
-    Args:
-        loaded: from `oncemq.config.load`, or an `App`.
-        index: which of several processes this is, counted from 0.
-        until_idle: end when nothing has come for so long.
-        deadline: end after so long in any case; only together with `until_idle`.
-        others: observers beside the app's own.
-
-    Raises:
-        OnceMQError: it could not start.
-    """
-    logging = loaded.model.logging
-    if logging is None:
-        configure(secrets=loaded.secrets)
-    elif logging.configure:
-        configure(logging.level, logging.format, secrets=loaded.secrets, row_values=logging.row_values)
-    plan = loaded.plan
-    retries = Retries(plan.clock)
-    seeing = others if until_idle is None else [*others, retries]
-    monitor = Monitor(plan.http, plan.clock, index=index, others=seeing, redact=plan.redact)
-    application = Application(plan, index=index, monitor=monitor, retries=retries)
-    with _signals(application.stop):
-        return application.run(None if until_idle is None else Until(until_idle, deadline))
-
-
-@contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal drains, the second ends the process at once; other threads have no say in signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen = 0
-
-    def obey(_number: int, _frame: FrameType | None) -> None:
-        nonlocal seen
-        seen += 1
-        if seen > 1:
-            os._exit(EXIT_STOPPED_AT_ONCE)
-        stop()
-
-    numbers = [number for number in (signal.SIGTERM, signal.SIGINT) if _is_ours(number)]
-    previous = {number: signal.signal(number, obey) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _is_ours(number: signal.Signals) -> bool:
-    """A supervisor ignores Ctrl-C in its children, since it decides itself what it means."""
-    return signal.getsignal(number) is not signal.SIG_IGN
 
 
 def _with_url(value: Any) -> Any:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from oncemq import App
 from oncemq.cli.exit_codes import CONFIG
-from oncemq.errors import ConfigError, LedgerError
+from oncemq.errors import ConfigError, LedgerError, Reject
 from support.effects import Base, effects, give
 from support.program import Program
 
@@ -68,6 +68,57 @@ def test_an_app_starts_and_stops_beside_other_work(folder: Path) -> None:
     assert effects(engine) == ["a"]
     assert app.create_tables() == []
     engine.dispose()
+
+
+def refuse(order: dict) -> None:
+    """Refuse every message."""
+    raise Reject("not today")
+
+
+def test_what_is_known_about_a_key_and_its_dead_letters(folder: Path) -> None:
+    """inspect() and dead_letters tell and do what the program does with an app in YAML."""
+    app = App.from_yaml()
+    app.consumer(topic="orders", name="refuse")(refuse)
+    app.create_tables()
+    for name in ("a", "b"):
+        app.publish("orders", {"id": name}, headers={"tenant": "x"})
+    assert app.run(until_idle="300ms") == 0
+    letters = {letter.key: letter for letter in app.dead_letters.list("refuse")}
+    assert (letters["a"].reason, letters["a"].body, letters["a"].headers["tenant"]) == (
+        "rejected",
+        b'{"id":"a"}',
+        "x",
+    )
+    assert [letter.key for letter in app.dead_letters.list(key="b")] == ["b"]
+    known = app.inspect("a")
+    assert [row["reason"] for row in known["dead_letters"]] == ["rejected"]
+    assert known["problems"] == []
+    assert app.dead_letters.replay(key="a") == 1
+    assert app.dead_letters.purge("refuse", everything=True) == 1
+    assert app.dead_letters.list() == []
+    with pytest.raises(ValueError, match="say which"):
+        app.dead_letters.purge()
+    with pytest.raises(ConfigError, match="did you mean 'refuse'"):
+        app.dead_letters.list("refuze")
+    app.stop()
+
+
+def test_a_script_finds_the_database_of_the_app(folder: Path) -> None:
+    """engine() is on the database that the file names; an app without one says so."""
+    engine = App.from_yaml().engine()
+    assert str(engine.url) == "sqlite:///shop.db"
+    engine.dispose()
+    with pytest.raises(ConfigError, match="0 databases"):
+        App("shop", brokers={"main": "embedded://"}).engine()
+
+
+def test_an_adapter_of_your_own_has_its_options(folder: Path) -> None:
+    """`options=` takes what no shipped adapter knows; a shipped one refuses it by name."""
+    app = App("shop", brokers={"main": "embedded://"}, database="sqlite://")
+    app.topic("orders", key="body.id", options={"subject": "x"}, strategies=["unique_key"])
+    app.consumer(topic="orders")(print_order)
+    with pytest.raises(ConfigError, match="subject"):
+        app.check()
 
 
 def test_a_start_that_fails_raises(folder: Path) -> None:

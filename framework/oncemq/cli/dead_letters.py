@@ -1,10 +1,8 @@
 """The commands `dead-letters list / show / replay / purge`: looking after what could not be applied."""
 
 import base64
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +11,14 @@ import click
 from oncemq.adapter import DeadLetter
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
-from oncemq.cli.letters import EVERYTHING, Letters, letters_of
-from oncemq.cli.opened import by_broker, chosen_consumers, prepared
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
 from oncemq.message import headers as names
+from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
+from oncemq.operate.dead_letters import BATCH, Filter, browsing, found_letters, in_batches, row_of
+from oncemq.operate.letters import EVERYTHING, letters_of
 from oncemq.redaction import Redactor
-from oncemq.run.plan import AppPlan, ConsumerPlan
-
-BATCH = 100
-"""How many dead letters an adapter may hold in memory at once."""
 
 COLUMNS = {
     "consumer": "consumer",
@@ -34,94 +29,6 @@ COLUMNS = {
     "dead_at": "dead at",
     "error": "error",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which dead letters are meant; what is not given does not restrict.
-
-    Args:
-        ids: as `list` shows them.
-        key: the business key.
-        reason: the machine-readable reason.
-    """
-
-    ids: frozenset[str] = frozenset()
-    key: str | None = None
-    reason: str | None = None
-
-    @property
-    def restricts(self) -> bool:
-        """Whether anything is asked for at all."""
-        return bool(self.ids) or self.key is not None or self.reason is not None
-
-    def fits(self, letter: DeadLetter) -> bool:
-        """Return whether this one is meant."""
-        found = letter.message.headers
-        return (
-            (not self.ids or letter.id in self.ids)
-            and self.key in (None, found.get(names.KEY))
-            and self.reason in (None, found.get(names.REASON))
-        )
-
-
-def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
-    """Return what a list says about a dead letter."""
-    found = letter.message.headers
-    return {
-        "consumer": consumer.name,
-        "id": letter.id,
-        "key": found.get(names.KEY),
-        "reason": found.get(names.REASON),
-        "attempts": names.attempt_of(found),
-        "dead_at": letter.dead_at,
-        "error": consumer.redact(_error(found)) or None,
-        "topic": letter.message.topic,
-        "message_id": letter.message.message_id,
-        "published_at": letter.message.published_at,
-        "first_failed_at": names.time_of(found, names.FIRST_FAILED_AT),
-        "last_failed_at": names.time_of(found, names.LAST_FAILED_AT),
-    }
-
-
-def _error(headers: Mapping[str, str]) -> str:
-    kind, text = headers.get(names.ERROR_CLASS), headers.get(names.ERROR_TEXT)
-    if kind and text and not text.startswith(kind):
-        text = f"{kind}: {text}"
-    return text or kind or ""
-
-
-@contextmanager
-def browsing(found: Letters, chosen: Filter, limit: int) -> Iterator[Iterator[DeadLetter]]:
-    """Lend the dead letters that are meant, oldest first; each is read when it is asked for.
-
-    Afterwards all of them lie where they were.
-
-    Raises:
-        BrokerRefused: the broker cannot list dead letters.
-    """
-    with closing(_closable(found.all())) as letters:
-        yield islice(filter(chosen.fits, letters), limit)
-
-
-def _closable(letters: Iterator[DeadLetter]) -> Generator[DeadLetter]:
-    yield from letters
-
-
-def found_letters(
-    plan: AppPlan, consumers: Sequence[ConsumerPlan], chosen: Filter, limit: int
-) -> Generator[tuple[ConsumerPlan, DeadLetter]]:
-    """Yield the dead letters that are meant with their consumers, oldest first; one is in memory at a time.
-
-    Raises:
-        BrokerRefused: the broker cannot list dead letters.
-    """
-    for broker, mine in by_broker(consumers).items():
-        with prepared(plan, broker, mine) as adapter:
-            for consumer in mine:
-                with browsing(letters_of(plan, adapter, consumer), chosen, limit) as letters:
-                    for letter in letters:
-                        yield consumer, letter
 
 
 def filters(command: Any) -> Any:
@@ -158,7 +65,7 @@ def list_letters(
 ) -> None:
     """List the dead letters of CONSUMER, or of all consumers."""
     plan = load(files).plan
-    found = found_letters(plan, chosen_consumers(plan, consumer), _filter(**chosen), limit)
+    found = found_letters(plan, chosen_consumers(plan, consumer), _filter(**chosen), limit, warn)
     rows = (row_of(owner, letter) for owner, letter in found)
     Output(as_json=as_json).rows(COLUMNS, rows, none="no dead letters")
 
@@ -172,7 +79,9 @@ def show_letter(consumer: str, id: str, files: Sequence[Path], *, as_json: bool)
     """Show the dead letter ID of CONSUMER: where it came from, why it failed, its headers and its original body."""
     plan = load(files).plan
     output = Output(as_json=as_json)
-    with closing(found_letters(plan, chosen_consumers(plan, consumer), Filter(frozenset({id})), 1)) as found:
+    with closing(
+        found_letters(plan, chosen_consumers(plan, consumer), Filter(frozenset({id})), 1, warn)
+    ) as found:
         for owner, letter in found:
             _show(output, row_of(owner, letter), letter, owner.redact)
             return OK
@@ -265,14 +174,14 @@ def _act(
     for broker, mine in by_broker(chosen_consumers(plan, consumer)).items():
         with prepared(plan, broker, mine) as adapter:
             for one in mine:
-                found = letters_of(plan, adapter, one)
+                found = letters_of(plan, adapter, one, warn)
                 act = found.replay if done == "replayed" else found.purge
                 with browsing(found, chosen, limit) as letters:
                     ids = [letter.id for letter in letters]
                 count = 0
                 try:
-                    for start in range(0, len(ids), BATCH):
-                        count += act(ids[start : start + BATCH])
+                    for some in in_batches(act, ids):
+                        count += some
                 except BrokerError:
                     warn(
                         f"{done} {counted(count, 'dead letter')} of {one.name} for certain, and up to {BATCH} more; "

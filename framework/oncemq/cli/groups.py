@@ -7,9 +7,10 @@ import click
 
 from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import chosen_consumers, opened_ledger
+from oncemq.cli.opened import opened_ledger
 from oncemq.cli.output import Output, confirm, counted, json_option
 from oncemq.ledger import groups as ledger_groups
+from oncemq.operate.brokers import chosen_consumers
 from oncemq.run.ownership import places_of
 
 COLUMNS = {"name": "name", "broker": "broker", "owner": "owner"}

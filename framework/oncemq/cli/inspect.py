@@ -1,22 +1,16 @@
 """The command `inspect`: everything that is known about one business key."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
-from sqlalchemy import Connection, select
 
-from oncemq.cli.dead_letters import Filter, found_letters, row_of
 from oncemq.cli.files import app_option
-from oncemq.cli.letters import EVERYTHING
-from oncemq.cli.opened import by_broker, chosen_consumers, opened
+from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
-from oncemq.errors import BrokerError
-from oncemq.ledger import claims, history, outbox, parking, processed, requests, states, suspects
-from oncemq.run.plan import AppPlan, ConsumerPlan
+from oncemq.operate import inspection
+from oncemq.operate.brokers import chosen_consumers
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "processed": (
@@ -115,10 +109,9 @@ def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: b
     plan = load(files).plan
     consumers = chosen_consumers(plan, consumer)
     output = Output(as_json=as_json)
-    found: dict[str, list[dict[str, Any]]] = _ledger(plan, key, consumers)
-    if consumer is None:
-        found["requests"] = _requests(plan, key)
-    found["dead_letters"], problems = _letters(plan, key, consumers)
+    if plan.engine is not None:
+        opened(plan)
+    found, problems = inspection.of_key(plan, key, consumers, with_requests=consumer is None, tell=warn)
     output.record({"key": key, **found, "problems": problems})
     shown_one = False
     for name, (title, columns) in SECTIONS.items():
@@ -131,79 +124,3 @@ def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: b
         output.line("nothing is known about this key")
     for problem in problems:
         warn(problem)
-
-
-def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> dict[str, list[dict[str, Any]]]:
-    if plan.engine is None:
-        return {}
-    opened(plan)
-    mine = {consumer.scope: consumer for consumer in consumers}
-    found: dict[str, list[dict[str, Any]]] = {}
-    for shard, engine in enumerate(plan.engines):
-        # A published key may be another one than its publisher's, and so on any shard.
-        with engine.begin() as connection:
-            for name, rows in _rows(connection, plan.name, key, shard, consumers).items():
-                found.setdefault(name, []).extend(rows)
-    return {
-        name: [_safe(row, mine[str(row["consumer"])]) for row in rows if row["consumer"] in mine]
-        for name, rows in found.items()
-    }
-
-
-def _requests(plan: AppPlan, key: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for engine in plan.engines:
-        with engine.connect() as connection:
-            rows += requests.of_key(connection, key)
-    return rows
-
-
-def _rows(
-    connection: Connection, app: str, key: str, shard: int, consumers: Sequence[ConsumerPlan]
-) -> dict[str, list[dict[str, Any]]]:
-    return {
-        "processed": processed.of_key(connection, key),
-        "claims": claims.of_key(connection, key),
-        "states": states.of_key(connection, key),
-        "strategies": _strategies(connection, key, shard, consumers),
-        "parked": parking.of_key(connection, key),
-        "history": [asdict(row) for row in history.of_key(connection, key)],
-        "suspects": _suspects(connection, key),
-        "outbox": outbox.of_key(connection, app, key),
-    }
-
-
-def _strategies(
-    connection: Connection, key: str, shard: int, consumers: Sequence[ConsumerPlan]
-) -> list[dict[str, Any]]:
-    """Return what each strategy says about the key, one row for each thing."""
-    return [
-        {"consumer": consumer.scope, "strategy": strategy.name, "what": what, "value": value}
-        for consumer in consumers
-        for strategy in consumer.parts[shard].strategies
-        for what, value in strategy.inspect(connection, key).items()
-    ]
-
-
-def _safe(row: dict[str, Any], consumer: ConsumerPlan) -> dict[str, Any]:
-    """A reason may be a handler's error, which may hold the URL that it could not reach."""
-    shown = {"reason": consumer.redact(row["reason"])} if row.get("reason") else {}
-    return {**row, "consumer": consumer.name, **shown}
-
-
-def _suspects(connection: Connection, key: str) -> list[dict[str, Any]]:
-    rows = select(suspects.TABLE).where(suspects.TABLE.c.key == key)
-    return [dict(row) for row in connection.execute(rows).mappings()]
-
-
-def _letters(
-    plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """A broker that is away does not hide what the database knows."""
-    rows, problems = [], []
-    for broker, mine in by_broker(consumers).items():
-        try:
-            rows += [row_of(*found) for found in found_letters(plan, mine, Filter(key=key), EVERYTHING)]
-        except BrokerError as error:
-            problems.append(f"dead letters on broker {broker} are not known: {error}")
-    return rows, problems

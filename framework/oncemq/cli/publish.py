@@ -16,7 +16,6 @@ import click
 from oncemq.adapter import Adapter, Confirmed, Refused
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import prepared
 from oncemq.cli.output import Output, counted, json_option, warn
 from oncemq.cli.publish_lines import Line, LineReader
 from oncemq.config import load
@@ -27,6 +26,7 @@ from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
 from oncemq.message.decoding import make_decoder
 from oncemq.message.reader import Reader
 from oncemq.observe.fields import error_text
+from oncemq.operate.brokers import prepared
 from oncemq.registry import did_you_mean
 
 BATCH = 500

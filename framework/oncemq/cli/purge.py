@@ -9,7 +9,7 @@ import click
 from sqlalchemy import Engine
 
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import chosen_consumers, opened
+from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, json_option
 from oncemq.config import load
 from oncemq.durations import format_duration, parse_duration
@@ -18,6 +18,7 @@ from oncemq.ledger import parking
 from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, PROCESSED, SUSPECTS, Aged
 from oncemq.ledger.purge import purge as purge_batch
 from oncemq.ledger.server_clock import LedgerClock
+from oncemq.operate.brokers import chosen_consumers
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 TABLES = {"processed": PROCESSED, "claims": CLAIMS, "history": HISTORY, "suspects": SUSPECTS}

@@ -9,10 +9,11 @@ import click
 from sqlalchemy import Engine
 
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import chosen_consumers, opened
+from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, json_option
 from oncemq.config import load
 from oncemq.errors import ConfigError
+from oncemq.operate.brokers import chosen_consumers
 from oncemq.run.plan import ConsumerPlan
 from oncemq.verification import Answer, Done, NotDone
 

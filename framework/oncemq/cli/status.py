@@ -9,15 +9,16 @@ from typing import Any
 import click
 
 from oncemq.adapter import Adapter
-from oncemq.cli.dead_letters import Filter, browsing
 from oncemq.cli.exit_codes import BROKER, FAILED, OK
 from oncemq.cli.files import app_option
-from oncemq.cli.letters import letters_of
-from oncemq.cli.opened import by_broker, opened, prepared
+from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, counted, json_option, shown, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
 from oncemq.ledger import outbox, overview
+from oncemq.operate.brokers import by_broker, prepared
+from oncemq.operate.dead_letters import Filter, browsing
+from oncemq.operate.letters import letters_of
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 MOST_LETTERS = 1000
@@ -159,7 +160,7 @@ def _ask_broker(plan: AppPlan, adapter: Adapter, consumers: Sequence[ConsumerPla
         row = rows[consumer.name]
         row["waiting"] = adapter.depth(consumer.subscription)
         if adapter.capabilities.browse_dead_letters:
-            with browsing(letters_of(plan, adapter, consumer), Filter(), MOST_LETTERS) as letters:
+            with browsing(letters_of(plan, adapter, consumer, warn), Filter(), MOST_LETTERS) as letters:
                 count = sum(1 for _ in letters)
             row["dead_letters"] = count if count < MOST_LETTERS else f"{MOST_LETTERS}+"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 from sqlalchemy import exc
 
-from oncemq.app import run_loaded
+from oncemq.app_process import run_loaded
 from oncemq.cli.exit_codes import FAILED, HARD_LIMIT, exit_code
 from oncemq.cli.main import show_error
 from oncemq.config import load

@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 from sqlalchemy import create_engine, text
 
-from oncemq.app import run_loaded
+from oncemq.app_process import run_loaded
 from oncemq.config import load
 from oncemq.errors import ConfigError
 from oncemq.ledger import schema

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from oncemq.app import run_loaded
+from oncemq.app_process import run_loaded
 from oncemq.config import load
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine

@@ -1,6 +1,7 @@
 """Looks after the dead letters of one consumer wherever they lie: with the broker, or in the ledger if no broker took them."""
 
-from collections.abc import Generator, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from uuid import uuid4
 
@@ -8,7 +9,6 @@ from sqlalchemy import Engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.adapter import Adapter, Burial, DeadLetter, Refused
-from oncemq.cli.output import warn
 from oncemq.error_text import describe
 from oncemq.errors import BrokerRefused
 from oncemq.ledger import dead_letters as ledger
@@ -17,6 +17,9 @@ from oncemq.run.plan import AppPlan, ConsumerPlan
 
 EVERYTHING = 10_000_000
 """More dead letters than anyone keeps; they are read one by one."""
+
+Tell = Callable[[str], None]
+"""Told what a person should know."""
 
 _MARK = f"{names.PREFIX}ledger-id"
 
@@ -28,9 +31,11 @@ class Letters:
         adapter: the broker, prepared.
         consumer: whose they are.
         engine: the app's database; None = it has none.
+        tell: told when some cannot be shown.
     """
 
-    def __init__(self, adapter: Adapter, consumer: ConsumerPlan, engine: Engine | None) -> None:
+    def __init__(self, adapter: Adapter, consumer: ConsumerPlan, engine: Engine | None, tell: Tell) -> None:
+        self._tell = tell
         self._adapter = adapter
         self._consumer = consumer
         self._engine = engine
@@ -77,7 +82,7 @@ class Letters:
             with self._engine.connect() as connection:
                 yield from ledger.letters(connection, self._consumer.scope)
         except SQLAlchemyError as error:
-            warn(f"dead letters that lie in the ledger are not shown: {describe(error)}")
+            self._tell(f"dead letters that lie in the ledger are not shown: {describe(error)}")
 
     def _replay_kept(self, wanted: str) -> int:
         with closing(_iterated(self._kept())) as kept:
@@ -104,9 +109,13 @@ class Letters:
             return ledger.remove(connection, self._consumer.scope, ids)
 
 
-def letters_of(plan: AppPlan, adapter: Adapter, consumer: ConsumerPlan) -> Letters:
-    """Return the dead letters of a consumer of the app."""
-    return Letters(adapter, consumer, plan.engines[0] if plan.engines else None)
+def letters_of(plan: AppPlan, adapter: Adapter, consumer: ConsumerPlan, tell: Tell | None = None) -> Letters:
+    """Return the dead letters of a consumer of the app; what cannot be shown is a Python warning, or told to `tell`."""
+    return Letters(adapter, consumer, plan.engines[0] if plan.engines else None, tell or _warned)
+
+
+def _warned(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def _split(ids: Sequence[str]) -> tuple[list[str], list[str]]:

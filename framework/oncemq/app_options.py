@@ -1,0 +1,84 @@
+"""Types of what `App.topic` and `App.consumer` accept besides their named arguments; each means the same as in YAML."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, TypedDict
+
+Span = timedelta | str
+"""A duration: a timedelta, or a text such as `500ms`, `30s`, `10m`, `7d`."""
+
+
+class TopicOptions(TypedDict, total=False):
+    """Options of a topic. Those of the shipped adapters are here too; an adapter of your own takes its from `options=`."""
+
+    format: str
+    schema: type[Any] | str
+    unroutable: Literal["wait", "drop", "dead_letter"]
+    # RabbitMQ
+    queue: str
+    exchange: str
+    exchange_type: str
+    routing_key: str
+    queue_type: str
+    prefetch: int
+    # RocketMQ
+    topic_name: str
+    tags: str | Sequence[str]
+    filter: str
+    start: str
+    fifo: bool
+    create: bool
+    queues: int
+
+
+class BackoffOptions(TypedDict, total=False):
+    """The pauses between the tries of a message."""
+
+    first: Span
+    factor: float
+    max: Span
+    jitter: float
+
+
+class RetryOptions(TypedDict, total=False):
+    """How often a message that failed is tried."""
+
+    attempts: int
+    backoff: BackoffOptions
+
+
+class LimitOptions(TypedDict, total=False):
+    """How long a handler may take."""
+
+    soft: Span
+    hard: Span
+
+
+class BatchOptions(TypedDict, total=False):
+    """How many messages may share one transaction."""
+
+    limit: int
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Options of a consumer."""
+
+    effects: Literal["database", "external"]
+    workers: Literal["auto"] | int
+    unit_time: Span
+    batch: BatchOptions
+    retry: RetryOptions
+    on_retry: Literal["go_on", "hold_key"]
+    keep: Span
+    limits: LimitOptions
+    in_flight: int
+    publishes: Sequence[str]
+    key: str | Sequence[str]
+    version: str
+    identity: str | Sequence[str]
+    format: str
+    schema: type[Any] | str
+
+
+Strategies = Sequence[str | Mapping[str, Any]]
+"""Strategies in order: a name, or a mapping of the name to its options."""

@@ -1,0 +1,82 @@
+"""Runs a loaded app in this process: logs set up, signals obeyed."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType
+
+from oncemq.config.build import LoadedApp
+from oncemq.observe.events import Observer
+from oncemq.observe.logs import configure
+from oncemq.observe.monitor import Monitor
+from oncemq.run.application import Application
+from oncemq.run.ending import Retries, Until
+
+EXIT_STOPPED_AT_ONCE = 130
+"""A second signal came while draining."""
+
+
+def run_loaded(
+    loaded: LoadedApp,
+    *,
+    index: int = 0,
+    until_idle: timedelta | None = None,
+    deadline: timedelta | None = None,
+    others: Sequence[Observer] = (),
+) -> int:
+    """Run an app in this process: logs set up, signals obeyed; returns the exit code.
+
+    Args:
+        loaded: from `oncemq.config.load`, or an `App`.
+        index: which of several processes this is, counted from 0.
+        until_idle: end when nothing has come for so long.
+        deadline: end after so long in any case; only together with `until_idle`.
+        others: observers beside the app's own.
+
+    Raises:
+        OnceMQError: it could not start.
+    """
+    logging = loaded.model.logging
+    if logging is None:
+        configure(secrets=loaded.secrets)
+    elif logging.configure:
+        configure(logging.level, logging.format, secrets=loaded.secrets, row_values=logging.row_values)
+    plan = loaded.plan
+    retries = Retries(plan.clock)
+    seeing = others if until_idle is None else [*others, retries]
+    monitor = Monitor(plan.http, plan.clock, index=index, others=seeing, redact=plan.redact)
+    application = Application(plan, index=index, monitor=monitor, retries=retries)
+    with _signals(application.stop):
+        return application.run(None if until_idle is None else Until(until_idle, deadline))
+
+
+@contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    """The first signal drains, the second ends the process at once; other threads have no say in signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen = 0
+
+    def obey(_number: int, _frame: FrameType | None) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > 1:
+            os._exit(EXIT_STOPPED_AT_ONCE)
+        stop()
+
+    numbers = [number for number in (signal.SIGTERM, signal.SIGINT) if _is_ours(number)]
+    previous = {number: signal.signal(number, obey) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _is_ours(number: signal.Signals) -> bool:
+    """A supervisor ignores Ctrl-C in its children, since it decides itself what it means."""
+    return signal.getsignal(number) is not signal.SIG_IGN

@@ -1,0 +1,49 @@
+"""Brokers for what consumes nothing: connected for a moment, to publish or to look after dead letters."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+from oncemq.adapter import Adapter
+from oncemq.errors import ConfigError
+from oncemq.registry import did_you_mean
+from oncemq.run.plan import AppPlan, ConsumerPlan
+
+CLOSE_WITHIN = timedelta(seconds=5)
+
+
+def chosen_consumers(plan: AppPlan, name: str | None) -> Sequence[ConsumerPlan]:
+    """Return the consumer called `name`, or all of them.
+
+    Raises:
+        ConfigError: there is no such consumer.
+    """
+    if name is None:
+        return plan.consumers
+    found = [consumer for consumer in plan.consumers if consumer.name == name]
+    if not found:
+        known = [consumer.name for consumer in plan.consumers]
+        raise ConfigError([f"unknown consumer {name!r}{did_you_mean(name, known)}"])
+    return found
+
+
+def by_broker(consumers: Sequence[ConsumerPlan]) -> Mapping[str, Sequence[ConsumerPlan]]:
+    """Return the consumers of each broker, for an adapter lives once: it is opened and closed for all of them."""
+    brokers = dict.fromkeys(consumer.broker for consumer in consumers)
+    return {name: [consumer for consumer in consumers if consumer.broker == name] for name in brokers}
+
+
+@contextmanager
+def prepared(plan: AppPlan, broker: str, consumers: Sequence[ConsumerPlan]) -> Iterator[Adapter]:
+    """Lend the adapter of `broker`, connected, with everything there that these consumers need.
+
+    Raises:
+        BrokerUnavailable: no connection.
+        BrokerRefused: wrong credentials, or something exists and is declared differently.
+    """
+    adapter = plan.adapters[broker]
+    try:
+        adapter.prepare([consumer.subscription for consumer in consumers])
+        yield adapter
+    finally:
+        adapter.close(grace=CLOSE_WITHIN)

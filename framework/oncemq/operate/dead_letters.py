@@ -1,0 +1,259 @@
+"""Dead letters of an app's consumers: found, described, replayed and purged, wherever they lie."""
+
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from oncemq.adapter import DeadLetter
+from oncemq.message import headers as names
+from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
+from oncemq.operate.letters import EVERYTHING, Letters, Tell, letters_of
+from oncemq.run.plan import AppPlan, ConsumerPlan
+
+BATCH = 100
+"""How many dead letters an adapter may hold in memory at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which dead letters are meant; what is not given does not restrict.
+
+    Args:
+        ids: as `list` shows them.
+        key: the business key.
+        reason: the machine-readable reason.
+    """
+
+    ids: frozenset[str] = frozenset()
+    key: str | None = None
+    reason: str | None = None
+
+    @property
+    def restricts(self) -> bool:
+        """Whether anything is asked for at all."""
+        return bool(self.ids) or self.key is not None or self.reason is not None
+
+    def fits(self, letter: DeadLetter) -> bool:
+        """Return whether this one is meant."""
+        found = letter.message.headers
+        return (
+            (not self.ids or letter.id in self.ids)
+            and self.key in (None, found.get(names.KEY))
+            and self.reason in (None, found.get(names.REASON))
+        )
+
+
+def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
+    """Return what a list says about a dead letter."""
+    found = letter.message.headers
+    return {
+        "consumer": consumer.name,
+        "id": letter.id,
+        "key": found.get(names.KEY),
+        "reason": found.get(names.REASON),
+        "attempts": names.attempt_of(found),
+        "dead_at": letter.dead_at,
+        "error": consumer.redact(_error(found)) or None,
+        "topic": letter.message.topic,
+        "message_id": letter.message.message_id,
+        "published_at": letter.message.published_at,
+        "first_failed_at": names.time_of(found, names.FIRST_FAILED_AT),
+        "last_failed_at": names.time_of(found, names.LAST_FAILED_AT),
+    }
+
+
+def _error(headers: Mapping[str, str]) -> str:
+    kind, text = headers.get(names.ERROR_CLASS), headers.get(names.ERROR_TEXT)
+    if kind and text and not text.startswith(kind):
+        text = f"{kind}: {text}"
+    return text or kind or ""
+
+
+@contextmanager
+def browsing(found: Letters, chosen: Filter, limit: int) -> Iterator[Iterator[DeadLetter]]:
+    """Lend the dead letters that are meant, oldest first; each is read when it is asked for.
+
+    Afterwards all of them lie where they were.
+
+    Raises:
+        BrokerRefused: the broker cannot list dead letters.
+    """
+    with closing(_closable(found.all())) as letters:
+        yield islice(filter(chosen.fits, letters), limit)
+
+
+def _closable(letters: Iterator[DeadLetter]) -> Generator[DeadLetter]:
+    yield from letters
+
+
+def found_letters(
+    plan: AppPlan,
+    consumers: Sequence[ConsumerPlan],
+    chosen: Filter,
+    limit: int,
+    tell: Tell | None = None,
+) -> Generator[tuple[ConsumerPlan, DeadLetter]]:
+    """Yield the dead letters that are meant with their consumers, oldest first; one is in memory at a time.
+
+    Raises:
+        BrokerRefused: the broker cannot list dead letters.
+    """
+    for broker, mine in by_broker(consumers).items():
+        with prepared(plan, broker, mine) as adapter:
+            for consumer in mine:
+                with browsing(letters_of(plan, adapter, consumer, tell), chosen, limit) as letters:
+                    for letter in letters:
+                        yield consumer, letter
+
+
+def in_batches(act: Callable[[Sequence[str]], int], ids: Sequence[str]) -> Iterator[int]:
+    """Replay or purge in parts that an adapter may hold in memory; yields how many of each part it were."""
+    for start in range(0, len(ids), BATCH):
+        yield act(ids[start : start + BATCH])
+
+
+@dataclass(frozen=True, slots=True)
+class AppDeadLetter:
+    """A dead letter of a consumer.
+
+    Args:
+        consumer: the consumer's name.
+        id: what `replay` and `purge` take.
+        key: the business key; None where the message had none.
+        reason: the machine-readable reason, such as `rejected` or `no-key`.
+        error: class and text of the last error; secrets are masked.
+        attempts: how often the message was tried.
+        dead_at: when it was dead-lettered, aware; None where the broker does not say.
+        topic: the original topic.
+        headers: the application's own.
+        body: the original bytes.
+    """
+
+    consumer: str
+    id: str
+    key: str | None
+    reason: str | None
+    error: str | None
+    attempts: int
+    dead_at: datetime | None
+    topic: str
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, consumer: ConsumerPlan, letter: DeadLetter) -> "AppDeadLetter":
+        """Return a letter as it lies in the broker."""
+        row, message = row_of(consumer, letter), letter.message
+        own = {name: text for name, text in message.headers.items() if not name.startswith(names.PREFIX)}
+        shown = {
+            name: row[name] for name in ("consumer", "id", "key", "reason", "error", "attempts", "dead_at")
+        }
+        return cls(**shown, topic=message.topic, headers=own, body=message.body)
+
+
+class DeadLetters:
+    """The dead letters of an app: what `oncemq dead-letters list`, `replay` and `purge` do.
+
+    Every call connects to the brokers and leaves them. What is chosen by nothing is everything of the consumer, which
+    `replay` and `purge` do only with `everything=True`.
+
+    Args:
+        plan: makes the app's plan; each call takes one of its own.
+    """
+
+    def __init__(self, plan: Callable[[], AppPlan]) -> None:
+        self._plan = plan
+
+    def list(
+        self,
+        consumer: str | None = None,
+        *,
+        ids: Collection[str] = (),
+        key: str | None = None,
+        reason: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[AppDeadLetter]:
+        """Return dead letters of a consumer, or of all, each consumer's oldest first.
+
+        Args:
+            consumer: its name; None = all consumers.
+            ids: only these.
+            key: only those of this business key.
+            reason: only those with this reason.
+            limit: at most so many for each consumer.
+
+        Raises:
+            ConfigError: the app cannot work, or has no such consumer.
+            BrokerError: a broker cannot be reached, or cannot list dead letters.
+        """
+        with _lent(self._plan()) as plan:
+            chosen = Filter(frozenset(ids), key, reason)
+            found = found_letters(plan, chosen_consumers(plan, consumer), chosen, limit)
+            with closing(found):
+                return [AppDeadLetter.of(owner, letter) for owner, letter in found]
+
+    def replay(
+        self,
+        consumer: str | None = None,
+        *,
+        ids: Collection[str] = (),
+        key: str | None = None,
+        reason: str | None = None,
+        everything: bool = False,
+    ) -> int:
+        """Send dead letters to their consumer again, with fresh attempts; returns how many.
+
+        Raises:
+            ValueError: neither is anything chosen, nor `everything`.
+            BrokerError: a broker does not take one now; it stays, as do those after it.
+        """
+        return self._act(Letters.replay, consumer, _chosen(ids, key, reason, everything=everything))
+
+    def purge(
+        self,
+        consumer: str | None = None,
+        *,
+        ids: Collection[str] = (),
+        key: str | None = None,
+        reason: str | None = None,
+        everything: bool = False,
+    ) -> int:
+        """Remove dead letters for ever; returns how many.
+
+        Raises:
+            ValueError: neither is anything chosen, nor `everything`.
+            BrokerError: a broker cannot be reached.
+        """
+        return self._act(Letters.purge, consumer, _chosen(ids, key, reason, everything=everything))
+
+    def _act(self, act: Callable[[Letters, Sequence[str]], int], consumer: str | None, chosen: Filter) -> int:
+        count = 0
+        with _lent(self._plan()) as plan:
+            for broker, mine in by_broker(chosen_consumers(plan, consumer)).items():
+                with prepared(plan, broker, mine) as adapter:
+                    for owner in mine:
+                        found = letters_of(plan, adapter, owner)
+                        with browsing(found, chosen, EVERYTHING) as letters:
+                            ids = [letter.id for letter in letters]
+                        count += sum(in_batches(partial(act, found), ids))
+        return count
+
+
+def _chosen(ids: Collection[str], key: str | None, reason: str | None, *, everything: bool) -> Filter:
+    chosen = Filter(frozenset(ids), key, reason)
+    if everything == chosen.restricts:
+        raise ValueError("say which: ids=, key= or reason=; or everything=True, without these")
+    return chosen
+
+
+@contextmanager
+def _lent(plan: AppPlan) -> Iterator[AppPlan]:
+    try:
+        yield plan
+    finally:
+        for engine in plan.engines:
+            engine.dispose()

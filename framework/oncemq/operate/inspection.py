@@ -1,0 +1,116 @@
+"""What is known about one business key: in the ledger, and among the dead letters of the brokers."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from oncemq.errors import BrokerError
+from oncemq.ledger import claims, history, outbox, parking, processed, requests, states, suspects
+from oncemq.operate.brokers import by_broker
+from oncemq.operate.dead_letters import Filter, found_letters, row_of
+from oncemq.operate.letters import EVERYTHING, Tell
+from oncemq.run.plan import AppPlan, ConsumerPlan
+
+Rows = dict[str, list[dict[str, Any]]]
+"""Rows by what they are about."""
+
+
+def of_key(
+    plan: AppPlan,
+    key: str,
+    consumers: Sequence[ConsumerPlan],
+    *,
+    with_requests: bool = True,
+    tell: Tell | None = None,
+) -> tuple[Rows, list[str]]:
+    """Return all that is known about a key, and what could not be asked, in words.
+
+    Args:
+        plan: the app, whose databases answer.
+        key: the business key.
+        consumers: only what concerns these.
+        with_requests: the ledger of HTTP requests and calls, too.
+        tell: told when dead letters of the ledger cannot be shown.
+    """
+    found = _ledger(plan, key, consumers)
+    if with_requests:
+        found["requests"] = _requests(plan, key)
+    found["dead_letters"], problems = _letters(plan, key, consumers, tell)
+    return found, problems
+
+
+def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> Rows:
+    if plan.engine is None:
+        return {}
+    mine = {consumer.scope: consumer for consumer in consumers}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for shard, engine in enumerate(plan.engines):
+        # A published key may be another one than its publisher's, and so on any shard.
+        with engine.begin() as connection:
+            for name, rows in _rows(connection, plan.name, key, shard, consumers).items():
+                found.setdefault(name, []).extend(rows)
+    return {
+        name: [_safe(row, mine[str(row["consumer"])]) for row in rows if row["consumer"] in mine]
+        for name, rows in found.items()
+    }
+
+
+def _requests(plan: AppPlan, key: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for engine in plan.engines:
+        with engine.connect() as connection:
+            rows += requests.of_key(connection, key)
+    return rows
+
+
+def _rows(
+    connection: Connection, app: str, key: str, shard: int, consumers: Sequence[ConsumerPlan]
+) -> dict[str, list[dict[str, Any]]]:
+    return {
+        "processed": processed.of_key(connection, key),
+        "claims": claims.of_key(connection, key),
+        "states": states.of_key(connection, key),
+        "strategies": _strategies(connection, key, shard, consumers),
+        "parked": parking.of_key(connection, key),
+        "history": [asdict(row) for row in history.of_key(connection, key)],
+        "suspects": _suspects(connection, key),
+        "outbox": outbox.of_key(connection, app, key),
+    }
+
+
+def _strategies(
+    connection: Connection, key: str, shard: int, consumers: Sequence[ConsumerPlan]
+) -> list[dict[str, Any]]:
+    """Return what each strategy says about the key, one row for each thing."""
+    return [
+        {"consumer": consumer.scope, "strategy": strategy.name, "what": what, "value": value}
+        for consumer in consumers
+        for strategy in consumer.parts[shard].strategies
+        for what, value in strategy.inspect(connection, key).items()
+    ]
+
+
+def _safe(row: dict[str, Any], consumer: ConsumerPlan) -> dict[str, Any]:
+    """A reason may be a handler's error, which may hold the URL that it could not reach."""
+    shown = {"reason": consumer.redact(row["reason"])} if row.get("reason") else {}
+    return {**row, "consumer": consumer.name, **shown}
+
+
+def _suspects(connection: Connection, key: str) -> list[dict[str, Any]]:
+    rows = select(suspects.TABLE).where(suspects.TABLE.c.key == key)
+    return [dict(row) for row in connection.execute(rows).mappings()]
+
+
+def _letters(
+    plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan], tell: Tell | None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """A broker that is away does not hide what the database knows."""
+    rows, problems = [], []
+    for broker, mine in by_broker(consumers).items():
+        try:
+            rows += [row_of(*found) for found in found_letters(plan, mine, Filter(key=key), EVERYTHING, tell)]
+        except BrokerError as error:
+            problems.append(f"dead letters on broker {broker} are not known: {error}")
+    return rows, problems
