@@ -106,7 +106,7 @@ def test_what_is_known_about_a_key_and_its_dead_letters(folder: Path) -> None:
 def test_a_script_finds_the_database_of_the_app(folder: Path) -> None:
     """engine() is on the database that the file names; an app without one says so."""
     engine = App.from_yaml().engine()
-    assert str(engine.url) == "sqlite:///shop.db"
+    assert engine.url.database == "shop.db"
     engine.dispose()
     with pytest.raises(ConfigError, match="0 databases"):
         App("shop", brokers={"main": "embedded://"}).engine()
@@ -114,7 +114,7 @@ def test_a_script_finds_the_database_of_the_app(folder: Path) -> None:
 
 def test_an_adapter_of_your_own_has_its_options(folder: Path) -> None:
     """`options=` takes what no shipped adapter knows; a shipped one refuses it by name."""
-    app = App("shop", brokers={"main": "embedded://"}, database="sqlite://")
+    app = App("shop", brokers={"main": "amqp://localhost"}, database="sqlite:///shop.db")
     app.topic("orders", key="body.id", options={"subject": "x"}, strategies=["unique_key"])
     app.consumer(topic="orders")(print_order)
     with pytest.raises(ConfigError, match="subject"):
