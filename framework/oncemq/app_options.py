@@ -73,6 +73,7 @@ class ConsumerOptions(TypedDict, total=False):
     limits: LimitOptions
     in_flight: int
     publishes: Sequence[str]
+    formerly: str | Sequence[str]
     key: str | Sequence[str]
     version: str
     identity: str | Sequence[str]

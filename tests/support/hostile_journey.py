@@ -17,13 +17,14 @@ from sqlalchemy import Engine, String, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from oncemq.adapter import Adapter, Confirmed, DeadLetter
-from oncemq.cli.dead_letters import _show, row_of
-from oncemq.cli.letters import Letters
+from oncemq.cli.dead_letters import _show
 from oncemq.cli.output import Output
 from oncemq.errors import Reject
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe import logs
+from oncemq.operate.dead_letters import row_of
+from oncemq.operate.letters import Letters
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.run.plan import ConsumerPlan
 from oncemq.testing.recording_sink import RecordingSink

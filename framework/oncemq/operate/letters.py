@@ -31,11 +31,13 @@ class Letters:
         adapter: the broker, prepared.
         consumer: whose they are.
         engine: the app's database; None = it has none.
-        tell: told when some cannot be shown.
+        tell: told when some cannot be shown; a Python warning unless given.
     """
 
-    def __init__(self, adapter: Adapter, consumer: ConsumerPlan, engine: Engine | None, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(
+        self, adapter: Adapter, consumer: ConsumerPlan, engine: Engine | None, tell: Tell | None = None
+    ) -> None:
+        self._tell = tell or _warned
         self._adapter = adapter
         self._consumer = consumer
         self._engine = engine
@@ -111,7 +113,7 @@ class Letters:
 
 def letters_of(plan: AppPlan, adapter: Adapter, consumer: ConsumerPlan, tell: Tell | None = None) -> Letters:
     """Return the dead letters of a consumer of the app; what cannot be shown is a Python warning, or told to `tell`."""
-    return Letters(adapter, consumer, plan.engines[0] if plan.engines else None, tell or _warned)
+    return Letters(adapter, consumer, plan.engines[0] if plan.engines else None, tell)
 
 
 def _warned(text: str) -> None:

@@ -10,7 +10,8 @@ import pytest
 from click.testing import Result
 from sqlalchemy import Engine, select
 
-from oncemq.app import App, run_loaded
+from oncemq.app import App
+from oncemq.app_process import run_loaded
 from oncemq.config import load
 from oncemq.errors import ConfigError
 from oncemq.ledger import processed, schema
