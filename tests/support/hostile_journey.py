@@ -220,7 +220,7 @@ def assert_shown(plan: ConsumerPlan, letter: DeadLetter) -> None:
     for as_json in (False, True):
         shown = StringIO()
         with redirect_stdout(shown):
-            _show(Output(as_json=as_json), row, letter)
+            _show(Output(as_json=as_json), row, letter, plan.redact)
         assert shown.getvalue().encode(errors="strict"), letter
     json.loads(shown.getvalue())
 

@@ -89,7 +89,12 @@ def _signature(found: Any) -> str:
         return ""
     # Where a type lives, and what differs from run to run, is no part of the promise.
     text = re.sub(r"<class '([\w.]+)'>", r"\1", re.sub(r" at 0x[0-9a-f]+", "", text))
+    text = re.sub(r"frozenset\(\{([^}]*)\}\)", lambda found: _sorted(found[1]), text)
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", text)
+
+
+def _sorted(elements: str) -> str:
+    return f"frozenset({{{', '.join(sorted(elements.split(', ')))}}})"
 
 
 if __name__ == "__main__":

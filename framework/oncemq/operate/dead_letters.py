@@ -126,6 +126,7 @@ class AppDeadLetter:
         key: the business key; None where the message had none.
         reason: the machine-readable reason, such as `rejected` or `no-key`.
         error: class and text of the last error; secrets are masked.
+        traceback: of the last error, without values of rows; secrets are masked; None where none was kept.
         attempts: how often the message was tried.
         dead_at: when it was dead-lettered, aware; None where the broker does not say.
         topic: the original topic.
@@ -143,6 +144,7 @@ class AppDeadLetter:
     topic: str
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
+    traceback: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, consumer: ConsumerPlan, letter: DeadLetter) -> "AppDeadLetter":
@@ -152,7 +154,8 @@ class AppDeadLetter:
         shown = {
             name: row[name] for name in ("consumer", "id", "key", "reason", "error", "attempts", "dead_at")
         }
-        return cls(**shown, topic=message.topic, headers=own, body=message.body)
+        trace = consumer.redact(message.headers.get(names.TRACEBACK, "")) or None
+        return cls(**shown, topic=message.topic, headers=own, body=message.body, traceback=trace)
 
 
 class DeadLetters:
