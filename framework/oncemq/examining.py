@@ -1,8 +1,9 @@
 """Asks brokers and Redis whether a consumer finds what it needs there, before it starts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
+from oncemq.adapter import Subscription
 from oncemq.errors import RedisRefused
 from oncemq.facts import ConsumerFacts, Problem
 
@@ -31,5 +32,20 @@ class RedisStrategy(Protocol):
 
         Raises:
             RedisUnavailable: Redis does not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class ConcernedAdapter(Protocol):
+    """What an adapter may be, too: one that sees others do what makes this app's messages stay unread."""
+
+    def concerns(self, subscriptions: Sequence[Subscription]) -> Sequence[str]:
+        """Return what a person should know now, one sentence each; between `open` or `prepare` and `close`.
+
+        While consuming, what was found by the last look, at the start and every minute: it never blocks on the network.
+
+        Raises:
+            BrokerError: the broker does not answer.
         """
         ...

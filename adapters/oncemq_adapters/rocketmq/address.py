@@ -15,7 +15,17 @@ SECOND = timedelta(seconds=1)
 
 TIMES = ("connect_timeout", "publish_timeout", "heartbeat", "handover")
 TLS = ("ca", "cert", "key", "verify")
-KNOWN = ("hosts", "username", "password", "namespace", "addresses", "tls", *TIMES, *TLS)
+KNOWN = (
+    "hosts",
+    "username",
+    "password",
+    "namespace",
+    "addresses",
+    "mixed_subscriptions",
+    "tls",
+    *TIMES,
+    *TLS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,7 @@ class Address:
         publish_timeout: how long a retry, dead letter or published message may wait for its confirmation.
         heartbeat: how often the brokers hear that a member lives.
         handover: how long a member waits for the former owner of a queue to finish.
+        mixed_subscriptions: members of a group may subscribe to different topics or tags.
     """
 
     name_servers: tuple[str, ...]
@@ -45,6 +56,7 @@ class Address:
     publish_timeout: timedelta
     heartbeat: timedelta
     handover: timedelta
+    mixed_subscriptions: bool = False
 
     def reached(self, told: str) -> str:
         """Return where a broker is reached that tells this address."""
@@ -72,6 +84,7 @@ def parse_address(url: str, options: Mapping[str, Any]) -> Address:
         publish_timeout=reader.duration("publish_timeout", 10 * SECOND, SECOND / 10, 600 * SECOND),
         heartbeat=reader.duration("heartbeat", 10 * SECOND, SECOND, 60 * SECOND),
         handover=reader.duration("handover", 3 * SECOND, SECOND / 2, 30 * SECOND),
+        mixed_subscriptions=reader.flag("mixed_subscriptions", default=False),
     )
     check_login(reader, address.username, address.password)
     reader.finish()
@@ -132,7 +145,7 @@ def check_login(reader: OptionReader, username: str, password: str) -> None:
 
 def _query(parts: SplitResult) -> dict[str, Any]:
     found: dict[str, Any] = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for name in ("tls", "verify"):
+    for name in ("tls", "verify", "mixed_subscriptions"):
         if found.get(name) in ("true", "false"):
             found[name] = found[name] == "true"
     return found

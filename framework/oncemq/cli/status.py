@@ -15,6 +15,7 @@ from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, counted, json_option, shown, warn
 from oncemq.config import load
 from oncemq.errors import BrokerError
+from oncemq.examining import ConcernedAdapter
 from oncemq.ledger import outbox, overview
 from oncemq.operate.brokers import by_broker, prepared
 from oncemq.operate.dead_letters import Filter, browsing
@@ -47,16 +48,18 @@ class _Overview:
         outbox: what waits to be sent: messages, refused, oldest, dead_letters.
         processes: those that live, and those that have fallen silent.
         problems: what could not be asked.
+        concerns: what others do at a broker that keeps messages from being read.
     """
 
     consumers: list[dict[str, Any]]
     outbox: dict[str, Any] = field(default_factory=dict)
     processes: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    concerns: list[str] = field(default_factory=list)
 
     def complaints(self) -> list[str]:
         """Return what a person should look at."""
-        found = []
+        found = list(self.concerns)
         letters = [row for row in self.consumers if row["dead_letters"]]
         if letters:
             found.append(
@@ -156,6 +159,8 @@ def _ask_ledger(plan: AppPlan, found: _Overview) -> None:
 
 def _ask_broker(plan: AppPlan, adapter: Adapter, consumers: Sequence[ConsumerPlan], found: _Overview) -> None:
     rows = {row["consumer"]: row for row in found.consumers}
+    if isinstance(adapter, ConcernedAdapter):
+        found.concerns += adapter.concerns([consumer.subscription for consumer in consumers])
     for consumer in consumers:
         row = rows[consumer.name]
         row["waiting"] = adapter.depth(consumer.subscription)

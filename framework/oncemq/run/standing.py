@@ -1,11 +1,12 @@
 """How every consumer of this process stands: subscribed or cut off, how much waits; told when it changes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from sqlalchemy import Engine
 
+from oncemq.examining import ConcernedAdapter
 from oncemq.ledger import outbox
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.observe.observers import Observers
@@ -36,6 +37,7 @@ class Standing:
         self._depths: dict[str, int | None] = {}
         self._parked: dict[str, int | None] = {}
         self._next_depth = 0.0
+        self._concerns: dict[str, Sequence[str]] = {}
         self.outbox: OutboxState | None = None
 
     def rows(self) -> tuple[ConsumerState, ...]:
@@ -64,11 +66,27 @@ class Standing:
             elif row.subscribed and row.consumer in self._lost_at:
                 lasted = timedelta(seconds=now - self._lost_at.pop(row.consumer))
                 self._observers.connection_resumed(broker, row.consumer, after=lasted)
+        self._tell_concerns()
         if self._plan.http is not None and now >= self._next_depth:
             self._next_depth = now + _DEPTH_EVERY
             self._ask_depths()
             self._ask_outbox()
             self._count_parked()
+
+    def _tell_concerns(self) -> None:
+        """Warn of what adapters have seen since the last look, each once until it is over."""
+        for name, adapter in self._plan.adapters.items():
+            if not isinstance(adapter, ConcernedAdapter):
+                continue
+            mine = [one.subscription for one in self._plan.consumers if one.broker == name]
+            if not mine:
+                continue
+            found = adapter.concerns(mine)
+            known = self._concerns.get(name, ())
+            self._concerns[name] = found
+            for text in found:
+                if text not in known:
+                    self._observers.warned(text)
 
     def _ask_outbox(self) -> None:
         plan = self._plan

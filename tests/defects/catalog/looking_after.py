@@ -130,4 +130,40 @@ DEFECTS = (
         ],
         ["tests/unit/run/test_ending.py::test_retries_are_waited_for"],
     ),
+    Defect(
+        "other-subscriptions-unseen",
+        "A member of the group with another subscription is said in words.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/group_subscriptions.py",
+                "        if dict(member.topics) != dict(wanted):\n",
+                "        if not member.topics:\n",
+            )
+        ],
+        ["tests/suites/test_rocketmq_subscriptions.py::test_another_subscription_is_found"],
+    ),
+    Defect(
+        "renamed-starts-anew",
+        "A renamed consumer keeps the records of its former name.",
+        [
+            Edit(
+                "framework/oncemq/config/build_consumer.py",
+                'scope=f"{around.app}.{settled.ledger_name}"',
+                'scope=f"{around.app}.{settled.name}"',
+            )
+        ],
+        ["tests/unit/cli/test_renamed.py::test_a_renamed_consumer_keeps_everything"],
+    ),
+    Defect(
+        "late-formerly-forgets",
+        "What was applied under the new name before `formerly` was written is a record of the first name's, too.",
+        [
+            Edit(
+                "framework/oncemq/run/ownership.py",
+                "    told = list(carry_over(plan))\n",
+                "    told: list[str] = []\n",
+            )
+        ],
+        ["tests/unit/cli/test_renamed.py::test_formerly_written_late_joins_both_records"],
+    ),
 )

@@ -74,7 +74,8 @@ class NativeRocketMQAdapter(RocketMQAdapter):
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what the brokers lack for this consumer, or have otherwise; groups are made at the start."""
         topic, group = self._place(facts)
-        return list(examine(self._opened_desk(), facts, topic, group, makes_groups=True))
+        desk = self._opened_desk()
+        return [*examine(desk, facts, topic, group, makes_groups=True), *self._others(desk, facts)]
 
     def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
         """Join every group; returns when the brokers list each member."""
@@ -87,6 +88,7 @@ class NativeRocketMQAdapter(RocketMQAdapter):
             self._consumers = [one.consumer for one in subscriptions]
         for member in members:
             member.start()
+        self._watch_groups(self._opened_desk(), subscriptions)
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Let the library's threads answer that these are done."""

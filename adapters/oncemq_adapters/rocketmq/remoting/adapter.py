@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from threading import Lock
@@ -23,7 +24,7 @@ from oncemq.adapter import (
 )
 from oncemq.capabilities import Capabilities, Order
 from oncemq.errors import BrokerError, BrokerUnavailable
-from oncemq.facts import ConsumerFacts, Problem
+from oncemq.facts import ConsumerFacts, Problem, Severity
 from oncemq.held import Decision, HeldMessages
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.naming import PrivateNames
@@ -36,6 +37,7 @@ from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
 from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
 from oncemq_adapters.rocketmq.remoting.desk import Desk
 from oncemq_adapters.rocketmq.remoting.examination import examine
+from oncemq_adapters.rocketmq.remoting.group_subscriptions import differing, wanted_by
 from oncemq_adapters.rocketmq.remoting.held import HalfMessages
 from oncemq_adapters.rocketmq.remoting.holding import hold_back
 from oncemq_adapters.rocketmq.remoting.member import Member
@@ -45,6 +47,9 @@ from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
 from oncemq_adapters.rocketmq.remoting.window import Token
+
+LOOK_EVERY = 60.0
+"""Seconds between looks at what other members of the groups subscribe to."""
 
 
 class RocketMQAdapter:
@@ -72,6 +77,8 @@ class RocketMQAdapter:
         self._desk: Desk | None = None
         self._members: Sequence[Member] = ()
         self._consumers: Sequence[str] = ()
+        self._declared: dict[str, Subscription] = {}
+        self._concerns: Sequence[str] | None = None
 
     @classmethod
     def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
@@ -83,12 +90,20 @@ class RocketMQAdapter:
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what cannot be safe or cannot work about this consumer on RocketMQ."""
+        self._declared[facts.name] = Subscription(facts.name, facts.topic, facts.group, facts.options)
         return check_consumer(facts, self._address.namespace)
 
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return what the brokers lack for this consumer, or have otherwise."""
         topic, group = self._place(facts)
-        return list(examine(self._opened_desk(), facts, topic, group, makes_groups=False))
+        desk = self._opened_desk()
+        return [*examine(desk, facts, topic, group, makes_groups=False), *self._others(desk, facts)]
+
+    def concerns(self, subscriptions: Sequence[Subscription]) -> Sequence[str]:
+        """Return which members of the groups subscribe to something else."""
+        if self._concerns is not None:
+            return self._concerns
+        return self._differing(self._opened_desk(), subscriptions)
 
     def private_names(self, subscription: Subscription) -> PrivateNames:
         """Return the group on its topic."""
@@ -115,6 +130,7 @@ class RocketMQAdapter:
             self._consumers = [one.consumer for one in subscriptions]
         for member in members:
             member.start()
+        self._watch_groups(desk, subscriptions)
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Finish these in their queues; the finished prefix is committed soon."""
@@ -219,6 +235,36 @@ class RocketMQAdapter:
 
     def _topic(self, topic: str, options: Mapping[str, Any]) -> TopicOptions:
         return parse_topic(topic, options, self._address.namespace)
+
+    def _others(self, desk: Desk, facts: ConsumerFacts) -> Iterator[Problem]:
+        """Yield members of a consumer's group with other subscriptions; an error unless the broker's options allow it."""
+        mine = {
+            **self._declared,
+            facts.name: Subscription(facts.name, facts.topic, facts.group, facts.options),
+        }
+        allowed = self._address.mixed_subscriptions
+        for text in self._differing(desk, [one for one in mine.values() if one.group == facts.group]):
+            yield Problem(
+                text,
+                "stop that member, let it subscribe alike, or write another group:; mixed_subscriptions: true at the "
+                "broker allows it, for the time of a deployment",
+                "group",
+                Severity.WARNING if allowed else Severity.ERROR,
+            )
+
+    def _differing(self, desk: Desk, subscriptions: Sequence[Subscription]) -> list[str]:
+        wanted = wanted_by(subscriptions, self._address.namespace)
+        return [text for group, topics in wanted.items() for text in differing(desk, group, topics)]
+
+    def _watch_groups(self, desk: Desk, subscriptions: Sequence[Subscription]) -> None:
+        def look() -> None:
+            # A broker that is away is told of elsewhere; what was found stays until the next look.
+            with suppress(BrokerError):
+                self._concerns = self._differing(desk, subscriptions)
+
+        self._concerns = ()
+        look()
+        desk.every(LOOK_EVERY, look)
 
     def _topic_of(self, subscription: Subscription) -> TopicOptions:
         return self._topic(subscription.topic, subscription.options)

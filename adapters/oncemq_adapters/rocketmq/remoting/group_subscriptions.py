@@ -1,0 +1,122 @@
+"""Compares what the members of a group subscribe to: RocketMQ divides queues among all, also those that a member never reads."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oncemq.adapter import Subscription
+from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.names import RETRY_PREFIX, group_of, parse_topic
+from oncemq_adapters.rocketmq.remoting import codes
+from oncemq_adapters.rocketmq.remoting.connection import Connection
+from oncemq_adapters.rocketmq.remoting.desk import Desk
+from oncemq_adapters.rocketmq.remoting.faults import Denied
+from oncemq_adapters.rocketmq.remoting.frames import loose_json
+
+_ANSWER_WITHIN = 3.0
+_MOST_ASKED = 50
+"""Members of a group that are asked for their subscriptions; each asks a process."""
+
+Wanted = Mapping[str, frozenset[str]]
+"""Tags by topic; no tags = all messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A client that a broker lists as a member.
+
+    Args:
+        client: its id.
+        address: where it is connected from.
+        topics: what it says that it subscribes to, the group's retries left out.
+    """
+
+    client: str
+    address: str
+    topics: Wanted
+
+
+def wanted_by(subscriptions: Sequence[Subscription], namespace: str) -> dict[str, dict[str, frozenset[str]]]:
+    """Return what the members of each group subscribe to, by the group's real name.
+
+    Raises:
+        ConfigError: a subscription's options cannot work.
+    """
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for one in subscriptions:
+        topic = parse_topic(one.topic, one.options, namespace)
+        found.setdefault(group_of(one, namespace), {})[topic.name] = topic.tags
+    return found
+
+
+def differing(desk: Desk, group: str, wanted: Wanted) -> Iterator[str]:
+    """Yield a sentence for each member that subscribes to something else.
+
+    Raises:
+        BrokerError: a broker cannot be reached.
+    """
+    for member in members(desk, group):
+        if dict(member.topics) != dict(wanted):
+            yield (
+                f"group {group!r} has a member that subscribes otherwise: {member.client} at {member.address} to "
+                f"{_listed(member.topics)}, this app to {_listed(wanted)}; queues are divided among both, and messages in "
+                "those that a member does not read are not consumed"
+            )
+
+
+def members(desk: Desk, group: str) -> Iterator[GroupMember]:
+    """Yield the members that answer, each once.
+
+    Raises:
+        BrokerError: a broker cannot be reached.
+    """
+    asked: set[str] = set()
+    for broker in sorted(desk.routes.brokers()):
+        connection = desk.brokers.get(broker)
+        try:
+            _, body = connection.call(codes.GROUP_MEMBERS, {"consumerGroup": group})
+        except Denied:  # no member is connected, or the account may not ask
+            continue
+        listed = loose_json(body)
+        for client in _mappings(listed.get("connectionSet") if isinstance(listed, Mapping) else None):
+            name, address = str(client.get("clientId")), str(client.get("clientAddr"))
+            if name in asked or len(asked) >= _MOST_ASKED:
+                continue
+            asked.add(name)
+            topics = _subscribed(connection, group, name)
+            if topics is not None:
+                yield GroupMember(name, address, topics)
+
+
+def _subscribed(connection: Connection, group: str, client: str) -> Wanted | None:
+    """Return what a member says, asked through its broker; None where it says nothing, such as behind a proxy."""
+    fields = {"consumerGroup": group, "clientId": client, "jstackEnable": "false"}
+    try:
+        _, body = connection.call(codes.RUNNING_INFO, fields, timeout=_ANSWER_WITHIN)
+        told = loose_json(body)
+    except BrokerError:
+        return None
+    rows = told.get("subscriptionSet") if isinstance(told, Mapping) else None
+    if not isinstance(rows, list):
+        return None
+    return {
+        str(row.get("topic")): _tags(row)
+        for row in _mappings(rows)
+        if not str(row.get("topic")).startswith(RETRY_PREFIX)
+    }
+
+
+def _tags(row: Mapping[str, Any]) -> frozenset[str]:
+    expression = str(row.get("subString") or "*")
+    if row.get("expressionType") not in (None, "TAG"):
+        return frozenset([f"{row.get('expressionType')}: {expression}"])
+    return frozenset(tag for part in expression.split("||") if (tag := part.strip()) and tag != "*")
+
+
+def _mappings(rows: Any) -> Iterator[Mapping[str, Any]]:
+    yield from (row for row in rows or () if isinstance(row, Mapping))
+
+
+def _listed(topics: Wanted) -> str:
+    texts = [f"{topic} ({' || '.join(sorted(tags)) or 'all tags'})" for topic, tags in sorted(topics.items())]
+    return " and ".join(texts) or "nothing"
