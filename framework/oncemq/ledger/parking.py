@@ -183,6 +183,16 @@ def postpone(connection: Connection, ids: Collection[int], due_at: datetime | No
         connection.execute(update(TABLE).where(_T.id.in_(sorted(ids))).values(due_at=due_at))
 
 
+def wait_behind(connection: Connection, ids: Collection[int]) -> None:
+    """Let rows wait again until what they are held behind has left.
+
+    A row that waits for a turn of its own by now keeps that: nothing before it would ever wake it.
+    """
+    if ids:
+        held = update(TABLE).where(_T.id.in_(sorted(ids)), _T.held)
+        connection.execute(held.values(due_at=None))
+
+
 def place(
     connection: Connection, id_: int, number: int | None, due_at: datetime | None, since: datetime, why: str
 ) -> None:

@@ -91,16 +91,21 @@ class ParkedRows(Strategy):
     def _leave(self, run: Run) -> None:
         """Let what came too early again wait further."""
         now, as_before = self._messages.clock.now(), dict[datetime | None, list[int]]()
+        behind: list[int] = []
         for item, place in self._parked(run):
             ticket = self._ticket(item)
             if ticket is None or ticket.id not in run.notes[self]:
                 continue
+            if place.held:
+                behind.append(ticket.id)
+                continue
             due_at = now + place.again if place.again is not None else None
-            if ticket.held and not place.held:
+            if ticket.held:
                 reason = item.verdict.reason if item.verdict is not None else ""
                 parking.place(run.connection, ticket.id, place.number, due_at, now, reason)
             else:
                 as_before.setdefault(due_at, []).append(ticket.id)
+        parking.wait_behind(run.connection, behind)
         for due_at, ids in as_before.items():
             parking.postpone(run.connection, ids, due_at)
 

@@ -116,4 +116,16 @@ DEFECTS = (
         ],
         ["tests/unit/ledger/test_lanes.py::test_an_exclusive_unit_waits_for_the_other[postgresql]"],
     ),
+    Defect(
+        "freed-message-sleeps-for-ever",
+        "A parked message that waits for its own turn is not put back among those that something before them wakes.",
+        [
+            Edit(
+                "framework/oncemq/ledger/parking.py",
+                "where(_T.id.in_(sorted(ids)), _T.held)",
+                "where(_T.id.in_(sorted(ids)))",
+            )
+        ],
+        ["tests/unit/ledger/test_parking.py::test_a_row_that_is_not_held_any_more_keeps_its_turn"],
+    ),
 )
