@@ -16,6 +16,7 @@ from oncemq_strategies.processed_records import Known
 from oncemq_strategies.redis.circuit import Circuit
 from oncemq_strategies.redis.marks import Marks
 from oncemq_strategies.redis.permissions import missing_for_keys, sample
+from oncemq_strategies.redis.restore_watch import RestoreWatch
 from oncemq_strategies.redis.shared_filter import SharedFilter
 from oncemq_strategies.tier_options import TierOptions
 
@@ -44,6 +45,7 @@ class RedisTier:
         self._circuit = client.shared(Circuit)
         self._marks: Marks | None = None
         self._known_scope = ""
+        self._watch = RestoreWatch(self._circuit, scope.consumer, options.ttl)
         self._look_at = 0.0
         self._filter: SharedFilter | None = None
         self._mutex = threading.Lock()
@@ -103,7 +105,7 @@ class RedisTier:
         return figures
 
     def marks(self) -> Marks | None:
-        """Return the marks, unless there shall be none."""
+        """Return the marks, unless there shall be none; none either before it is known that they are of this ledger."""
         if not self._options.redis:
             return None
         now = time.monotonic()
@@ -112,10 +114,17 @@ class RedisTier:
                 if self._marks is None or now >= self._look_at:
                     self._look_at = now + _LOOK_EVERY
                     scope = self._marks_scope()
-                    if self._marks is None or scope != self._known_scope:
+                    if scope and scope != self._known_scope:
                         self._marks = Marks(self._client, scope, self._options.ttl)
                         self._known_scope = scope
         return self._marks
+
+    def marks_to_look_at(self) -> Marks | None:
+        """Return the marks for a person to look at; writes nothing anywhere."""
+        engine = self._scope.engine
+        if self._marks is not None or not self._options.redis or engine is None:
+            return self._marks
+        return Marks(self._client, f"{self._scope.consumer}:{schema.birth(engine)}", self._options.ttl)
 
     def _opened_filter(self) -> SharedFilter | None:
         bloom = self._options.bloom
@@ -130,9 +139,9 @@ class RedisTier:
         """Marks speak of one ledger: where it is made anew or restored, those of the old one say nothing."""
         engine = self._scope.engine
         try:
-            born = schema.birth(engine) if engine is not None else ""
+            born = self._watch.birth(engine) if engine is not None else ""
         except SQLAlchemyError:
             if self._marks is None:
                 raise
             return self._known_scope
-        return f"{self._scope.consumer}:{born}"
+        return self._known_scope if born is None else f"{self._scope.consumer}:{born}"

@@ -106,7 +106,7 @@ class Tiers:
 
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:
         """Return which of the key's applied messages are marked."""
-        marks = self._redis.marks() if self._redis is not None else None
+        marks = self._redis.marks_to_look_at() if self._redis is not None else None
         rows = [row for row in processed.of_key(connection, key) if row["consumer"] == self._scope.consumer]
         identities = [str(row["identity"]) for row in rows]
         if marks is None or not identities:

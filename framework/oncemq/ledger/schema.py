@@ -207,10 +207,15 @@ def restored(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[st
     """
     ensure(engine, strategies_tables)
     with engine.begin() as connection:
-        lowest = connection.execute(select(func.min(VERSIONS.c.version))).scalar() or 0
-        # Random: two restores of one backup must not count to the same number.
-        _note(connection, min(lowest, 0) - 1, f"{_RESTORED} {uuid4().hex}")
+        note_restored(connection)
     return ["marks and flags from before are believed no more"]
+
+
+def note_restored(connection: Connection) -> None:
+    """Note, in the caller's transaction, that the database was restored."""
+    lowest = connection.execute(select(func.min(VERSIONS.c.version))).scalar() or 0
+    # Random: two restores of one backup must not count to the same number.
+    _note(connection, min(lowest, 0) - 1, f"{_RESTORED} {uuid4().hex}")
 
 
 def _restored(connection: Connection) -> str:

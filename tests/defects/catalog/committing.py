@@ -54,8 +54,8 @@ DEFECTS = (
             Edit("framework/oncemq/run/transaction.py", "if watch.doomed is not None:", "if False:"),
             Edit(
                 "framework/oncemq/run/items.py",
-                "fault = watch.doomed or call.session.misuse()",
-                "fault = None",
+                "        fault = call.fault()\n",
+                "        fault = None\n",
             ),
         ],
         [f"{UNITS}/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"],

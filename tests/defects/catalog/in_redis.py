@@ -32,4 +32,13 @@ DEFECTS = (
         [Edit("framework/oncemq/redis/tls.py", '"ssl_check_hostname": True', '"ssl_check_hostname": False')],
         [f"{TLS}::test_a_server_must_prove_who_it_is[wrong host]"],
     ),
+    Defect(
+        "restore-goes-unnoticed",
+        "Marks are not believed when the ledger is behind what Redis remembers of it.",
+        [Edit("framework/oncemq/ledger/pulse.py", "seen is not None and before < seen", "False")],
+        [
+            "tests/unit/ledger/test_pulse.py::test_what_was_seen_and_is_gone_shows_that_the_ledger_went_back",
+            "tests/unit/strategies/redis/test_tiered.py::test_a_restore_is_noticed_by_itself[single]",
+        ],
+    ),
 )

@@ -1,9 +1,12 @@
 """`tiered`: copies are found before the database, which alone decides what is new."""
 
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import event, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from oncemq.errors import ConfigError
@@ -326,3 +329,34 @@ def test_a_process_that_runs_on_looks_again(engine, worker, tier, monkeypatch):
     assert one.run(*orders("a")) == ["duplicate"]
     moment[0] += 31
     assert one.run(*orders("a")) == ["applied"]
+
+
+def test_a_restore_is_noticed_by_itself(engine, worker, tier, sqlite_database, tmp_path, caplog):
+    """What the backup does not have runs again, without a word of a person; what it has stays a duplicate."""
+    file, backup = engine.url.database, str(tmp_path / "backup.db")
+    assert worker(tier()).run(*orders("a")) == ["applied"]
+    copy_database(file, backup)
+    assert worker(tier()).run(*orders("b")) == ["applied"]
+    engine.dispose()
+    copy_database(backup, file)
+    assert worker(tier()).run(*orders("a", "b", "c")) == ["duplicate", "applied", "applied"]
+    assert "went back in time" in caplog.text
+    assert worker(tier()).run(*orders("a", "b", "c")) == ["duplicate"] * 3
+    assert payments(engine) == ["k-a", "k-b", "k-c"]
+
+
+def test_marks_are_not_believed_before_their_ledger_is_known(engine, worker, tier, monkeypatch):
+    """A database that cannot be written for that keeps its marks for later, and decides by itself."""
+    assert worker(tier()).run(*orders("a")) == ["applied"]
+
+    def fail(*_arguments):
+        raise OperationalError("UPDATE", {}, Exception("read-only"))
+
+    monkeypatch.setattr("oncemq_strategies.redis.restore_watch.pulse.beat", fail)
+    assert worker(tier()).run(*orders("a", "b")) == ["duplicate", "applied"]
+
+
+def copy_database(source, target):
+    """Write one SQLite file over another, as a backup and a restore do."""
+    with closing(sqlite3.connect(source)) as found, closing(sqlite3.connect(target)) as made:
+        found.backup(made)

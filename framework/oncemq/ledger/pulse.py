@@ -1,0 +1,34 @@
+"""Moves a moment of the ledger on, so that others who remember it notice when the ledger goes back to a backup."""
+
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Final
+
+from sqlalchemy import Connection, select, update
+
+from oncemq.ledger import leases
+from oncemq.ledger.server_clock import server_time
+from oncemq.ledger.upsert import upsert
+
+_NEVER: Final = datetime(1970, 1, 2, tzinfo=UTC)
+_STEP: Final = timedelta(milliseconds=1)
+_OWNER: Final = "pulse"
+
+
+def beat(connection: Connection, name: str, seen: datetime | None) -> tuple[datetime, bool]:
+    """Move the pulse `name` on; returns its new moment, and whether it had gone back behind `seen`.
+
+    Args:
+        connection: in a transaction of its own, whose commit makes the new moment known to others.
+        name: of the pulse.
+        seen: a moment of this pulse that was committed, read before this transaction began; None = not known.
+    """
+    name = f"pulse {blake2b(name.encode(), digest_size=16).hexdigest()}"
+    # The row is locked by this, so that of several processes one finds that the ledger went back.
+    row = {"name": name, "owner": _OWNER, "until": _NEVER}
+    upsert(connection, leases.TABLE, row, {"owner": _OWNER})
+    mine = leases.TABLE.c.name == name
+    before: datetime = connection.execute(select(leases.TABLE.c.until).where(mine)).scalar_one()
+    moment = max(server_time(connection), before + _STEP, (seen or _NEVER) + _STEP)
+    connection.execute(update(leases.TABLE).where(mine).values(until=moment))
+    return moment, seen is not None and before < seen
