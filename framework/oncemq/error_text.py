@@ -5,7 +5,9 @@ or lie, and its text may hold what no header, table or log line can keep. Everyt
 this module.
 """
 
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
+
+T = TypeVar("T", bound=BaseException)
 
 MAX_ERROR_TEXT = 2000
 """Characters of an error's text that travel with a message; brokers limit the size of headers."""
@@ -31,6 +33,11 @@ def clean_text(text: str, limit: int = MAX_READ) -> str:
     """
     plain = str.encode(str.__getitem__(text, slice(limit)), "utf-8", "backslashreplace").decode()
     return plain if plain.isprintable() else plain.translate(_ESCAPED)[:limit]
+
+
+def is_a(error: BaseException | None, kind: type[T]) -> TypeGuard[T]:
+    """Return whether an error is of a class; unlike `isinstance` it does not ask the error, whose answer may raise."""
+    return issubclass(type(error), kind)
 
 
 def attribute(thing: object, name: str) -> Any:

@@ -1,5 +1,6 @@
 """One app with a consumer for each way to fail: a poisoned message among healthy ones, and what must become of both."""
 
+import asyncio
 import io
 import json
 import threading
@@ -8,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from enum import StrEnum
 from time import monotonic
 from typing import Any
 
@@ -15,6 +17,8 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from oncemq.adapter import Adapter, DeadLetter, Subscription
+from oncemq.batch import Batch
+from oncemq.facts import Effects
 from oncemq.message import headers
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe import logs
@@ -33,6 +37,16 @@ PLACES = ("head", "middle", "alone")
 NO_RETRY = frozenset({"Reject with an odd text"})
 
 
+class Kind(StrEnum):
+    """How a handler works, which decides who catches what it raises."""
+
+    ADDS = "adds to its session"
+    SPEAKS = "sends statements"
+    BATCH = "takes a batch"
+    DIRECT = "has effects elsewhere"
+    ASYNC = "has effects elsewhere, on an event loop"
+
+
 class Crowd:
     """One app.
 
@@ -44,6 +58,7 @@ class Crowd:
         limit: the most messages in a unit.
         neighbours: healthy messages beside each poisoned one that is not alone.
         options: of each topic.
+        kind: how handlers work.
     """
 
     def __init__(
@@ -55,8 +70,11 @@ class Crowd:
         limit: int,
         neighbours: int,
         options: Mapping[str, Any] | None = None,
+        kind: Kind = Kind.ADDS,
     ) -> None:
         self._options = options or {}
+        self._kind = kind
+        self._done: list[str] = []
         self._engine = engine
         self._ways = {**WAYS[engine.dialect.name], **ON_ROCKETMQ}
         self._neighbours = neighbours
@@ -73,21 +91,54 @@ class Crowd:
         self.sender.prepare(list(self._subscriptions.values()))
 
     def _consumer(self, name: str, limit: int) -> ConsumerPlan:
-        def handler(order: dict[str, Any], session: Session) -> None:
+        def adds(order: dict[str, Any], session: Session) -> None:
             give(session, order)
-            if order["bad"]:
-                with self._mutex:
-                    self.tries[name] += 1
-                self._ways[self.names[name]](session)
+            self._fail(name, order, session)
 
+        def speaks(order: dict[str, Any], session: Session) -> None:
+            give(session, order)
+            session.flush()
+            self._fail(name, order, session)
+
+        def batch(orders: Batch[dict[str, Any]], session: Session) -> None:
+            for order in orders:
+                give(session, order)
+                self._fail(name, order, session)
+
+        def direct(order: dict[str, Any]) -> None:
+            self._fail(name, order, None)
+            self._done.append(order["id"])
+
+        async def later(order: dict[str, Any]) -> None:
+            await asyncio.sleep(0)
+            direct(order)
+
+        kinds: Mapping[Kind, Callable[..., Any]] = {
+            Kind.ADDS: adds,
+            Kind.SPEAKS: speaks,
+            Kind.BATCH: batch,
+            Kind.DIRECT: direct,
+            Kind.ASYNC: later,
+        }
+        external = self._kind in {Kind.DIRECT, Kind.ASYNC}
         plan = make_consumer(
-            handler,
-            [build(UniqueKey, self._engine, name)],
+            kinds[self._kind],
+            [] if external else [build(UniqueKey, self._engine, name)],
             name=name,
+            effects=Effects.EXTERNAL if external else Effects.DATABASE,
             retry=RetryPolicy(attempts=ATTEMPTS, first=timedelta(milliseconds=10)),
             batch_limit=limit,
         )
         return replace(plan, subscription=Subscription(name, f"orders-{name}", name, self._options))
+
+    def _fail(self, name: str, order: dict[str, Any], session: Any) -> None:
+        if order["bad"]:
+            with self._mutex:
+                self.tries[name] += 1
+            self._ways[self.names[name]](session)
+
+    def _effects(self) -> list[str]:
+        return list(self._done) or effects(self._engine)
 
     def place_of(self, number: int) -> str:
         """Return where the poison of this consumer is: each place in turn."""
@@ -118,11 +169,11 @@ class Crowd:
 
     def judge(self) -> None:
         """All neighbours are applied promptly, once; each poison ends as a dead letter that says why."""
-        engine, healthy, said = self._engine, self.publish(), io.StringIO()
+        healthy, said = self.publish(), io.StringIO()
         logs.configure("info", "json", said)
         with running(self.plan) as app:
             began = monotonic()
-            eventually(lambda: set(effects(engine)) >= healthy, "the neighbours")
+            eventually(lambda: set(self._effects()) >= healthy, "the neighbours")
             promptly = monotonic() - began
             eventually(
                 lambda: all(self.dead().values()),
@@ -131,7 +182,7 @@ class Crowd:
                 said=lambda: self.missing() + said.getvalue()[-1500:],
             )
             assert app.state().phase.value == "running"
-        assert sorted(effects(engine)) == sorted(healthy)
+        assert sorted(self._effects()) == sorted(healthy)
         # For 300 neighbours; the queues of a crowd share one process.
         assert promptly < PROMPTLY * max(1.0, len(healthy) / 300)
         for name, letters in self.dead().items():

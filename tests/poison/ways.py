@@ -197,6 +197,10 @@ PYTHON: Mapping[str, Way] = {
 }
 """On every database."""
 
+_NAMES = list(PYTHON)
+WITHOUT_SESSION = _NAMES[: _NAMES.index("a row that is there already")]
+"""Ways that need nothing of the framework's."""
+
 ON_ROCKETMQ: Mapping[str, Way] = {
     "Retry after four days": raising(Retry("later", after=timedelta(days=4))),
 }

@@ -8,6 +8,7 @@ import structlog
 
 from oncemq.clock import Clock, SystemClock
 from oncemq.durations import format_duration
+from oncemq.error_text import is_a
 from oncemq.errors import OnceMQError
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import Observer, TimeLimit
@@ -141,7 +142,7 @@ class LogObserver(Observer):
 
     def _traceback(self, consumer: str, error: BaseException | None, place: str | None) -> dict[str, Any]:
         """Return what makes a line show the traceback, or how often it has been so since it last did."""
-        if error is None or isinstance(error, OnceMQError):
+        if error is None or is_a(error, OnceMQError):
             return {}
         what = (consumer, type(error), place)
         now = self._clock.monotonic()

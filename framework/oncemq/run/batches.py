@@ -1,5 +1,6 @@
 """The loop of one run for a batch handler: one call for as many items as may run together."""
 
+from oncemq.error_text import is_a
 from oncemq.errors import HandlerFault
 from oncemq.run.items import Call, Frame, ItemLoop
 from oncemq.run.recorder import FLUSHING
@@ -78,9 +79,9 @@ class BatchLoop(ItemLoop):
         try:
             call_batch(run, together)
             waits = call.complete()
-        except Culprits:
-            raise
         except BaseException as error:
+            if is_a(error, Culprits) and not error.verdicts.keys().isdisjoint(together):
+                raise  # payloads that are not valid, named before the handler ran
             frame.watch.handling = False
             units = is_units(error, frame.watch.doomed, frame.sound)
             self._blame(call, error, units=units)

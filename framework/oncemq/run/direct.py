@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oncemq.clock import Clock
+from oncemq.error_text import is_a
 from oncemq.errors import InfrastructureError, StrategyBug, TimeLimitExceeded
 from oncemq.handler import BoundHandler
 from oncemq.message.envelope import Delivery
@@ -156,7 +157,7 @@ async def handle_async(
                 answer = await answer
         item.result = answer
     except BaseException as error:
-        if isinstance(error, TimeoutError) and limit.expired():
+        if is_a(error, TimeoutError) and limit.expired():
             on_soft()
             return overdue()
         return judge(error)

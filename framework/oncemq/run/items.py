@@ -7,6 +7,7 @@ from typing import NoReturn
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from oncemq.error_text import is_a
 from oncemq.errors import HandlerFault, InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler import BoundHandler
 from oncemq.observe.logs import now_handling
@@ -187,7 +188,7 @@ class ItemLoop:
         if call.frame.failed is not None:
             raise call.frame.failed
         cause = watch.doomed or error
-        if isinstance(cause, NeedsIsolation):
+        if is_a(cause, NeedsIsolation):
             raise NeedsIsolation(cause.why, items) from cause
         if len(items) > 1:
             self._blame_several(call, cause, units=units)
@@ -196,7 +197,7 @@ class ItemLoop:
             raise Culprits({item: overdue()}) from error
         if units:
             raise Suspicion(item, cause) from cause
-        own_doing = isinstance(cause, SessionOwned)
+        own_doing = is_a(cause, SessionOwned)
         raise Culprits({item: _judge(call, cause if own_doing else error, swallowed=swallowed)}) from error
 
     def _blame_several(self, call: "Call", cause: BaseException, *, units: bool) -> NoReturn:
@@ -290,7 +291,7 @@ class Call:
 
 def _judge(call: Call, error: BaseException, *, swallowed: bool) -> Verdict:
     verdict = judge(error)
-    if swallowed and isinstance(error, DBAPIError) and call.frame.connection.dialect.name == "postgresql":
+    if swallowed and is_a(error, DBAPIError) and call.frame.connection.dialect.name == "postgresql":
         text = "the handler went on after an error that ended its transaction: write with session.begin_nested(): …"
         return retry(f"{text}; {verdict.reason}", error=error)
     return verdict

@@ -11,7 +11,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 from oncemq.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.clock import Clock
 from oncemq.durations import delay_of, format_duration
-from oncemq.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, name_of
+from oncemq.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, is_a, name_of
 from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, OnceMQError, SettleError
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
@@ -286,7 +286,7 @@ class Settler:
     def _trace(self, verdict: Verdict) -> dict[str, str]:
         """Return the header with the handler's traceback; a deliberate Reject and refusals of ours have none."""
         error = verdict.error
-        if error is None or isinstance(error, OnceMQError):
+        if error is None or is_a(error, OnceMQError):
             return {}
         text = self._clean(handler_trace(error))
         return {headers.TRACEBACK: text[-MAX_TRACE:]} if text else {}
