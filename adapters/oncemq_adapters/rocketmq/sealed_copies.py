@@ -12,7 +12,6 @@ from oncemq_adapters.rocketmq.properties import (
     ATTEMPTS,
     DEAD_ORIGIN_TOPIC,
     MOST_ATTEMPTS,
-    ORIGIN_ID,
     ORIGIN_TOPIC,
     UNIQUE_ID,
 )
@@ -35,8 +34,7 @@ def sealed(properties: Mapping[str, str], body: bytes, packing: int = 0) -> tupl
     if len(unique) <= _LONGEST_ID:
         outer[UNIQUE_ID] = unique
     else:
-        # The library of another driver compares ids of the copy itself.
-        inner.setdefault(ORIGIN_ID, unique)
+        # Inside it is the original's id; librocketmq compares the ids of the copies themselves.
         del inner[UNIQUE_ID]
     outer |= {name: text for name, text in properties.items() if name in _OUTSIDE and text}
     return {name: text for name, text in outer.items() if text}, seal(

@@ -19,7 +19,9 @@ from defects.catalog import (
     publishing,
     reading,
     remembering,
+    rocketmq,
     sharding,
+    stored,
 )
 from defects.defect import Defect
 
@@ -42,5 +44,7 @@ DEFECTS: tuple[Defect, ...] = (
     *equality.DEFECTS,
     *one_clock.DEFECTS,
     *alone.DEFECTS,
+    *rocketmq.DEFECTS,
+    *stored.DEFECTS,
     *sharding.DEFECTS,
 )

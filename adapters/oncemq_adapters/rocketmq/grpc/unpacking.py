@@ -16,10 +16,10 @@ def unpack(raw: Any) -> str:
         return ""
     try:
         unpacker = zlib.decompressobj(_EITHER)
-        body = unpacker.decompress(raw.body, LARGEST_BODY)
+        body = unpacker.decompress(raw.body, LARGEST_BODY + 1)
     except zlib.error as error:
         return f"its body cannot be unpacked: {error}"
-    if not unpacker.eof:
+    if not unpacker.eof or len(body) > LARGEST_BODY:
         return f"its body is cut off, or longer than {LARGEST_BODY} bytes"
     raw.body = body
     system.body_encoding = _IDENTITY

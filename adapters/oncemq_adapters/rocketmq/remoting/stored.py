@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from oncemq.message import headers as names
+from oncemq.message.decoding import Limits
 from oncemq_adapters.rocketmq.properties import from_text
 from oncemq_adapters.rocketmq.remoting.frames import MalformedFrame
 from oncemq_adapters.rocketmq.sealed_copies import opened
 
-LARGEST_BODY = 64 * 1024 * 1024
-"""Bytes after unpacking; zlib makes a thousand times as much of a few."""
+LARGEST_BODY = Limits().body_bytes
+"""Bytes after unpacking: more is refused anyway, and a pull of small bodies must not take a gigabyte."""
+_LARGEST_WINDOW = 8 * 1024 * 1024
+"""Bytes that every ZSTD decoder should grant, however small the body."""
 _PART = 256 * 1024
 
 PACKING = 0x701
@@ -174,8 +177,8 @@ def unpack(body: bytes, kind: int) -> tuple[bytes, str]:
     try:
         if kind in (_ZLIB, _ZLIB_AGAIN):
             inflater = zlib.decompressobj()
-            plain = inflater.decompress(body, LARGEST_BODY)
-            complete = inflater.eof
+            plain = inflater.decompress(body, LARGEST_BODY + 1)
+            complete = inflater.eof and len(plain) <= LARGEST_BODY
         elif kind == _LZ4:
             plain, complete = _unpack_lz4(body)
         elif kind == _ZSTD:
@@ -198,14 +201,14 @@ def _unpack_lz4(body: bytes) -> tuple[bytes, bool]:
     from lz4.frame import LZ4FrameDecompressor  # noqa: PLC0415 - an optional package
 
     inflater: Any = LZ4FrameDecompressor()
-    plain: bytes = inflater.decompress(body, max_length=LARGEST_BODY)
-    return plain, inflater.eof
+    plain: bytes = inflater.decompress(body, max_length=LARGEST_BODY + 1)
+    return plain, inflater.eof and len(plain) <= LARGEST_BODY
 
 
 def _unpack_zstd(body: bytes) -> tuple[bytes, bool]:
     from zstandard import ZstdDecompressor  # noqa: PLC0415 - an optional package
 
-    inflater = ZstdDecompressor(max_window_size=LARGEST_BODY).stream_reader(body)
+    inflater = ZstdDecompressor(max_window_size=_LARGEST_WINDOW).stream_reader(body)
     plain = bytearray()
     # In parts: a read takes the memory of all that it is asked for, however little comes.
     while len(plain) <= LARGEST_BODY and (part := inflater.read(_PART)):

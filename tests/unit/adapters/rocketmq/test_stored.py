@@ -1,6 +1,7 @@
 """Stored messages: every layout that brokers use, and none that stops the messages behind it."""
 
 import struct
+import tracemalloc
 import zlib
 
 import lz4.frame
@@ -59,6 +60,30 @@ def test_a_small_body_does_not_become_a_huge_one() -> None:
     body, trouble = unpack(bomb, 3)
     assert body == bomb
     assert "more than" in trouble
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3])
+def test_a_body_of_exactly_the_limit_is_read(kind: int) -> None:
+    """One byte more is trouble."""
+    pack = {1: lz4.frame.compress, 2: zstandard.compress, 3: zlib.compress}[kind]
+    assert unpack(pack(bytes(LARGEST_BODY)), kind) == (bytes(LARGEST_BODY), "")
+    assert unpack(pack(bytes(LARGEST_BODY + 1)), kind)[1]
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3])
+def test_a_pull_of_bombs_takes_little_memory(kind: int) -> None:
+    """Thirty-two bodies that would each be 64 MB are unpacked one after the other, each up to its limit, and let go."""
+    pack = {1: lz4.frame.compress, 2: zstandard.compress, 3: zlib.compress}[kind]
+    bomb = pack(bytes(64 * 1024 * 1024))
+    pulled = stored(bomb, system=1 | kind << 8) * 32
+    tracemalloc.start()
+    try:
+        found = decode(pulled, "t")
+        assert tracemalloc.get_traced_memory()[1] < len(pulled) * 2 + 32 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+    assert {each.body for each in found} == {bomb}
+    assert all(each.trouble for each in found)
 
 
 def test_an_unknown_layout_holds_up_nobody() -> None:

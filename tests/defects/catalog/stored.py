@@ -1,0 +1,291 @@
+"""Defects of what the ledger stores for later: the outbox, parked messages, claims, requests, and worker numbers of ids."""
+
+from defects.defect import Defect, Edit
+
+LEDGER = "framework/oncemq/ledger"
+RUN = "framework/oncemq/run"
+REQUESTS = "framework/oncemq/requests"
+OUTBOX_TESTS = "tests/unit/ledger/test_outbox.py"
+PARKING_TESTS = "tests/unit/run/test_parking.py"
+TWO_PHASE_TESTS = "tests/unit/strategies/test_two_phase.py"
+IDS_TESTS = "tests/unit/ids/test_snowflake.py"
+MIDDLEWARE = "tests/unit/requests/test_middleware.py"
+
+_OUTBOX = (
+    Defect(
+        "outbox-deletes-for-others",
+        "A row that another process has taken over is that process's to delete.",
+        [
+            Edit(
+                f"{LEDGER}/outbox.py",
+                "among(connection, TABLE.c.id, BigInteger(), sorted(ids)), TABLE.c.owner == claim.owner)",
+                "among(connection, TABLE.c.id, BigInteger(), sorted(ids)))",
+            )
+        ],
+        [f"{OUTBOX_TESTS}::test_only_the_owner_deletes[sqlite]"],
+    ),
+    Defect(
+        "outbox-overtakes-its-key",
+        "A row waits for an older one of its key.",
+        [
+            Edit(
+                f"{LEDGER}/outbox_order.py",
+                "one.message.key), one.id) >= one.id",
+                "one.message.key), one.id) > 0",
+            )
+        ],
+        [f"{OUTBOX_TESTS}::test_a_row_waits_for_an_older_one_of_its_key[sqlite]"],
+    ),
+    Defect(
+        "outbox-takes-what-waits",
+        "What waits behind a refused row of its key is not taken over.",
+        [Edit(f"{LEDGER}/outbox.py", "older.c.id < TABLE.c.id,", "older.c.id < 0,")],
+        [f"{OUTBOX_TESTS}::test_what_waits_behind_a_refused_row_is_not_taken_over[sqlite]"],
+    ),
+    Defect(
+        "outbox-waits-for-other-apps",
+        "Rows of other apps hold nothing back.",
+        [Edit(f"{LEDGER}/outbox_order.py", "            TABLE.c.app == claim.app,\n", "")],
+        [f"{OUTBOX_TESTS}::test_other_apps_and_keyless_rows_hold_nothing_back[sqlite]"],
+    ),
+    Defect(
+        "outbox-takes-before-due",
+        "Nothing is taken over before it is due.",
+        [
+            Edit(
+                f"{LEDGER}/outbox.py",
+                "return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))",
+                "return TABLE.c.id > 0",
+            )
+        ],
+        [f"{OUTBOX_TESTS}::test_nothing_is_taken_over_before_it_is_due[sqlite]"],
+    ),
+    Defect(
+        "outbox-forgets-order",
+        "What is published together is numbered in its order.",
+        [
+            Edit(
+                f"{LEDGER}/outbox.py",
+                "pairs = zip(sorted(ids), messages, strict=True)",
+                "pairs = zip(sorted(ids), reversed(messages), strict=True)",
+            )
+        ],
+        [f"{OUTBOX_TESTS}::test_a_hundred_messages_are_numbered_in_order[sqlite]"],
+    ),
+    Defect(
+        "outbox-loses-the-error",
+        "Each refused row says its own error.",
+        [
+            Edit(
+                f"{LEDGER}/outbox.py",
+                '"attempts": TABLE.c.attempts + 1, "error": error}',
+                '"attempts": TABLE.c.attempts + 1}',
+            )
+        ],
+        ["tests/unit/run/test_outbox.py::test_each_refused_row_says_its_own_error"],
+    ),
+)
+
+_PARKING = (
+    Defect(
+        "parked-other-content-is-a-copy",
+        "Messages of one identity with different contents all wait.",
+        [
+            Edit(
+                f"{RUN}/parked_copies.py",
+                "return any(_same(message, other) for other in",
+                "return any(True for other in",
+            )
+        ],
+        [f"{PARKING_TESTS}::test_messages_of_one_identity_with_different_contents_all_wait[sqlite]"],
+    ),
+    Defect(
+        "parked-out-of-order",
+        "Messages that are held keep their order.",
+        [Edit(f"{LEDGER}/parking.py", "order_by(waiting.c.id)", "order_by(waiting.c.id.desc())")],
+        [f"{PARKING_TESTS}::test_many_held_messages_keep_their_order[sqlite]"],
+    ),
+    Defect(
+        "parked-taken-twice",
+        "What follows already is not taken again with each commit.",
+        [
+            Edit(
+                f"{RUN}/parking_chain.py",
+                "[id_ for id_ in ids if id_ not in coming]",
+                "[id_ for id_ in ids if coming is not None]",
+            )
+        ],
+        [f"{PARKING_TESTS}::test_each_parked_message_is_taken_once[sqlite]"],
+    ),
+    Defect(
+        "parked-in-hand-swept",
+        "What a process has in hand is not taken from itself.",
+        [
+            Edit(
+                f"{RUN}/parked.py",
+                "parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours)",
+                "parking.due(connection, self.consumer, self.clock.now(), _SWEEP)",
+            )
+        ],
+        [f"{PARKING_TESTS}::test_what_a_process_has_in_hand_is_not_swept[sqlite]"],
+    ),
+    Defect(
+        "burial-error-lost",
+        "A parked message whose burial cannot be asked for is tried again.",
+        [
+            Edit(
+                f"{RUN}/parked.py",
+                "            return [Refused(error)] * len(burials)",
+                "            del error\n            return [CONFIRMED] * len(burials)",
+            ),
+            Edit(
+                f"{RUN}/parked.py",
+                "from oncemq.adapter import ",
+                "from oncemq.adapter import CONFIRMED\nfrom oncemq.adapter import ",
+            ),
+        ],
+        [f"{PARKING_TESTS}::test_a_burial_that_cannot_be_asked_for_is_tried_again[sqlite]"],
+    ),
+    Defect(
+        "given-up-holds-its-key",
+        "A held message that is given up lets those behind it go.",
+        [
+            Edit(
+                f"{RUN}/parked.py",
+                "        parking.remove(connection, [ticket.id])\n        if ticket.held:",
+                "        parking.remove(connection, [ticket.id])\n        if False:",
+            )
+        ],
+        [f"{PARKING_TESTS}::test_a_held_message_that_is_given_up_lets_the_others_go[sqlite]"],
+    ),
+)
+
+_CLAIMS = (
+    Defect(
+        "overtaken-claim-finished",
+        "An owner that lost its claim changes nothing.",
+        [Edit(f"{LEDGER}/claims.py", "TABLE.c.holder == seen.holder,", "TABLE.c.holder != '',")],
+        [f"{TWO_PHASE_TESTS}::test_only_one_takes_a_claim_over"],
+    ),
+    Defect(
+        "undone-without-being-ours",
+        "Only who verifies a claim may let its handler run.",
+        [
+            Edit(
+                f"{LEDGER}/claims.py",
+                "ours = and_(TABLE.c.holder == owner, TABLE.c.state == State.VERIFYING.value)\n"
+                '        return self._set(connection, identity, ours, {"state": State.PROCESSING.value',
+                "ours = TABLE.c.state == State.VERIFYING.value\n"
+                '        return self._set(connection, identity, ours, {"state": State.DONE.value',
+            )
+        ],
+        [f"{TWO_PHASE_TESTS}::test_not_done_runs_again"],
+    ),
+)
+
+_REQUESTS = (
+    Defect(
+        "other-content-same-answer",
+        "A key that comes again with other content is a conflict.",
+        [
+            Edit(
+                f"{REQUESTS}/ledger.py",
+                "if record.fingerprint != fingerprint and not _same_as_earlier(record, earlier):",
+                "if False:",
+            )
+        ],
+        [
+            f"{MIDDLEWARE}::test_another_content_is_refused",
+            "tests/unit/requests/test_calls.py::test_other_arguments_are_a_conflict",
+        ],
+    ),
+    Defect(
+        "request-runs-beside-the-first",
+        "A copy that comes while its first one is carried out is told to come again.",
+        [Edit(f"{REQUESTS}/ledger.py", "if record.until > self.clock.now():", "if False:")],
+        [f"{MIDDLEWARE}::test_a_copy_meanwhile_is_told_to_come_again"],
+    ),
+    Defect(
+        "exposed-request-repeated",
+        "A request that may have taken effect outside is not repeated unless the app says so.",
+        [Edit(f"{REQUESTS}/ledger.py", "if record.state is State.EXPOSED and helpless:", "if False:")],
+        [f"{MIDDLEWARE}::test_an_external_effect_that_may_have_happened_is_not_repeated"],
+    ),
+    Defect(
+        "unclear-request-carried-out",
+        "What `verify` cannot tell is not carried out again.",
+        [
+            Edit(
+                f"{REQUESTS}/ledger.py",
+                "        if not isinstance(found, Answer):\n            self.give_up(claim)\n",
+                "        if not isinstance(found, Answer):\n            return claim\n            self.give_up(claim)\n",
+            )
+        ],
+        [f"{MIDDLEWARE}::test_verify_decides_about_an_abandoned_request"],
+    ),
+)
+
+_IDS = (
+    Defect(
+        "ids-without-a-lease",
+        "No id is made with a worker number whose lease has ended.",
+        [Edit("framework/oncemq/ids/snowflake.py", "if moment_of(self._last + 1) > until:", "if False:")],
+        [f"{IDS_TESTS}::test_a_lease_that_ended_makes_no_more_ids"],
+    ),
+    Defect(
+        "ids-after-a-clock-set-back",
+        "A clock that went back further than is waited for makes no ids.",
+        [
+            Edit(
+                "framework/oncemq/ids/snowflake.py",
+                "if back > ABSORBED / timedelta(milliseconds=1):",
+                "if False:",
+            )
+        ],
+        [
+            f"{IDS_TESTS}::test_a_clock_set_back_before_the_first_id_is_noticed",
+            f"{IDS_TESTS}::test_a_clock_set_back_further_is_refused",
+        ],
+    ),
+    Defect(
+        "ids-shared-with-a-child",
+        "A child may not use its parent's worker number.",
+        [
+            Edit(
+                "framework/oncemq/ids/snowflake.py",
+                "        if self._process != os.getpid():\n            raise",
+                "        if False:\n            raise",
+            )
+        ],
+        [f"{IDS_TESTS}::test_a_fork_may_not_share_its_parents_number"],
+    ),
+    Defect(
+        "ids-of-a-full-millisecond",
+        "A millisecond whose ids are used up is waited for.",
+        [
+            Edit(
+                "framework/oncemq/ids/snowflake.py",
+                "while now <= self._last and self._used == PER_MILLISECOND:",
+                "while False:",
+            )
+        ],
+        [f"{IDS_TESTS}::test_a_full_millisecond_waits_for_the_next"],
+    ),
+    Defect(
+        "ids-number-in-use",
+        "A number in use is nobody else's.",
+        [
+            Edit(
+                "framework/oncemq/ids/worker_number.py",
+                "return Held(number, now, until) if ours else None",
+                "return Held(number, now, until)",
+            )
+        ],
+        [
+            f"{IDS_TESTS}::test_when_every_number_is_in_use_there_is_none",
+            f"{IDS_TESTS}::test_two_makers_never_share_a_number",
+        ],
+    ),
+)
+
+DEFECTS = (*_OUTBOX, *_PARKING, *_CLAIMS, *_REQUESTS, *_IDS)
