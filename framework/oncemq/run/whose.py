@@ -63,8 +63,9 @@ def is_units(error: BaseException, doomed: BaseException | None, sound: Callable
         return True
     if issubclass(kind, DBAPIError | PoolTimeout):
         return False  # seen by the events of another engine
-    # A driver's own cursor on our connection is seen by no event; only psycopg says whether that ended the transaction.
-    return classify(error) is Fault.TRANSIENT and not kind.__module__.startswith("psycopg")
+    # A driver's own cursor on our connection is seen by no event. psycopg says whether that ended the transaction; on SQLite
+    # ours has the only lock that there is, so that a file that is locked is another one.
+    return classify(error) is Fault.TRANSIENT and not kind.__module__.startswith(("psycopg", "sqlite3"))
 
 
 def counts(delivery: Delivery, cause: BaseException, lane: Lane) -> tuple[bool, bool]:

@@ -161,4 +161,10 @@ DEFECTS = (
             "tests/poison/test_poison_kinds.py::test_the_same_for_every_kind_of_handler[0-async-sqlite]",
         ],
     ),
+    Defect(
+        "own-file-is-the-units",
+        "A file of the handler's own that is locked pauses nothing.",
+        [Edit("framework/oncemq/run/whose.py", '(("psycopg", "sqlite3"))', '("psycopg")')],
+        [f"{WHOSE}::test_a_file_of_the_handlers_own_that_is_locked_is_its_own[sqlite]"],
+    ),
 )

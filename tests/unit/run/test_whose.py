@@ -12,10 +12,14 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from oncemq.errors import InfrastructureError, RedisUnavailable
 from oncemq.ledger import history
+from oncemq.retry.backoff import RetryPolicy
+from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.unique_key import UniqueKey
 from support.databases import database, engine
 from support.effects import effects, give
-from support.units import UnitBench, orders
+from support.engine import make_app, make_consumer, running
+from support.heard import Heard
+from support.units import UnitBench, build, orders
 
 __all__ = ["database", "engine"]
 
@@ -176,6 +180,41 @@ def test_a_database_of_the_handlers_own_without_its_table_is_its_own(
         bench = UnitBench(engine, failing_at(one, "bad"), UniqueKey)
         assert bench.run(*orders("a", "bad", "b")) == ["applied", "retry", "applied"]
         assert bench.run(*orders("bad", "bad2")) == ["retry", "applied"]
+
+
+def test_a_file_of_the_handlers_own_that_is_locked_is_its_own(engine: Engine, tmp_path: Path) -> None:
+    """A driver's "database is locked" pauses the consumer only where it is the unit's database."""
+    holder = sqlite3.connect(tmp_path / "own.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+
+    def locked(_: Session) -> None:
+        sqlite3.connect(tmp_path / "own.db", timeout=0, isolation_level=None).execute("BEGIN IMMEDIATE")
+
+    for first in (False, True):
+        bench = UnitBench(engine, failing_at(locked, "bad", first=first), UniqueKey)
+        assert bench.run(*orders("a", "bad", "b")) == ["applied", "retry", "applied"]
+        assert bench.run(*orders("bad")) == ["retry"]
+        assert bench.result.trouble is None
+    holder.close()
+
+
+def test_a_service_that_is_away_for_some_pauses_nothing(engine: Engine, fresh: str) -> None:
+    """5 % of the traffic ask another database, which is away: each counts and is logged, the others are applied meanwhile."""
+    heard, adapter = Heard(), ScriptedAdapter()
+    bad = {str(number) for number in range(0, 200, 20)}
+    plan = make_consumer(
+        failing_at(away, *bad),
+        [build(UniqueKey, engine, fresh)],
+        name=fresh,
+        retry=RetryPolicy(attempts=1),
+    )
+    with running(make_app(adapter, engine, plan), observers=[heard]):
+        for number in range(200):
+            adapter.deliver(f'{{"id": "{number}", "key": "{fresh}-{number}"}}'.encode())
+        adapter.wait_until(lambda a: len(a.acknowledged) == 200 - len(bad) and len(a.dead) == len(bad))
+    assert set(effects(engine)) == {str(number) for number in range(200)} - bad
+    assert not heard.of("consumer_paused")
+    assert len(heard.of("dead_lettered")) == len(bad)
 
 
 def test_a_row_that_a_rival_changed_is_no_deadlock(engine: Engine) -> None:
