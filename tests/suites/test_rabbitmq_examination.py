@@ -9,6 +9,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from oncemq.adapter import Subscription
+from oncemq.errors import BrokerRefused
 from oncemq.facts import Problem, Severity
 from support.command_line import CommandLine
 from support.facts import facts_of
@@ -43,8 +44,9 @@ def test_a_missing_queue_of_somebody_elses_is_found(rabbitmq_url: str, fresh: st
 def test_what_a_start_makes_is_no_problem_and_is_not_made(
     rabbitmq_url: str, fresh: str, channel: BlockingChannel
 ) -> None:
-    """Exchange and queues of the group's own need not exist, and do not exist afterwards either."""
-    assert examined(rabbitmq_url, fresh, exchange=fresh) == []
+    """Queues of the group's own need not exist; an exchange that the file names is a warning, for it may be misspelt."""
+    (warned,) = examined(rabbitmq_url, fresh, exchange=fresh)
+    assert (warned.where, warned.severity) == ("topic.exchange", Severity.WARNING)
     connection = channel.connection
     with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
         channel.exchange_declare(fresh, passive=True)
@@ -133,3 +135,54 @@ def test_check_connect_points_to_the_line(tmp_path: Any, rabbitmq_url: str, fres
     assert f"award: the queue '{fresh}' does not exist" in said.stderr
     assert "may run" not in said.stdout
     assert '"ok": false' in line.run("check", "--connect", "--json").stdout
+
+
+def refused(url: str, name: str, **options: Any) -> str:
+    """Return why a consumer of topic and group `name` cannot start."""
+    adapter = adapter_on(url)
+    try:
+        with pytest.raises(BrokerRefused) as caught:
+            adapter.prepare([Subscription("c", name, name, options)])
+        return str(caught.value)
+    finally:
+        adapter.close(grace=timedelta(seconds=1))
+
+
+def test_a_misspelt_exchange_is_said_with_the_name_that_exists(
+    channel: BlockingChannel, rabbitmq_url: str, fresh: str
+) -> None:
+    """The check warns that a start would make it; with declare: false both refuse, and nothing is made."""
+    channel.exchange_declare(fresh, "topic", auto_delete=False)
+    try:
+        (problem,) = examined(rabbitmq_url, fresh, exchange=f"{fresh}x")
+        assert f"did you mean {fresh!r}?" in problem.text
+        assert (problem.where, problem.severity) == ("topic.exchange", Severity.WARNING)
+        found = examined(rabbitmq_url, fresh, exchange=f"{fresh}x", declare=False)
+        assert [one.severity for one in found] == [Severity.ERROR] * 2
+        assert f"did you mean {fresh!r}?" in found[0].text
+        assert f"did you mean {fresh!r}?" in refused(rabbitmq_url, fresh, exchange=f"{fresh}x", declare=False)
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):
+            channel.connection.channel().exchange_declare(f"{fresh}x", passive=True)
+    finally:
+        channel.exchange_delete(fresh)
+        channel.queue_delete(f"{fresh}.{fresh}.dead")
+
+
+def test_declare_missing_takes_what_exists_as_it_is(
+    channel: BlockingChannel, rabbitmq_url: str, fresh: str
+) -> None:
+    """A queue with other arguments is refused by default, taken with `missing`, and made where there is none."""
+    own = f"{fresh}.{fresh}"
+    channel.queue_declare(own, durable=True, arguments={"x-max-length": 10})
+    try:
+        assert examined(rabbitmq_url, fresh, declare="missing") == []
+        assert "x-" in examined(rabbitmq_url, fresh)[0].text
+        adapter = adapter_on(rabbitmq_url)
+        adapter.prepare([Subscription("c", fresh, fresh, {"declare": "missing"})])
+        channel.queue_delete(own)
+        adapter.prepare([Subscription("c", fresh, fresh, {"declare": "missing"})])
+        adapter.close(grace=timedelta(seconds=1))
+        assert channel.queue_declare(own, passive=True).method.message_count == 0
+    finally:
+        for queue in (own, f"{own}.dead"):
+            channel.queue_delete(queue)

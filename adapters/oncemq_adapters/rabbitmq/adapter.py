@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from threading import Lock
@@ -174,6 +175,7 @@ class RabbitMQAdapter:
         self, topic: str, options: Mapping[str, Any], messages: Sequence[OutgoingMessage]
     ) -> Sequence[Confirmed | Refused]:
         """Publish to a topic's exchange or queue; a message that no queue takes is refused."""
+        options = {"declare": self._address.declare, **options}
         parsed = parse_topic(topic, options, self._address.queue_type)
         try:
             self._ensure_exchange(parsed)
@@ -235,7 +237,8 @@ class RabbitMQAdapter:
         self._publisher.stop(min(grace, timedelta(seconds=2)))
 
     def _place(self, subscription: Subscription) -> Place:
-        return place_of(subscription, self._address.queue_type)
+        options = {"declare": self._address.declare, **subscription.options}
+        return place_of(replace(subscription, options=options), self._address.queue_type)
 
     def _short_connection(self) -> Any:
         return topology.connected(self._address, f"{self._scope.app} (administration)")

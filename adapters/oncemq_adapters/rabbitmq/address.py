@@ -19,8 +19,10 @@ SECOND = timedelta(seconds=1)
 
 TIMES = ("heartbeat", "connect_timeout", "publish_timeout")
 TLS = ("ca", "cert", "key", "verify")
-KNOWN = ("hosts", "username", "password", "queue_type", *TIMES, *TLS)
+KNOWN = ("hosts", "username", "password", "queue_type", "declare", *TIMES, *TLS)
 QUEUE_TYPES = ("quorum", "classic")
+DECLARE, DECLARE_MISSING, DECLARE_NOTHING = "true", "missing", "false"
+"""Declare and compare; declare what is missing; only look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Address:
         connect_timeout: for each try to connect.
         publish_timeout: how long a retry, dead letter or published message may wait for its confirmation.
         queue_type: of the queues that the adapter declares, unless the topic says otherwise.
+        declare: what is made on the broker, unless the topic says otherwise.
         order: which host is next.
     """
 
@@ -60,6 +63,7 @@ class Address:
     connect_timeout: timedelta
     publish_timeout: timedelta
     queue_type: str
+    declare: str
     order: HostOrder[Host] = field(repr=False, compare=False)
 
     @property
@@ -119,10 +123,23 @@ def parse_address(url: str, options: Mapping[str, Any]) -> Address:
         connect_timeout=reader.duration("connect_timeout", 5 * SECOND, SECOND / 10, 120 * SECOND),
         publish_timeout=reader.duration("publish_timeout", 10 * SECOND, SECOND / 10, 600 * SECOND),
         queue_type=reader.choice("queue_type", "quorum", QUEUE_TYPES),
+        declare=read_declare(reader, DECLARE),
         order=HostOrder(hosts),
     )
     reader.finish()
     return address
+
+
+def read_declare(reader: OptionReader, default: str) -> str:
+    """Return what the option `declare` says: true, missing or false, as YAML or as text."""
+    found = reader.options.get("declare")
+    if found is None:
+        return default
+    text = str(found).lower() if isinstance(found, bool) else found
+    if text not in (DECLARE, DECLARE_MISSING, DECLARE_NOTHING):
+        reader.complain("declare", f"declare cannot be {str(found)[:80]!r}", "write true, missing or false")
+        return default
+    return str(text)
 
 
 def _split(url: str) -> SplitResult:

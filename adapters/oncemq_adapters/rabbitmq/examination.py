@@ -5,10 +5,11 @@ from functools import partial
 from typing import Any
 
 from oncemq.errors import BrokerRefused
-from oncemq.facts import Problem
+from oncemq.facts import Problem, Severity
 from oncemq_adapters.rabbitmq import topology
+from oncemq_adapters.rabbitmq.address import DECLARE_MISSING, DECLARE_NOTHING
 from oncemq_adapters.rabbitmq.delivery_limit import limited
-from oncemq_adapters.rabbitmq.names import Place
+from oncemq_adapters.rabbitmq.names import DEFAULT_EXCHANGE, Place
 from oncemq_adapters.rabbitmq.topology import Arguments
 
 
@@ -23,6 +24,14 @@ def examine_place(connection: Any, place: Place) -> Iterator[Problem]:
             yield Problem(str(error), where="topic.queue")
         return
     yield from _refusals("topic.exchange", partial(_same_exchange, connection, place))
+    yield from _missing_exchange(connection, place)
+    if place.topic.declare == DECLARE_NOTHING:
+        yield from _refusals(
+            "topic.declare", partial(topology.insist, connection, place.topic, "queue", place.queue)
+        )
+        return
+    if place.topic.declare == DECLARE_MISSING:
+        return
     yield from _refusals(
         "topic.queue_type", partial(_same, connection, place.queue, topology.own_arguments(place))
     )
@@ -36,8 +45,25 @@ def _same(connection: Any, queue: str, arguments: Arguments) -> None:
 
 def _same_exchange(connection: Any, place: Place) -> None:
     topic = place.topic
-    if topic.exchange and topology.exchange_exists(connection, topic.exchange):
+    made_here = topic.declare != DECLARE_NOTHING
+    if topic.exchange and not (made_here and not topology.exchange_exists(connection, topic.exchange)):
         topology.ensure_exchange(connection, topic)
+
+
+def _missing_exchange(connection: Any, place: Place) -> Iterator[Problem]:
+    """Yield a warning about an exchange that a start would make, unless its name is our own."""
+    topic = place.topic
+    if topic.declare == DECLARE_NOTHING or topic.exchange in {"", DEFAULT_EXCHANGE}:
+        return
+    if not topology.exchange_exists(connection, topic.exchange):
+        meant = topology.about_missing(connection, topic).get("did_you_mean")
+        hint = f"; did you mean {meant!r}?" if meant else ""
+        yield Problem(
+            f"the exchange {topic.exchange!r} does not exist, and the start will make it{hint}",
+            "nothing, if publishers use this name; declare: false refuses what is not there",
+            "topic.exchange",
+            Severity.WARNING,
+        )
 
 
 def _refusals(where: str, look: Callable[[], None]) -> Iterator[Problem]:

@@ -9,12 +9,12 @@ from oncemq.adapter import Subscription
 from oncemq.errors import ConfigError
 from oncemq.facts import Problem
 from oncemq_adapters.options import OptionReader
-from oncemq_adapters.rabbitmq.address import QUEUE_TYPES
+from oncemq_adapters.rabbitmq.address import DECLARE, QUEUE_TYPES, read_declare
 from oncemq_adapters.rabbitmq.delays import all_steps
 
 DEFAULT_EXCHANGE = "oncemq"
 DEFAULT_KIND = "topic"
-KNOWN = ("queue", "exchange", "exchange_type", "routing_key", "queue_type", "prefetch")
+KNOWN = ("queue", "exchange", "exchange_type", "routing_key", "queue_type", "prefetch", "declare")
 KINDS = ("topic", "direct", "fanout", "headers", "x-consistent-hash", "x-delayed-message")
 LONGEST_NAME = 255
 """Bytes; a short string of AMQP 0-9-1."""
@@ -35,6 +35,8 @@ class TopicOptions:
         routing_key: of the binding and of published messages.
         queue_type: quorum or classic, for the queues that the adapter declares.
         prefetch: overrides how many deliveries may be unsettled at once.
+        declare: whether exchange, queue and binding are made (`true`), only where they are missing (`missing`), or
+            looked at (`false`).
     """
 
     topic: str
@@ -44,6 +46,7 @@ class TopicOptions:
     routing_key: str
     queue_type: str
     prefetch: int | None
+    declare: str = DECLARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ def read_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> tuple
         routing_key=routing_key,
         queue_type=reader.choice("queue_type", queue_type, QUEUE_TYPES),
         prefetch=reader.number("prefetch", None, 1, PREFETCH_LIMIT),
+        declare=read_declare(reader, DECLARE),
     )
     _refuse_contradictions(reader, options, parsed)
     return parsed, reader.problems

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
+import structlog
 from pika import BlockingConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
 
-from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rabbitmq import faults
-from oncemq_adapters.rabbitmq.address import Address
+from oncemq_adapters.rabbitmq.address import DECLARE, DECLARE_MISSING, DECLARE_NOTHING, Address
 from oncemq_adapters.rabbitmq.connection import TolerantConnection
-from oncemq_adapters.rabbitmq.names import DEFAULT_KIND, Place, TopicOptions
+from oncemq_adapters.rabbitmq.names import DEFAULT_EXCHANGE, DEFAULT_KIND, Place, TopicOptions
+from oncemq_adapters.rabbitmq.near_names import nearest
 from oncemq_adapters.rabbitmq.queue_type import insist_on_queue
 
 Arguments = Mapping[str, Any]
@@ -67,17 +70,33 @@ def ensure_place(connection: Any, place: Place) -> None:
         look_at_queue(connection, place)
         return
     ensure_exchange(connection, topic)
-    declare(connection, place.queue, own_arguments(place))
+    if topic.declare == DECLARE_NOTHING:
+        insist(connection, topic, "queue", place.queue)
+        return
+    if topic.declare == DECLARE or not queue_exists(connection, place.queue):
+        declare(connection, place.queue, own_arguments(place))
     with _explained("queue", place.queue, f"it cannot be bound to {topic.exchange!r}"):
         connection.channel().queue_bind(place.queue, topic.exchange, topic.routing_key)
 
 
 def ensure_exchange(connection: Any, topic: TopicOptions) -> None:
-    """Make the topic's exchange unless it exists; a declared type that differs is refused."""
+    """Make the topic's exchange unless it exists, and say so; a declared type that differs is refused.
+
+    Raises:
+        BrokerRefused: it has another type, or does not exist and is not to be made.
+    """
     if not topic.exchange:
         return
-    if topic.exchange_type is None and exchange_exists(connection, topic.exchange):
+    if topic.declare == DECLARE_NOTHING:
+        insist(connection, topic, "exchange", topic.exchange)
         return
+    there = exchange_exists(connection, topic.exchange)
+    if there and (topic.exchange_type is None or topic.declare == DECLARE_MISSING):
+        return
+    if not there and topic.exchange != DEFAULT_EXCHANGE:
+        structlog.get_logger("oncemq").warning(
+            "exchange was not there and is made", **about_missing(connection, topic)
+        )
     kind = topic.exchange_type or DEFAULT_KIND
     advice = f"write the exchange_type it has at topic {topic.topic!r}, or leave it out to take the exchange as it is"
     with _explained("exchange", topic.exchange, advice):
@@ -86,6 +105,29 @@ def ensure_exchange(connection: Any, topic: TopicOptions) -> None:
         except ChannelClosed as error:
             if not _differs_elsewhere(error, "type"):
                 raise
+
+
+def about_missing(connection: Any, topic: TopicOptions) -> dict[str, str]:
+    """Return what a person should know about an exchange that does not exist: its topic, and what was perhaps meant."""
+    meant = nearest(topic.exchange, partial(exchange_exists, connection))
+    found = {"topic": topic.topic, "exchange": topic.exchange}
+    return found if meant is None else found | {"did_you_mean": meant}
+
+
+def insist(connection: Any, topic: TopicOptions, what: str, name: str) -> None:
+    """Make sure that an exchange or a queue exists that is not made here.
+
+    Raises:
+        BrokerRefused: it does not; names the nearest that does.
+    """
+    exists = partial(exchange_exists if what == "exchange" else queue_exists, connection)
+    if exists(name):
+        return
+    meant = nearest(name, exists)
+    raise BrokerRefused(
+        f"the {what} {name!r} of topic {topic.topic!r} does not exist{f'; did you mean {meant!r}?' if meant else ''}, and "
+        "declare: false leaves it to others to make it – make it, or write declare: missing"
+    )
 
 
 def declare(connection: Any, queue: str, arguments: Arguments) -> None:
