@@ -162,21 +162,25 @@ _PARKING = (
 
 _CLAIMS = (
     Defect(
-        "overtaken-claim-finished",
-        "An owner that lost its claim changes nothing.",
-        [Edit(f"{LEDGER}/claims.py", "TABLE.c.holder == seen.holder,", "TABLE.c.holder != '',")],
-        [f"{TWO_PHASE_TESTS}::test_only_one_takes_a_claim_over"],
-    ),
-    Defect(
-        "undone-without-being-ours",
-        "Only who verifies a claim may let its handler run.",
+        "claim-taken-over-twice",
+        "Of two that find a claim which nobody is at, one takes it over.",
         [
             Edit(
                 f"{LEDGER}/claims.py",
-                "ours = and_(TABLE.c.holder == owner, TABLE.c.state == State.VERIFYING.value)\n"
-                '        return self._set(connection, identity, ours, {"state": State.PROCESSING.value',
-                "ours = TABLE.c.state == State.VERIFYING.value\n"
-                '        return self._set(connection, identity, ours, {"state": State.DONE.value',
+                "return self._set(connection, seen.identity, unchanged, changes)",
+                "return self._set(connection, seen.identity, TABLE.c.identity == seen.identity, changes)",
+            )
+        ],
+        [f"{TWO_PHASE_TESTS}::test_only_one_takes_a_claim_over"],
+    ),
+    Defect(
+        "undone-stays-in-doubt",
+        "A handler whose effect did not happen runs again.",
+        [
+            Edit(
+                f"{LEDGER}/claims.py",
+                'return self._set(connection, identity, ours, {"state": State.PROCESSING.value',
+                'return False and self._set(connection, identity, ours, {"state": State.PROCESSING.value',
             )
         ],
         [f"{TWO_PHASE_TESTS}::test_not_done_runs_again"],
@@ -273,13 +277,18 @@ _IDS = (
     ),
     Defect(
         "ids-number-in-use",
-        "A number in use is nobody else's.",
+        "A number in use belongs to one process.",
         [
             Edit(
                 "framework/oncemq/ids/worker_number.py",
                 "return Held(number, now, until) if ours else None",
                 "return Held(number, now, until)",
-            )
+            ),
+            Edit(
+                "framework/oncemq/ids/worker_number.py",
+                "leases.TABLE.c.until >= self._clock.now(),",
+                "leases.TABLE.c.until < leases.TABLE.c.until,",
+            ),
         ],
         [
             f"{IDS_TESTS}::test_when_every_number_is_in_use_there_is_none",
