@@ -17,7 +17,7 @@ from support.rocketmq_memory import stay_flat
 from support.servers import own_server, url_from
 
 VARIABLE = f"{RocketMQ.variable}_GRPC"
-MESSAGES = messages_of(50_000, 5000)
+MESSAGES = messages_of(50_000, 2500)
 KILLS = int(os.environ.get("ONCEMQ_STORM_KILLS", "1"))
 SHORT = ("commit-sent", "ack-sent", "retry-sent", "dead-letter-confirmed")
 FAULTS = {"broker and proxy killed": kill_broker} | ({"name server killed, too": kill_both} if LONG else {})

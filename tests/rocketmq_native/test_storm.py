@@ -17,7 +17,7 @@ from support.places import Place
 from support.rocketmq_memory import stay_flat
 from support.servers import own_server
 
-MESSAGES = messages_of(50_000, 5000)
+MESSAGES = messages_of(50_000, 2500)
 KILLS = int(os.environ.get("ONCEMQ_STORM_KILLS", "1"))
 SHORT = ("commit-sent", "ack-sent", "retry-sent", "dead-letter-confirmed")
 FAULTS = {"broker killed": kill_broker} | ({"broker and name server killed": kill_both} if LONG else {})

@@ -15,7 +15,7 @@ from oncemq.redis.connect import make_client
 from storm import lock_crowd
 from storm.lock_crowd import LOCKS, Inside
 
-TURNS = int(os.environ.get("ONCEMQ_STORM_ACQUISITIONS", "50000"))
+TURNS = int(os.environ.get("ONCEMQ_STORM_ACQUISITIONS", "10000"))
 CONTENDERS, PROCESSES = 20, 2
 SECONDS = max(240, TURNS // 100)
 
@@ -40,7 +40,7 @@ def test_who_meets_is_seen(tmp_path, monkeypatch):
 
 
 def test_contenders_never_meet(any_redis_url, fresh, tmp_path):
-    """Twenty owners in two processes, tens of thousands of acquisitions: one at a time, and no key is left."""
+    """Twenty owners in two processes, thousands of acquisitions: one at a time, and no key is left."""
     file = tmp_path / "inside"
     inside, began = Inside(file), time.monotonic()
     each = TURNS // CONTENDERS

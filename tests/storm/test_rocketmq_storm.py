@@ -5,7 +5,7 @@ import pytest
 from storm.rocketmq_havoc import FAULTS, SHORT, RocketField
 from storm.rocketmq_storm import LONG, messages_of, storm
 
-MESSAGES = messages_of(200_000, 5000)
+MESSAGES = messages_of(200_000, 2500)
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(400 + MESSAGES // 40)]
 
 

@@ -17,7 +17,7 @@ from storm.stage import CONSUMER, Settings, Stage, report, wait_for
 from support.places import Place
 from support.quorum import wait_until_named
 
-MESSAGES = int(os.environ.get("ONCEMQ_STORM_MESSAGES", "20000"))
+MESSAGES = int(os.environ.get("ONCEMQ_STORM_MESSAGES", "8000"))
 SLICE = min(20_000, MESSAGES // len(FAULTS) + 1)
 SECONDS = 240 + MESSAGES // 200
 KINDS = {"transient": 0.05, "raises": 0.01, "sets": 0.02, "mixes": 0.1}
