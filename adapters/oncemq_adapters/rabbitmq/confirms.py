@@ -213,8 +213,9 @@ def _size(properties: Any, most: int) -> int:
 _LONGEST_CHARACTER = 4
 _OTHERS = 4096
 """Bytes that all properties but the headers take at most: a dozen of 255 bytes."""
-_AROUND_PROPERTIES = 8 + 12
-"""Bytes of a header frame besides the properties."""
+_AROUND_PROPERTIES = 12
+"""Bytes before the properties in a header frame. RabbitMQ lets these and the properties have as many as a whole frame (its
+FRAME_SIZE_FUDGE): what it took with one byte less must find its way back from the dead letters."""
 _FINAL = frozenset({faults.MISSING, faults.DIFFERENT, faults.FORBIDDEN})
 
 
