@@ -2,13 +2,18 @@
 
 A delivery is three frames. pika cuts each off its buffer, which copies the rest, and tells everybody who might wait for it;
 without that a process handles about a tenth more messages. All else is pika's: other methods, large bodies, what has not come whole, what is wrong.
+
+This is the one module that uses private parts of pika. Where a release has none of them, pika's public way is taken:
+deliveries are read frame by frame, and a message with unreadable properties ends the connection.
 """
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from struct import Struct
 from typing import Any, NamedTuple
 
-from pika import BasicProperties, SelectConnection
+from pika import BasicProperties, BlockingConnection, SelectConnection
+from pika.exceptions import StreamLostError
 from pika.frame import Header
 from pika.spec import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, Basic
 
@@ -16,6 +21,23 @@ from oncemq_adapters.rabbitmq.raw_properties import RawProperties
 
 RECEIVED_AT_ONCE = 65_536
 """Bytes; pika asks for 4,096, and gives up the interpreter for each time."""
+
+READING_PARTS = (
+    "_frame_buffer",
+    "_read_frame",
+    "_trim_frame_buffer",
+    "_process_frame",
+    "_channels",
+    "bytes_received",
+    "frames_received",
+)
+"""What a connection of pika must have for deliveries to be read whole."""
+RECEIVING_PART = "_MAX_RECV_BYTES"
+"""Of pika's transport: how much it asks for at once."""
+CUTTING_PART = "_terminate_stream"
+"""Of pika's connection: ends it without the peer."""
+BLOCKING_PART = "_impl_class"
+"""The argument of pika's `BlockingConnection` for the connection that it uses inside."""
 
 _METHOD = Struct(">BHLL")
 _HEADER = Struct(">BHLHHQ")
@@ -107,10 +129,21 @@ def _short_text(data: bytes, at: int) -> tuple[str, int]:
 class TolerantConnection(SelectConnection):  # type: ignore[misc]
     """Reads every header frame that is a frame, whatever properties it holds: what is wrong in there is one message's."""
 
-    _frame_buffer: bytes
+    _frame_buffer: bytes = b""
 
     def _read_frame(self) -> Any:
         return _header_frame(self._frame_buffer) or super()._read_frame()
+
+
+def blocking_connection(parameters: Any) -> BlockingConnection:
+    """Return a connection for the calling thread that reads what `TolerantConnection` does, where pika lets it.
+
+    Raises:
+        pika.exceptions.AMQPError: as pika's own.
+    """
+    if BLOCKING_PART in signature(BlockingConnection.__init__).parameters:
+        return BlockingConnection(parameters, **{BLOCKING_PART: TolerantConnection})
+    return BlockingConnection(parameters)
 
 
 def _header_frame(data: bytes) -> tuple[int, Any] | None:
@@ -125,29 +158,49 @@ def _header_frame(data: bytes) -> tuple[int, Any] | None:
 
 
 class Connection(TolerantConnection):
-    """What begins with an underscore and is not defined here is pika's own, of 1.3.2 and later; nothing else touches it."""
+    """What begins with an underscore and is not defined here is pika's own, of 1.3.2 and later."""
 
     _waiting_for_end: Sequence[Callable[[], None]] = ()
+    _reading = False
 
     def after_reading(self, call: Callable[[], None]) -> None:
         """Call this once when all deliveries are read that have come together, and before anything else that came.
 
-        For callbacks of deliveries only.
+        Where pika reads them itself that is at once: each comes alone. For callbacks of deliveries only.
         """
-        self._waiting_for_end = [*self._waiting_for_end, call]
+        if self._reading:
+            self._waiting_for_end = [*self._waiting_for_end, call]
+        else:
+            call()
+
+    def cut(self, why: str) -> bool:
+        """End the connection without waiting for the peer; False if pika cannot: it has been asked to close, and may wait."""
+        end = getattr(self, CUTTING_PART, None)
+        if end is None:
+            if self.is_open:
+                self.close()
+            return False
+        end(StreamLostError(why))
+        return True
 
     def _has_pending_callbacks(self, value: Any) -> Any:
         """Ask nobody about each delivery whether somebody waits for it: nobody can, and asking costs 2 µs."""
         return type(value.method) is not Basic.Deliver and super()._has_pending_callbacks(value)
 
     def _proto_connection_made(self, transport: Any) -> None:
-        transport._MAX_RECV_BYTES = RECEIVED_AT_ONCE
+        if hasattr(transport, RECEIVING_PART):
+            setattr(transport, RECEIVING_PART, RECEIVED_AT_ONCE)
         super()._proto_connection_made(transport)
 
     def _on_data_available(self, data_in: bytes) -> None:
+        if not all(hasattr(self, part) for part in READING_PARTS):
+            super()._on_data_available(data_in)
+            return
+        self._reading = True
         try:
             self._take_in(data_in)
         finally:
+            self._reading = False
             self._end_of_deliveries()
 
     def _end_of_deliveries(self) -> None:
@@ -185,11 +238,10 @@ class Connection(TolerantConnection):
     def _consumer_of(self, found: Whole) -> Consumer | None:
         """Return whom pika would call; None if it has to look closer."""
         channel, tag = self._channels.get(found.channel), found.method.consumer_tag
-        if (
-            channel is None
-            or channel._content_assembler._method_frame is not None
-            or tag in channel._cancelled
-        ):
+        try:
+            if channel._content_assembler._method_frame is not None or tag in channel._cancelled:
+                return None
+            consumer: Consumer | None = channel._consumers.get(tag)
+        except AttributeError:  # no such channel, or one of a pika without these parts
             return None
-        consumer: Consumer | None = channel._consumers.get(tag)
         return consumer

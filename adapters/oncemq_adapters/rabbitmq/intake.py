@@ -56,9 +56,9 @@ class Intake:
         )
         delivery = Delivery(message, Token(self, tag), self.generation)
         delivery.refusal = refusal
-        if not self._arrived:
-            self.channel.connection.after_reading(self._hand_over)
         self._arrived.append(delivery)
+        if len(self._arrived) == 1:
+            self.channel.connection.after_reading(self._hand_over)
 
     def _hand_over(self) -> None:
         arrived, self._arrived = self._arrived, []

@@ -8,7 +8,6 @@ from threading import Event, Lock, Thread
 from typing import Any, Protocol
 
 from pika.adapters.select_connection import IOLoop
-from pika.exceptions import StreamLostError
 
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq import faults
@@ -19,6 +18,9 @@ from oncemq_adapters.rabbitmq.host_order import Try
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 4.0
 """Seconds; however long the broker was away, work goes on within ten seconds after it is back."""
+
+SECONDS_TO_CLOSE = 2.0
+"""Until a connection that cannot be cut, but was asked to close, is left as it is."""
 
 
 class Listener(Protocol):
@@ -82,9 +84,11 @@ class Link:
     def abandon(self, why: str) -> None:
         """Cut the connection although the broker may think it fine; from the link's thread only."""
         connection = self._connection
-        if connection is not None and not connection.is_closed:
-            # As pika's own heartbeat check does: a close in order waits for a peer that does not answer.
-            connection._terminate_stream(StreamLostError(why))
+        if connection is None or connection.is_closed:
+            return
+        # As pika's own heartbeat check does: a close in order waits for a peer that does not answer.
+        if not connection.cut(why):
+            self._loop.call_later(SECONDS_TO_CLOSE, self._loop.stop)
 
     def pause_after(self, failures: int) -> float:
         """Return the seconds to wait after so many failures in a row."""

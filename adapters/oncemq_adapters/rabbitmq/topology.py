@@ -6,14 +6,13 @@ from functools import partial
 from typing import Any
 
 import structlog
-from pika import BlockingConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
 
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rabbitmq import faults
 from oncemq_adapters.rabbitmq.address import DECLARE, DECLARE_MISSING, DECLARE_NOTHING, Address
-from oncemq_adapters.rabbitmq.connection import TolerantConnection
+from oncemq_adapters.rabbitmq.connection import blocking_connection
 from oncemq_adapters.rabbitmq.names import DEFAULT_EXCHANGE, DEFAULT_KIND, Place, TopicOptions
 from oncemq_adapters.rabbitmq.near_names import nearest
 from oncemq_adapters.rabbitmq.queue_type import insist_on_queue
@@ -46,9 +45,7 @@ def _connect(address: Address, name: str) -> Any:
     failure: BrokerError = BrokerUnavailable("no RabbitMQ host is configured")
     for host, patience in address.order.tries():
         try:
-            connection = BlockingConnection(
-                address.parameters(host, name, patience), _impl_class=TolerantConnection
-            )
+            connection = blocking_connection(address.parameters(host, name, patience))
         except (AMQPError, AMQPConnectorException, OSError) as error:
             failure = faults.connecting(error, address, host)
             address.order.failed(host)
