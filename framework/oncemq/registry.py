@@ -22,10 +22,24 @@ def did_you_mean(name: str, known: list[str]) -> str:
 
 
 class Registry(Generic[T]):
-    """The implementations of one kind, by name; entry points are looked up once, loaded when asked for."""
+    """The implementations of one kind, by name; entry points are looked up once, loaded when asked for.
 
-    def __init__(self, group: str, kind: str, extra: Mapping[str, type[T]] | None = None) -> None:
+    Args:
+        group: of the entry points.
+        kind: what errors call them.
+        extra: more of them, which win.
+        foreign: what others call them, with our name.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        kind: str,
+        extra: Mapping[str, type[T]] | None = None,
+        foreign: Mapping[str, str] | None = None,
+    ) -> None:
         self._kind = kind
+        self._foreign = dict(foreign or {})
         self._extra = dict(extra or {})
         self._points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=group)}
 
@@ -43,6 +57,8 @@ class Registry(Generic[T]):
         if name in self._extra:
             return self._extra[name]
         if name not in self._points:
+            if name in self._foreign:
+                raise UnknownName(f"unknown {self._kind} {name!r}; here it is called {self._foreign[name]!r}")
             raise UnknownName(f"unknown {self._kind} {name!r}{did_you_mean(name, self.names())}")
         return self._load(self._points[name])
 

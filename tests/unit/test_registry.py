@@ -3,6 +3,7 @@
 import pytest
 
 from oncemq import registry
+from oncemq.config.catalog import Catalog
 from oncemq.errors import MissingExtra, UnknownName
 from oncemq.registry import Registry, did_you_mean
 
@@ -50,3 +51,9 @@ def test_a_missing_package_is_answered_with_the_install_line(monkeypatch: pytest
 def test_names_are_sorted_and_named_once() -> None:
     """names() holds entry points and extras together."""
     assert Registry("nothing.here", "colour", {"b": Colour, "a": Colour}).names() == ["a", "b"]
+
+
+def test_names_of_other_frameworks_are_answered_with_ours() -> None:
+    """`rabbitmq://` is amqp:// here, not a misspelt rocketmq://."""
+    with pytest.raises(UnknownName, match="here it is called 'amqp'"):
+        Catalog().adapters.get("rabbitmq")

@@ -29,12 +29,18 @@ def init(folder: Path) -> None:
             f"{', '.join(str(folder / name) for name in taken)} is there already, and nothing was written: "
             "name another folder, like `oncemq init shop`"
         )
-    folder.mkdir(parents=True, exist_ok=True)
     templates = resources("oncemq.cli") / "templates"
-    for name in FILES:
-        text = (templates / f"{name}.txt").read_text(encoding="utf-8")
-        (folder / name).write_text(text, encoding="utf-8")
-        click.echo(f"wrote {folder / name}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            text = (templates / f"{name}.txt").read_text(encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8")
+            click.echo(f"wrote {folder / name}")
+    except OSError as error:
+        raise OnceMQError(
+            f"cannot write into {folder}: {error.strerror or error} – name a folder that you may write to, like "
+            "`oncemq init shop`"
+        ) from error
     click.echo("\nNow type:")
     for command in _next(folder):
         click.echo(f"  {command}")

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, TextIO, TypeVar
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -20,6 +21,10 @@ json_option: Callable[[Command], Command] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, one object per line, for scripts."
 )
 """The option that every command has which prints data."""
+
+_COPIED = frozenset({"id", "message_id", "key", "identity", "consumer", "topic"})
+"""Fields that people copy from a table."""
+_LEAST_COLUMN = 10
 
 
 def limit_option(of_what: str) -> Callable[[Command], Command]:
@@ -78,19 +83,24 @@ class Output:
         if not cells:
             self.line(none)
         elif self._stream.isatty():
-            self._table(list(columns.values()), cells)
+            self._table(columns, cells)
         else:
             self._plain(list(columns.values()), cells)
         return len(cells)
 
-    def _table(self, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    def _table(self, columns: Mapping[str, str], cells: Sequence[Sequence[str]]) -> None:
+        """Print a table as wide as the terminal; what is copied into another command is never wrapped."""
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in headings:
-            table.add_column(heading, overflow="fold")
+        width = 0
+        for number, (name, heading) in enumerate(columns.items()):
+            whole = max(len(heading), *(cell_len(row[number]) for row in cells)) if name in _COPIED else None
+            table.add_column(heading, overflow="fold", no_wrap=name in _COPIED, min_width=whole)
+            width += (whole or _LEAST_COLUMN) + 2
         for row in cells:
             # Text, not str: what stands in square brackets is no markup here.
             table.add_row(*(Text(cell) for cell in row))
-        Console(file=self._stream).print(table)
+        console = Console(file=self._stream)
+        console.print(table, width=max(console.width, width), crop=False)
 
     def _plain(self, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
         lines = [[heading.upper() for heading in headings], *cells]

@@ -7,6 +7,9 @@ from oncemq.adapter import Adapter
 from oncemq.registry import ADAPTERS, STRATEGIES, Registry
 from oncemq.strategy import Strategy
 
+_SCHEMES = {"rabbitmq": "amqp", "rabbitmqs": "amqps", "rabbit": "amqp", "rmq": "amqp", "pyamqp": "amqp"}
+"""Schemes of other frameworks."""
+
 
 class Catalog:
     """Adapters by URL scheme and strategies by name.
@@ -21,5 +24,5 @@ class Catalog:
         adapters: Mapping[str, type[Any]] | None = None,
         strategies: Mapping[str, type[Strategy]] | None = None,
     ) -> None:
-        self.adapters: Registry[Adapter] = Registry(ADAPTERS, "broker scheme", adapters)
+        self.adapters: Registry[Adapter] = Registry(ADAPTERS, "broker scheme", adapters, _SCHEMES)
         self.strategies: Registry[Strategy] = Registry(STRATEGIES, "strategy", strategies)

@@ -19,6 +19,7 @@ from sqlalchemy import (
     inspect,
 )
 
+from oncemq.ledger.tables import PREFIX
 from oncemq.registry import did_you_mean
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -60,7 +61,8 @@ def look_up(connection: Connection, metadata: MetaData, name: str) -> Table:
     try:
         return Table(table, metadata, schema=schema or None, autoload_with=connection, resolve_fks=False)
     except exc.NoSuchTableError:
-        known = inspect(connection).get_table_names(schema=schema or None)
+        tables = inspect(connection).get_table_names(schema=schema or None)
+        known = [each for each in tables if not each.startswith(PREFIX)]
         raise UnfitTable(
             f"there is no table {name!r}{did_you_mean(table, known)}; it must exist before the app starts"
         ) from None

@@ -82,3 +82,12 @@ def test_counts_are_read_out(count, text):
 def test_values_are_on_one_line(value, text):
     """Nothing is a dash, zero is not nothing."""
     assert shown(value) == text
+
+
+def test_what_is_copied_is_never_wrapped(monkeypatch):
+    """An id is on one line on a narrow terminal, too; long texts fold instead."""
+    monkeypatch.setenv("COLUMNS", "40")
+    stream, number = Terminal(), "ledger-" + "7" * 50
+    columns = {"id": "id", "error": "error"}
+    Output(stream=stream).rows(columns, [{"id": number, "error": "no " * 40}], none="none")
+    assert number in stream.getvalue()
