@@ -28,6 +28,9 @@ EXPECTED = sorted(
         ("embedded", "sqlite"),
         pytest.param(("rabbitmq", "postgresql"), marks=pytest.mark.server),
         pytest.param(("rocketmq", "mariadb"), marks=pytest.mark.server),
+        pytest.param(("embedded", "postgresql"), marks=pytest.mark.server),
+        pytest.param(("rabbitmq", "mariadb"), marks=pytest.mark.server),
+        pytest.param(("rocketmq", "postgresql"), marks=pytest.mark.server),
     ],
     ids="-".join,
 )
