@@ -118,6 +118,10 @@ alone: setup services ## random handler programs, one message a transaction and 
 STORM = ONCEMQ_STORM_MESSAGES=$(or $(MESSAGES),1000000) ONCEMQ_STORM_KILLS=$(or $(KILLS),20) \
 	ONCEMQ_STORM_CONTENTIONS=$(or $(CONTENTIONS),10000) ONCEMQ_STORM_OUTAGE=$(or $(OUTAGE),60) ONCEMQ_STORM_ACQUISITIONS=$(or $(ACQUISITIONS),1000000) ONCEMQ_STORM_REPORT=$(CURDIR)/.services/storm.jsonl
 
+.PHONY: texts
+texts: setup ## every text that a user can see, where it stands and what the user is told to do; for review
+	@PYTHONPATH=tests $(BIN)/python -m support.texts
+
 .PHONY: storm
 storm: setup services ## attack it for hours: deaths, outages, poison; MESSAGES=1000000 KILLS=20 OUTAGE=60 ONLY=test_storm.py
 	@rm -f .services/storm.jsonl

@@ -29,7 +29,7 @@ def parse_duration(text: str) -> timedelta:
     except OverflowError as error:
         raise ValueError(f"{text!r} is too long for a duration") from error
     if duration <= timedelta(0):
-        raise ValueError(f"{text!r} is no time at all: a duration must be longer than zero")
+        raise ValueError(f"{text!r} is not a duration here: it must be longer than zero")
     return duration
 
 
@@ -41,7 +41,7 @@ def delay_of(value: object) -> timedelta:
     """Return how long `value` says: seconds as a number, text such as "5m", or a timedelta; zero means at once.
 
     Raises:
-        TypeError: it is none of these; a bool is no number of seconds.
+        TypeError: it is none of these; a bool is not a number of seconds.
         ValueError: it is negative, not finite or longer than ten years, or a text that is no duration.
     """
     if isinstance(value, str):
@@ -63,7 +63,7 @@ def _of_seconds(seconds: float) -> timedelta:
     try:
         return timedelta(seconds=seconds)
     except ValueError:
-        raise ValueError(f"{seconds!r} is no number of seconds") from None
+        raise ValueError(f"{seconds!r} is not a number of seconds") from None
     except OverflowError:
         raise ValueError(_TOO_LONG) from None
 

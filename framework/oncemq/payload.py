@@ -65,7 +65,7 @@ def _explaining(parse: Callable[[Any], Any], name: str) -> Validate:
         try:
             return parse(body)
         except ValidationError as error:
-            raise InvalidPayload(f"the body is no {name}: {_problems(error)}") from None
+            raise InvalidPayload(f"the body is not a valid {name}: {_problems(error)}") from None
 
     return validate
 

@@ -74,7 +74,7 @@ def _parsed(text: str) -> list[int]:
             raise ValueError(f"{text!r} names no slots: write them like 0-340, 1000-1023")
         begin, end = int(first), int(last or first)
         if not begin <= end < SLOTS:
-            raise ValueError(f"{part.strip()!r} is no range of slots: they go from 0 to {SLOTS - 1}")
+            raise ValueError(f"{part.strip()!r} is not a range of slots: they go from 0 to {SLOTS - 1}")
         found += range(begin, end + 1)
     return found
 

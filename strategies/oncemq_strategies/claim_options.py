@@ -28,5 +28,7 @@ def verify_option(given: Options) -> Verify | None:
         return None
     verify: Verify = given.imported("verify")
     if not callable(verify):
-        given.refuse(f"{verify!r} is no function", "name one: def verify(envelope: Envelope)", name="verify")
+        given.refuse(
+            f"{verify!r} is not a function", "name one: def verify(envelope: Envelope)", name="verify"
+        )
     return verify

@@ -150,7 +150,7 @@ class Claiming(Strategy):
             return DUPLICATE
         if held.phase is Phase.UNKNOWN:
             return reject(
-                f"nobody knows whether identity {identity!r} took effect: a person must look – {held.reason}",
+                f"it is not known whether identity {identity!r} took effect: a person must look – {held.reason}",
                 code=UNKNOWN_EFFECT,
             )
         if held.phase is Phase.UNANSWERED and held.error is not None:
@@ -268,7 +268,7 @@ def may_have_happened(verdict: Verdict | None) -> bool:
 
 
 def _not_now() -> Verdict:
-    return defer(_LOOK_AGAIN, "somebody else is at work on this message")
+    return defer(_LOOK_AGAIN, "another process is working on this message")
 
 
 def _text_of(error: BaseException) -> str:

@@ -105,7 +105,7 @@ class RedisFlag(Claiming):
                 )
         if not self._asker.can_ask:
             yield Problem(
-                "redis_flag without `verify`: when a handler fails or its process dies, nobody can say whether its "
+                "redis_flag without `verify`: when a handler fails or its process dies, it is not known whether its "
                 "effect happened, so the message is not tried again but becomes a dead letter",
                 'write verify: "module:function", which returns Done, NotDone or Unknown; or in_doubt: run, if the '
                 "handler may run twice",
@@ -150,7 +150,7 @@ def _ttl(given: Options, scope: Scope) -> dict[str, timedelta]:
         return dict.fromkeys(_ENDS, one)
     unknown = [name for name in value if name not in _ENDS]
     if unknown:
-        given.refuse(f"{unknown[0]!r} is no end of a handler: success and failed are", name="ttl")
+        given.refuse(f"{unknown[0]!r} is not an outcome of a handler: write success or failed", name="ttl")
     try:
         return {
             end: parse_duration(str(value[end])) if value.get(end) is not None else usual for end in _ENDS

@@ -78,7 +78,7 @@ def tier_options(given: Options, scope: Scope) -> TierOptions:
         ttl = usual_ttl(scope)
     if ttl < _SHORTEST:
         given.refuse(
-            f"{format_duration(ttl)} is no time to remember anything for",
+            f"{format_duration(ttl)} is too short to remember anything",
             "leave it out, or write 7d",
             name="ttl",
         )

@@ -74,7 +74,7 @@ class TwoPhase(Claiming):
         yield from check_messages("two_phase", self._asker, facts)
         if not self._asker.can_ask:
             yield Problem(
-                "two_phase without `verify`: when a handler fails or its process dies, nobody can say whether its "
+                "two_phase without `verify`: when a handler fails or its process dies, it is not known whether its "
                 "effect happened, so the message is not tried again but becomes a dead letter",
                 'write two_phase: {verify: "module:function"}, which returns Done, NotDone or Unknown',
                 "strategies",

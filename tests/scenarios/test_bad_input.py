@@ -69,7 +69,7 @@ CASES: dict[str, tuple[bytes, str, str]] = {
     "wrong schema": (
         b'{"id": "a", "key": "k", "deadly": "perhaps"}',
         INVALID,
-        "the body is no Event: deadly: Input should be a valid boolean, unable to interpret input",
+        "the body is not a valid Event: deadly: Input should be a valid boolean, unable to interpret input",
     ),
     "no object": (b"[1, 2]", NO_KEY, _KEY + " was not found in the message, and a key is never invented"),
     "no key": (b'{"id": "bad"}', NO_KEY, _KEY + " was not found in the message, and a key is never invented"),

@@ -27,7 +27,7 @@ UNREADABLE = frozenset(
     {
         *("header: timestamp in milliseconds", "header: timestamp of 2^63"),
         *("header: 600 levels of tables", "header: 1,200 levels of arrays"),
-        *("header: table", "a header name that is no UTF-8"),
+        *("header: table", "a header name that is not UTF-8"),
     }
 )
 

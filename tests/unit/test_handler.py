@@ -401,7 +401,7 @@ def test_an_invalid_payload_says_where_without_saying_what() -> None:
     with pytest.raises(InvalidPayload) as error:
         call(handler, {"cards": [{"number": "hunter2", "kind": "hunter2"}]})
     text = str(error.value)
-    assert text.startswith("the body is no ")
+    assert text.startswith("the body is not a valid ")
     assert "cards[0].number: " in text
     assert "cards[0].kind: " in text
     assert "hunter2" not in text

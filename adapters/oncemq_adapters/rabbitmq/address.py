@@ -149,7 +149,7 @@ def _split(url: str) -> SplitResult:
     except ValueError:
         # Not as the cause: its text repeats what stands where a port is expected, perhaps a password.
         raise ConfigError(
-            ["the RabbitMQ URL has a port or host that is none – write amqp://host:5672/"]
+            ["the RabbitMQ URL has an invalid port or host – write amqp://host:5672/"]
         ) from None
     if parts.scheme not in ("amqp", "amqps"):
         raise ConfigError([f"a RabbitMQ URL starts with amqp:// or amqps://, not {parts.scheme + '://'!r}"])

@@ -66,7 +66,7 @@ class RawProperties(BasicProperties):  # type: ignore[misc]
 def _refuse_odd_names(headers: Mapping[Any, Any] | None) -> None:
     for name in headers or ():
         if type(name) is not str:
-            raise Unreadable(f"the name of the header {name[:40]!a} is no UTF-8")
+            raise Unreadable(f"the name of the header {name[:40]!a} is not UTF-8")
 
 
 def raw_of(properties: Any) -> bytes:

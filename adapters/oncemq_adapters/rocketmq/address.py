@@ -112,7 +112,7 @@ def read_hosts(hosts: str, reader: OptionReader, port: int, form: str) -> tuple[
             found.append(f"{part.hostname or 'localhost'}:{part.port or port}")
         except ValueError:
             # What stands where a port is expected may be a part of a password.
-            raise ConfigError([f"the RocketMQ URL has a host or port that is none – write {form}"]) from None
+            raise ConfigError([f"the RocketMQ URL has an invalid host or port – write {form}"]) from None
     return tuple(dict.fromkeys(found))
 
 

@@ -103,7 +103,7 @@ def read_topic(topic: str, options: Mapping[str, Any], namespace: str) -> tuple[
     for tag in sorted(tags):
         if not _TAG.fullmatch(tag):
             reader.complain(
-                "tags", f"{tag!r} cannot be a tag", "write one tag for each entry, without blanks or |"
+                "tags", f"{tag!r} cannot be a tag", "write one tag for each entry, without spaces or |"
             )
     return parsed, reader.problems
 
@@ -140,7 +140,7 @@ def _start(reader: OptionReader, declared: Any) -> str | datetime:
     if moment is None or moment.tzinfo is None:
         reader.complain(
             "start",
-            f"{declared!r} is no place to start at",
+            f"{declared!r} is not a place to start at",
             "write first, last, or a time with its zone, like 2026-01-31T00:00:00Z",
         )
         return FIRST

@@ -244,7 +244,7 @@ def check_size(properties: Mapping[str, str]) -> None:
     try:
         size = len(to_text(properties).encode())
     except UnicodeEncodeError as error:
-        raise BrokerRefused(f"a key or tag is no text that can be sent: {error}") from error
+        raise BrokerRefused(f"a key or tag cannot be sent as text: {error}") from error
     if size > LONGEST:
         raise BrokerRefused(f"headers and keys take {size} bytes; RocketMQ takes {LONGEST} at most")
 

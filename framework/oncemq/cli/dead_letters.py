@@ -50,7 +50,7 @@ def filters(command: Any) -> Any:
 def dead_letters() -> None:
     """Look after messages that could not be applied.
 
-    Each consumer group has dead letters of its own; they stay until somebody replays or purges them.
+    Each consumer group has dead letters of its own; they stay until you replay or purge them.
     """
 
 

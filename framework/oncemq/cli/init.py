@@ -41,7 +41,7 @@ def init(folder: Path) -> None:
             f"cannot write into {folder}: {error.strerror or error} – name a folder that you may write to, like "
             "`oncemq init shop`"
         ) from error
-    click.echo("\nNow type:")
+    click.echo("\nNext, run:")
     for command in _next(folder):
         click.echo(f"  {command}")
 

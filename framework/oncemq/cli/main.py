@@ -32,13 +32,13 @@ COMMANDS = {
     "relay": Command("oncemq.cli.relay:relay", "Send what waits in the outbox, without consuming."),
     "requests": Command(
         "oncemq.cli.requests:requests",
-        "List or clear requests of which nobody knows whether they took effect.",
+        "List or clear requests whose outcome is unknown.",
     ),
     "groups": Command("oncemq.cli.groups:groups", "List or take over consumer groups."),
     "inspect": Command("oncemq.cli.inspect:inspect", "Show everything known about one business key."),
     "reconcile": Command(
         "oncemq.cli.reconcile:reconcile",
-        "Find out about effects of which nobody knows whether they happened.",
+        "Find out about effects whose outcome is unknown.",
     ),
     "demo": Command(
         "oncemq.cli.demo.command:demo", "Watch order life cycles survive duplicates, disorder and a kill."

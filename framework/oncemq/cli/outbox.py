@@ -144,7 +144,7 @@ def drop_refused(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Give up what was published to TOPIC (to any topic if none is named) and is refused: nobody will get it.
+    """Give up what was published to TOPIC (to any topic if none is named) and is refused: no consumer will get it.
 
     Say which with --id, --key, or --all. What the handler did besides publishing stays; what waits behind a dropped
     message is sent.

@@ -218,7 +218,7 @@ def _report(output: Output, summary: Summary, name: str, seconds: float, *, stop
         }
     )
     if stopped:
-        output.line(f"nothing published: {counted(summary.bad, 'bad line')}; mend them, or add --skip-bad")
+        output.line(f"nothing published: {counted(summary.bad, 'bad line')}; correct them, or add --skip-bad")
         return
     parts = [f"published {counted(summary.published, 'message')} to {summary.topic}"]
     troubles = {"refused": len(summary.refused), "bad": summary.bad, "unsent": summary.unsent}

@@ -56,10 +56,10 @@ def purge(
     """Remove what the ledger remembers of CONSUMER (of all consumers if none is named) for longer than needed.
 
     A running app does this by itself; the command is for one that is not running, or to remove more. Rows go in
-    small batches, around those that somebody holds, so running consumers are not disturbed.
+    small batches, around those that are locked, so running consumers are not disturbed.
 
     Parked messages have not taken effect yet: they are counted, and stay. So do states and the numbers of `sequence`, one
-    row for each key: a key that was forgotten would begin anew, and apply again what is late, or wait for its first
+    row for each key: a key that was forgotten would start again, and apply again what is late, or wait for its first
     number for ever. What `oncemq.requests` remembers is purged by its own processes, which know how long it is kept.
 
     What has been purged is applied again if it is delivered again, so an age below the longest time that a

@@ -27,7 +27,7 @@ COLUMNS = {
 _KNOWN: dict[str, Answer] = {"done": Done(), "not-done": NotDone()}
 
 
-@click.command("reconcile", short_help="Find out about effects of which nobody knows whether they happened.")
+@click.command("reconcile", short_help="Find out about effects whose outcome is unknown.")
 @click.argument("consumer", required=False)
 @click.option("--identity", help="Only about the message with this identity; `oncemq inspect KEY` shows it.")
 @click.option(

@@ -27,7 +27,7 @@ filters = choosing.filters(
 )
 
 
-@click.group("requests", short_help="List or clear requests of which nobody knows whether they took effect.")
+@click.group("requests", short_help="List or clear requests whose outcome is unknown.")
 def requests() -> None:
     """Look after requests and calls that `oncemq.requests` protects in the app's database, with `effects="external"`.
 

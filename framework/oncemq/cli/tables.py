@@ -96,7 +96,7 @@ def restored(files: Sequence[Path]) -> int:
 def prune(files: Sequence[Path], names: tuple[str, ...], yes: bool) -> int:
     """Remove what is left of consumers called NAMES, which the app has no more; without names, list them.
 
-    Records, parked messages, claims, dead letters and history go, and the queues that nobody reads any more, with what
+    Records, parked messages, claims, dead letters and history go, and the queues that no consumer reads any more, with what
     lies in them. For a consumer that was renamed write `formerly:` instead, and nothing is left.
     """
     plan = _database(files)

@@ -141,7 +141,9 @@ def _handler(settled: Settled, around: Surroundings) -> Any:
         return None
     if not callable(found):
         around.report.at(
-            path, f"{settled.handler!r} is no function", "name a function: def handler(order: dict) -> None"
+            path,
+            f"{settled.handler!r} is not a function",
+            "name a function: def handler(order: dict) -> None",
         )
         return None
     return found

@@ -70,7 +70,7 @@ def duration(value: Any) -> timedelta:
     """Return a duration as people write it; a bare number has no unit and is refused."""
     if isinstance(value, timedelta):
         if value <= timedelta(0):
-            raise WrongValue("is no time at all", "a duration must be longer than zero")
+            raise WrongValue("is not a usable duration", "a duration must be longer than zero")
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise WrongValue(f"{value} has no unit", f"write {value}s, {value}ms, {value}m, {value}h or {value}d")

@@ -65,7 +65,7 @@ def _failed(name: str, folder: Path, error: BaseException) -> WrongValue:
         place, said = f"{_short(error.filename)}:{error.lineno}", f"SyntaxError: {error.msg}"
     else:
         place, said = _users_line(error, folder), f"{type(error).__name__}: {error}"
-    return WrongValue(f"module {name!r} cannot be imported: {said}", f"mend {place}" if place else "")
+    return WrongValue(f"module {name!r} cannot be imported: {said}", f"correct {place}" if place else "")
 
 
 def _users_line(error: BaseException, folder: Path) -> str:

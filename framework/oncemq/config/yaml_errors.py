@@ -65,13 +65,13 @@ def explain(error: Any, text: str, file: str) -> ConfigError:
     position = Position(file, mark.line + 1, mark.column + 1) if mark else Position(file)
     letter = _letter_at(text, position)
     if letter == "\t":
-        return fail(position, "a tab stands where YAML wants blanks", "indent with blanks")
+        return fail(position, "a tab stands where YAML expects spaces", "indent with spaces")
     said = f"{getattr(error, 'context', None) or ''} {getattr(error, 'problem', None) or ''}"
     if "cannot start any token" in said:
         return fail(
             position,
             f"a value cannot begin with `{letter}`",
-            "put the value into quotes; indent with blanks, not tabs",
+            "put the value into quotes; indent with spaces, not tabs",
         )
     for phrase, what, advice in _PHRASES:
         if phrase in said:

@@ -48,6 +48,6 @@ def take_apart(number: int) -> Parts:
         ValueError: it is none.
     """
     if not 0 <= number >> TIME_SHIFT <= LAST_MILLISECOND:
-        raise ValueError(f"{number} is no snowflake id: it must be positive and fit 63 bits")
+        raise ValueError(f"{number} is not a snowflake id: it must be positive and fit 63 bits")
     worker = (number >> SEQUENCE_BITS) & (WORKERS - 1)
     return Parts(moment_of(number >> TIME_SHIFT), worker, number & (PER_MILLISECOND - 1))

@@ -168,13 +168,13 @@ def ensure(engine: Engine, strategies_tables: Sequence[Table] = ()) -> None:
         current = _version(connection)
         present = set(inspect(connection).get_table_names())
     if current is None:
-        raise LedgerError(f"the ledger's tables are missing in {place(engine)}: type `oncemq tables create`")
+        raise LedgerError(f"the ledger's tables are missing in {place(engine)}: run `oncemq tables create`")
     if current != _newest(MIGRATIONS):
         raise LedgerError(_other_version(engine, current, _newest(MIGRATIONS)))
     missing = [table.name for table in _all(strategies_tables) if table.name not in present]
     if missing:
         raise LedgerError(
-            f"{', '.join(missing)} missing in {place(engine)}: type `oncemq tables create`, which adds what is missing"
+            f"{', '.join(missing)} missing in {place(engine)}: run `oncemq tables create`, which adds what is missing"
         )
 
 

@@ -35,7 +35,7 @@ def ensure(engines: Sequence[Engine], app: str, layout: Layout | None) -> None:
         if stored == wanted:
             continue
         if stored is None:
-            raise LedgerError(f"{place(engine)} is no shard of {app} yet: type `oncemq tables create`")
+            raise LedgerError(f"{place(engine)} is not a shard of {app} yet: run `oncemq tables create`")
         raise LedgerError(_differs(engine, app, stored, wanted))
 
 

@@ -73,7 +73,7 @@ def make_decoder(body_format: str = "json", limits: Limits | None = None) -> Dec
 class JsonBody:
     """JSON as RFC 8259 has it, in UTF-8, where every name and number has one meaning.
 
-    Refused besides what is no JSON: NaN and infinities, numbers that overflow, integers of more than a
+    Refused besides what is not JSON: NaN and infinities, numbers that overflow, integers of more than a
     thousand digits, an object that names a field twice, halves of surrogate pairs, too deep nesting. A byte
     order mark is skipped.
     """

@@ -119,7 +119,7 @@ class OutgoingTopic:
             try:
                 return to_json(body)
             except (PydanticSerializationError, UnicodeEncodeError) as error:
-                raise Unpublishable(f"a body for topic {self.name!r} is no JSON: {error}") from error
+                raise Unpublishable(f"a body for topic {self.name!r} is not JSON: {error}") from error
         if isinstance(body, str):
             return body.encode()
         raise Unpublishable(

@@ -79,7 +79,7 @@ def _none_expected(state: AppState) -> list[str]:
 
 def _ill(row: ConsumerState, now: float, stuck_after: timedelta) -> list[str]:
     if row.paused in _NOT_MENDED_BY_WAITING:
-        return [f"consumer {row.consumer} is paused until somebody mends it ({row.paused}){_detail(row)}"]
+        return [f"consumer {row.consumer} is paused until the cause is removed ({row.paused}){_detail(row)}"]
     if row.paused is not None:
         return []
     if not row.subscribed:

@@ -57,7 +57,7 @@ def key_of(request: Request) -> str | None:
         key = text
     else:
         raise RequestKeyInvalid(
-            'the key is no text in quotes: send one such as "8e03978e-40d5-43dd-bc93-6894a57f9324"'
+            'the key is not a text in quotes: send one such as "8e03978e-40d5-43dd-bc93-6894a57f9324"'
         )
     if not 0 < len(key) <= LONGEST_KEY:
         raise RequestKeyInvalid(f"the key has {len(key)} characters: send 1 to {LONGEST_KEY}")

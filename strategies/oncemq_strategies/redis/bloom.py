@@ -122,7 +122,7 @@ class BloomFilter:
                 return [one == 1 for one in answers]
             self._shape = None  # also when there is none any more
             self._shape = self._made(answers)
-        raise RedisUnavailable(f"the Bloom filter {self.name!r} is being made anew all the time")
+        raise RedisUnavailable(f"the Bloom filter {self.name!r} is made again all the time")
 
     def _made(self, fields: Sequence[Any]) -> Shape:
         if not fields[0] or not fields[1]:

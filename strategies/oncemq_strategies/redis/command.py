@@ -50,7 +50,7 @@ def list_locks(pattern: str, files: Sequence[Path], *, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @app_option
 def release(name: str, files: Sequence[Path], *, yes: bool) -> None:
-    """Take the lock NAME away from whoever holds it, and wake who waits for it.
+    """Take the lock NAME away from its holder, and wake the clients that wait for it.
 
     Only for a holder that is surely dead or hopeless: a lock frees itself soon after its holder has died.
     """
@@ -58,7 +58,7 @@ def release(name: str, files: Sequence[Path], *, yes: bool) -> None:
     try:
         held = held_by(client, name)
         if held is None:
-            output.line("nobody holds this lock")
+            output.line("no client holds this lock")
             return
         output.line(str(held))
         output.line(f"warning: {WARNING}")

@@ -172,7 +172,7 @@ def test_run_without_tables_says_what_to_type(project):
     """A missing ledger is one message with its exit code, and no worker is started again and again."""
     said = oncemq(project, "run", "--until-idle", "1s")
     assert said.returncode == 5
-    assert "type `oncemq tables create`" in said.stderr
+    assert "run `oncemq tables create`" in said.stderr
     assert "Traceback" not in said.stderr
 
 

@@ -45,7 +45,7 @@ def test_a_bad_line_stops_all_by_default(line):
     file = line.write("bad.jsonl", '{"order_id": "a1"}', "nope", '{"x": 1}', '{"order_id": NaN}')
     result = line.run("publish", "order.paid", file)
     assert result.exit_code == 1
-    assert result.stdout == "nothing published: 3 bad lines; mend them, or add --skip-bad\n"
+    assert result.stdout == "nothing published: 3 bad lines; correct them, or add --skip-bad\n"
     assert line.waiting() == 0
     assert [problem.split(": ")[0] for problem in result.stderr.splitlines()] == [
         f"{file}:{n}" for n in (2, 3, 4)

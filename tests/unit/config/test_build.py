@@ -127,7 +127,7 @@ def test_a_schema_refuses_bodies_for_every_consumer(tmp_path):
         ("def handel(order): ...\n", "app.yaml:7:35: 'MODULE' has no 'handle' – did you mean 'handel'?"),
         (
             "handle = 3\n",
-            "app.yaml:7:35: 'MODULE:handle' is no function – name a function: def handler(order: dict) -> None",
+            "app.yaml:7:35: 'MODULE:handle' is not a function – name a function: def handler(order: dict) -> None",
         ),
         (
             "import nonexistent_thing\n",

@@ -114,14 +114,14 @@ def test_positions_are_line_and_column_from_one():
                 "a text that begins with `!` needs quotes"
             ),
         ),
-        ("a:\n\tb: 1\n", "app.yaml:2:1: a tab stands where YAML wants blanks – indent with blanks"),
+        ("a:\n\tb: 1\n", "app.yaml:2:1: a tab stands where YAML expects spaces – indent with spaces"),
         (
             "a: b: c\n",
             "app.yaml:1:5: a second `: ` in one value – put the value into quotes, or the key onto a line of its own",
         ),
         (
             "a: @home\n",
-            "app.yaml:1:4: a value cannot begin with `@` – put the value into quotes; indent with blanks, not tabs",
+            "app.yaml:1:4: a value cannot begin with `@` – put the value into quotes; indent with spaces, not tabs",
         ),
         (
             "a: [1, 2\nb: 3\n",

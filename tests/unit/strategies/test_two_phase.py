@@ -585,7 +585,7 @@ def test_check_warns_of_a_lease_that_makes_messages_wait(facts: Any, scope: Any)
     ("options", "text"),
     [
         ({"verfy": "x:y"}, "did you mean 'verify'"),
-        ({"verify": 5}, "5 is no function"),
+        ({"verify": 5}, "5 is not a function"),
         ({"lease": "100ms"}, "before it can be renewed"),
         ({"lease": "soon"}, "soon"),
         ({"fingerprint": ["body."]}, "body."),

@@ -55,7 +55,7 @@ def check_consumer(facts: ConsumerFacts, settings: Settings) -> Iterator[Problem
 
 def _without_name_servers(chosen: bool) -> Iterator[Problem]:
     yield Problem(
-        "without name servers nobody can make topics, list dead letters or see whether the group has other members, "
+        "without name servers topics cannot be made, list dead letters or see whether the group has other members, "
         "and a new group begins where the proxy likes, often at the end of the topic",
         "write name_servers: [host:9876] at the broker",
         "broker.name_servers",

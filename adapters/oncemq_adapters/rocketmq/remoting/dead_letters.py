@@ -89,7 +89,7 @@ class Graveyard:
         if topic.fifo:
             raise BrokerRefused(
                 "the queues of a fifo group are locked, and RocketMQ turns what is sent to such a group into dead "
-                "letters – publish the message anew with `oncemq publish`, then purge the letter"
+                "letters – publish the message again with `oncemq publish`, then purge the letter"
             )
         letters = self._named(topic, ids)
         errors = self._resend(letters)

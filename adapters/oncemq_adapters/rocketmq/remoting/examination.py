@@ -57,7 +57,7 @@ def message_types(stock: Sequence[Inventory], topic: TopicOptions, severity: Sev
     if topic.fifo and unordered:
         types = ", ".join(sorted({one.message_type for one in stock if one.broker in unordered}))
         yield Problem(
-            f"fifo is declared, but topic {topic.name!r} is of type {types} on {_listed(unordered)}: nobody can publish "
+            f"fifo is declared, but topic {topic.name!r} is of type {types} on {_listed(unordered)}: nothing can publish "
             "in order to it through a proxy",
             f"run `mqadmin updateTopic -c <cluster> -t {topic.name} -a +message.type=FIFO`, or leave out fifo",
             "topic.fifo",

@@ -105,7 +105,7 @@ class HalfMessages:
             fields = {**place["fields"], "msgId": held.id, "transactionId": held.id}
             broker = str(place["broker"])
         except (ValueError, KeyError, TypeError) as error:
-            raise BrokerRefused(f"{held.place!r} is no place where RocketMQ holds a message") from error
+            raise BrokerRefused(f"{held.place!r} is not a place where RocketMQ holds a message") from error
         fields["commitOrRollback"] = _SAYS[Decision.COMMIT if commit else Decision.ROLL_BACK]
         fields["fromTransactionCheck"] = "true" if again else "false"
         if broker not in self._routes.masters:

@@ -13,6 +13,21 @@ from oncemq.cli.demo.show import Result, Tell
 from oncemq.cli.demo.tally import Tally
 
 _KEPT = "Every event counted once, none twice, none backwards – though a tenth came twice, shuffled"
+MEANINGS = {
+    "published": "events of the orders' lives, each sent once",
+    "delivered": "with the copies, and with what the killed worker held",
+    "applied": "handler ran, effect and record committed together",
+    "duplicates": "a copy of an event that was applied before: acknowledged, not run",
+    "stale": "an older event after a newer one of its order: acknowledged, not run",
+    "dead letters": "could not be applied, kept for a person",
+    "double effects": "must be 0: an effect that is there twice",
+    "out of order": "must be 0: an effect after that of a later event",
+    "lost": "must be 0: an event that is neither applied nor explained above",
+    "killed worker": "process id of the worker that was killed with SIGKILL",
+    "throughput": "deliveries settled for each second",
+}
+"""What each figure means."""
+
 _FAULTS: tuple[tuple[str, Callable[[Tally], int]], ...] = (
     ("events were lost", lambda counts: counts.lost),
     ("effects came twice", lambda counts: counts.double),
@@ -73,12 +88,13 @@ def show_result(result: Result) -> None:
         table = Table(show_header=False)
         table.add_column()
         table.add_column(justify="right")
+        table.add_column()
         for name, value in _rows(result):
-            table.add_row(name, value)
+            table.add_row(name, value, MEANINGS[name])
         console.print(table)
     else:
         for name, value in _rows(result):
-            click.echo(f"{name:<16}{value:>10}")
+            click.echo(f"{name:<16}{value:>10}   {MEANINGS[name]}".rstrip())
     click.echo(verdict(result))
 
 
