@@ -131,19 +131,19 @@ def test_a_schema_refuses_bodies_for_every_consumer(tmp_path):
         ),
         (
             "import nonexistent_thing\n",
-            "app.yaml:7:35: module 'MODULE' cannot be imported: ModuleNotFoundError: No module named 'nonexistent_thing' – mend FOLDER/MODULE.py:1",
+            "app.yaml:7:35: module 'MODULE' cannot be imported: ModuleNotFoundError: No module named 'nonexistent_thing' – correct FOLDER/MODULE.py:1",
         ),
         (
             "x = 1\n\n\ny = 1 / 0\n",
-            "app.yaml:7:35: module 'MODULE' cannot be imported: ZeroDivisionError: division by zero – mend FOLDER/MODULE.py:4",
+            "app.yaml:7:35: module 'MODULE' cannot be imported: ZeroDivisionError: division by zero – correct FOLDER/MODULE.py:4",
         ),
         (
             "def handle(:\n",
-            "app.yaml:7:35: module 'MODULE' cannot be imported: SyntaxError: invalid syntax – mend FOLDER/MODULE.py:1",
+            "app.yaml:7:35: module 'MODULE' cannot be imported: SyntaxError: invalid syntax – correct FOLDER/MODULE.py:1",
         ),
         (
             "import sys\nsys.exit(0)\n",
-            "app.yaml:7:35: module 'MODULE' cannot be imported: SystemExit: 0 – mend FOLDER/MODULE.py:2",
+            "app.yaml:7:35: module 'MODULE' cannot be imported: SystemExit: 0 – correct FOLDER/MODULE.py:2",
         ),
     ],
 )

@@ -61,7 +61,7 @@ def at_end(more: str) -> str:
         ),
         (
             at_end("logging: loud"),
-            "app.yaml:8:10: `logging`: should be a mapping – write names and values below it, indented; known here: level, format, row_values",
+            "app.yaml:8:10: `logging`: should be a mapping – write names and values below it, indented; known here: configure, level, format, row_values",
         ),
         (
             at_end("logging: {level: loud}"),
