@@ -21,6 +21,7 @@ class TopicOptions(TypedDict, total=False):
     routing_key: str
     queue_type: str
     prefetch: int
+    declare: bool | Literal["missing"]
     # RocketMQ
     topic_name: str
     tags: str | Sequence[str]
