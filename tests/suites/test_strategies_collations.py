@@ -1,17 +1,28 @@
-"""Chains on the user's own table take effect once, whatever the table's key column holds equal."""
+"""Chains on the user's own table take effect once, whatever the table's key column holds equal.
 
+With ONCEMQ_COLLATIONS=whole they also pass the whole strategy suite on each kind of column; else a part of it.
+"""
+
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import select
 
-from oncemq.testing.strategy_suite import ChainSpec
+from oncemq.testing.strategy_suite import ChainSpec, StrategySuite
 from oncemq.testing.strategy_suite.base import SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.duplicates import Duplicates
 from oncemq.verdict import Outcome
-from support.chains import MACHINE_ON_ROWS, OPTIMISTIC, PESSIMISTIC, PRECONDITION, UNIQUE
+from support.chains import (
+    MACHINE_ON_ROWS,
+    OPTIMISTIC,
+    OPTIMISTIC_PARKING,
+    PESSIMISTIC,
+    PRECONDITION,
+    UNIQUE,
+)
 from support.collations import KINDS, Column, Kind, database_of
 
 BY_CONSTRAINT = ("unique_key", {"table": "$TABLE", "columns": {"entity": "body.id"}})
@@ -23,6 +34,9 @@ CHAINS = {
     "pessimistic_lock+unique_key": ChainSpec([PESSIMISTIC, UNIQUE], entity=True),
     "unique_key+precondition": ChainSpec([UNIQUE, PRECONDITION], entity=True),
 }
+
+PARKING = ChainSpec([OPTIMISTIC_PARKING], entity=True, parks=True, waits=False)
+WHOLE = os.environ.get("ONCEMQ_COLLATIONS") == "whole"
 
 
 @pytest.fixture(scope="module", params=[kind for kind in KINDS if kind.ignores], ids=str)
@@ -81,6 +95,21 @@ class TestCollations(SuitePart):
         """A blank at the end of a value is not kept, so it cannot tell two values apart."""
         expected = Outcome.REJECT if kind.padded else Outcome.PROCEED
         assert bench.deliver(message("trail ", 1)) == [expected]
+
+
+@pytest.mark.skipif(not WHOLE, reason="the long form, with ONCEMQ_COLLATIONS=whole")
+class TestWholeSuiteOnCollations(StrategySuite):
+    """Everything that holds for a column that compares character by character holds for the others."""
+
+    @pytest.fixture(params=[*CHAINS.values(), PARKING], ids=[*CHAINS, "optimistic_lock-parking"])
+    def chain(self, request: pytest.FixtureRequest, kind: Kind) -> ChainSpec:
+        """Return one chain after the other."""
+        return replace(request.param, key_type=Column(kind.ddl))
+
+    @pytest.fixture
+    def url(self, database: str) -> str:
+        """Return the database that the tests of a kind share."""
+        return database
 
 
 def others(kind: Kind) -> list[str]:

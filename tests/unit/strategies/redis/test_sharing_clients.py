@@ -14,7 +14,7 @@ from oncemq.redis.sharing import SHARED
 from oncemq_strategies.redis import BloomFilter, FairLock, FencedLock, Lock, MultiLock
 from oncemq_strategies.redis.survey import held_by
 
-USES = 300
+USES = int(os.environ.get("ONCEMQ_SHARING_USES", "300"))
 
 
 def sockets() -> set[str]:
