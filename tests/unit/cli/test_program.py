@@ -106,9 +106,9 @@ def test_a_missing_file_is_one_line(tmp_path):
 
 
 def test_what_init_prints_really_works(tmp_path):
-    """Every command that `init` names is typed, and three of five messages take effect."""
+    """Every command that `init` names is run, and three of five messages take effect."""
     printed = oncemq(tmp_path, "init", "shop").stdout
-    commands = [line.strip() for line in printed.partition("Now type:\n")[2].splitlines()]
+    commands = [line.strip() for line in printed.partition("Next, run:\n")[2].splitlines()]
     assert commands.pop(0) == "cd shop"
     said = ""
     for command in commands:
