@@ -92,8 +92,9 @@ class Report:
         """Name a failure when it happens, so that a run that is cut off has said so."""
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         if terminal is not None:
-            terminal.ensure_newline()
-            terminal.write_line(f"failed: {name}\n{_last_lines(self.tracebacks[name])}")
+            # After the letter of another test, of which the reporter does not know that it ends no line.
+            terminal.write_line(f"\nfailed: {name}\n{_last_lines(self.tracebacks[name])}")
+            terminal.flush()
 
     def _expect(self, names: Any) -> None:
         self.collected = list(dict.fromkeys([*self.collected, *map(plain, names)]))
