@@ -54,7 +54,8 @@ test: setup services ## all tests, against the real servers
 .PHONY: test-all
 test-all: setup services ## test, and beside it the tests of the single clients, each in an environment of its own
 	@$(BIN)/python tests/beside.py $(if $(UNTIL),--until $(UNTIL)) --beside "$(MAKE) test-redis-py-cluster" \
-		--beside "$(MAKE) test-rocketmq-native" --beside "$(MAKE) test-rocketmq-grpc" "$(MAKE) test"
+		--beside "$(MAKE) test-rocketmq-native" --beside "$(MAKE) test-rocketmq-grpc" \
+		--beside "$(MAKE) test-lowest" "$(MAKE) test"
 
 # The original client and redis-py 5 cannot be installed side by side.
 ORIGINAL := .venv-redis-py-cluster
@@ -109,6 +110,22 @@ test-embedded: setup ## the tests that need no server
 .PHONY: defects
 defects: setup services ## break one guard after the other in a copy, and see which test notices; ONLY=name JOBS=2
 	@PYTHONPATH=tests $(BIN)/python -m defects $(foreach name,$(ONLY),--only $(name)) $(if $(JOBS),--jobs $(JOBS))
+
+# The lowest versions that pyproject.toml allows, of what handlers and their sessions meet.
+LOWEST := .venv-lowest
+LOWEST_VERSIONS := sqlalchemy==2.0.30 "psycopg[binary]==3.1.18" pymysql==1.1.0 pydantic==2.10.0 click==8.1.0 jmespath==1.0.0 \
+	pyyaml==6.0.1 rich==13.7.0 structlog==24.1.0 tenacity==8.3.0
+
+.PHONY: test-lowest
+test-lowest: services $(LOWEST)/.installed ## what handlers may rely on, with the lowest versions of SQLAlchemy and drivers; PROGRAMS=10
+	@ONCEMQ_ALONE_PROGRAMS=$(or $(PROGRAMS),10) $(call tested_beside,$(LOWEST),--dist loadscope -q tests/alone tests/unit/test_handler.py \
+		tests/unit/run/transaction/test_isolation.py tests/unit/run/transaction/test_owned_session.py)
+
+$(LOWEST)/.installed: pyproject.toml Makefile
+	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[postgres,mysql]" $(LOWEST_VERSIONS) \
+		cryptography pytest pytest-timeout pytest-xdist
+	@touch $@
 
 .PHONY: alone
 alone: setup services ## random handler programs, one message a transaction and in units; PROGRAMS=10000 SEED=0

@@ -73,6 +73,7 @@ class ConsumerFacts:
         soft_limit: after which a unit is given up; None = never.
         hard_limit: after which the process is; None = never.
         hold_key: after a Retry the key's later messages wait in the ledger until it is done.
+        isolate: each call of the handler has a transaction of its own.
         options: the topic's broker options as declared.
         longest_pause: the longest that a single pause between two tries can be.
         publishes: the handler asks for a `Publisher`.
@@ -98,6 +99,7 @@ class ConsumerFacts:
     soft_limit: timedelta | None
     hard_limit: timedelta | None
     hold_key: bool = False
+    isolate: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     longest_pause: timedelta = timedelta(0)
     publishes: bool = False

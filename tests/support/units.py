@@ -3,12 +3,14 @@
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Engine
 
 from oncemq.clock import Clock, SystemClock
 from oncemq.message.envelope import Delivery, Message
+from oncemq.message.outgoing import OutgoingTopic
 from oncemq.redis import RedisClient
 from oncemq.run.attempt import Attempt
 from oncemq.run.batches import BatchLoop
@@ -43,12 +45,13 @@ class UnitBench:
     Args:
         engine: the database.
         handler: the handler under test.
-        strategies: instances, or classes to be built for this bench's own consumer.
+        strategies: instances, or classes, with or without options, to be built for this bench's own consumer.
         clock: where time comes from.
         point: told how far a run has come.
         recorder: the flight recorder.
         lane: shared with siblings.
         name: the consumer's, for several benches of one consumer; default: its own.
+        topics: what the handler may publish to; needs a relay in the attempt.
 
     Attributes:
         result: what came of the last unit.
@@ -70,16 +73,17 @@ class UnitBench:
         self,
         engine: Engine,
         handler: Callable[..., Any],
-        *strategies: Strategy | type[Strategy],
+        *strategies: Strategy | type[Strategy] | tuple[type[Strategy], Mapping[str, Any]],
         clock: Clock | None = None,
         point: Callable[[str], None] = nothing,
         recorder: AnyRecorder | None = None,
         lane: Lane | None = None,
         name: str | None = None,
+        topics: Mapping[str, OutgoingTopic] = MappingProxyType({}),
     ) -> None:
         self.name = name or f"c{uuid.uuid4().hex[:10]}"
-        built = [one if isinstance(one, Strategy) else build(one, engine, self.name) for one in strategies]
-        self.plan = make_consumer(handler, built, name=self.name)
+        built = [self._built(asked, engine) for asked in strategies]
+        self.plan = make_consumer(handler, built, name=self.name, topics=topics)
         self.slot = Slot()
         self.lane = lane or Lane()
         self.clock = clock or SystemClock()
@@ -104,6 +108,12 @@ class UnitBench:
             second_look=chain.second_look,
         )
         self._runner = UnitRunner(chain, rescue, self._failed)
+
+    def _built(self, asked: Any, engine: Engine) -> Strategy:
+        if isinstance(asked, Strategy):
+            return asked
+        kind, options = asked if isinstance(asked, tuple) else (asked, None)
+        return build(kind, engine, self.name, options)
 
     def _failed(self, doing: str, error: BaseException) -> None:
         del doing

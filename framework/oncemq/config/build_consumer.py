@@ -15,7 +15,14 @@ from oncemq.config.catalog import Catalog
 from oncemq.config.fields import WrongValue, reference
 from oncemq.config.importing import import_object
 from oncemq.config.payload_fields import check_fields
-from oncemq.config.rules import check_chain, check_effects, check_hold, check_identity, check_times
+from oncemq.config.rules import (
+    check_chain,
+    check_effects,
+    check_hold,
+    check_identity,
+    check_isolation,
+    check_times,
+)
 from oncemq.config.settled import Settled
 from oncemq.error_text import describe
 from oncemq.errors import ConfigError, OnceMQError
@@ -104,6 +111,7 @@ def build_consumer(
         retry=settled.retry,
         workers=settled.workers,
         unit_time=settled.unit_time,
+        isolate=settled.isolate,
         batch_limit=min([settled.batch_limit, *limits]),
         soft_limit=settled.soft_limit,
         hard_limit=settled.hard_limit,
@@ -248,6 +256,7 @@ def _check(
     found: list[Problem] = [
         *check_effects(facts),
         *check_hold(facts),
+        *check_isolation(facts),
         *check_times(facts),
         *check_identity(facts),
     ]
@@ -308,6 +317,7 @@ def facts_of(
         workers=settled.workers,
         in_flight=settled.in_flight,
         unit_time=settled.unit_time,
+        isolate=settled.isolate,
         soft_limit=settled.soft_limit,
         hard_limit=settled.hard_limit,
         hold_key=hold_key,

@@ -117,6 +117,12 @@ class ConsumerOptions(Section):
         None, description="How long a transaction should last, about. Default 50ms.", examples=["50ms"]
     )
     batch: Batch | None = Field(None, description="How many messages may share a transaction.")
+    isolate: bool | None = Field(
+        None,
+        description="true: each call of the handler has a transaction of its own, on a connection that is reset behind it. "
+        "For handlers whose settings cannot be seen, such as those made inside SQL functions. Default false.",
+        examples=[True],
+    )
     retry: Retry | None = Field(None, description="Attempts and pauses.")
     on_retry: OnRetry | None = Field(
         None,

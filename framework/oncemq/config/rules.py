@@ -105,6 +105,16 @@ def check_hold(facts: ConsumerFacts) -> Iterable[Problem]:
         )
 
 
+def check_isolation(facts: ConsumerFacts) -> Iterable[Problem]:
+    """Yield why there is no transaction that a call could have for itself."""
+    if facts.isolate and (facts.effects is Effects.EXTERNAL or not facts.dialect):
+        yield Problem(
+            "isolate: true gives each call a database transaction of its own, and this consumer has none",
+            "write effects: database, or leave isolate out",
+            "isolate",
+        )
+
+
 def check_times(facts: ConsumerFacts) -> Iterable[Problem]:
     """Yield durations that contradict each other."""
     if facts.keep < facts.retry_horizon:

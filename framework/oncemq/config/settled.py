@@ -47,6 +47,7 @@ class Settled:
         workers: threads or tasks.
         in_flight: how many deliveries may be unsettled at once.
         unit_time: how long a unit should last.
+        isolate: each call of the handler has a transaction of its own.
         batch_limit: the most messages in one unit.
         soft_limit: after which a unit is given up; None = never.
         hard_limit: after which the process is; None = never.
@@ -75,6 +76,7 @@ class Settled:
     workers: int
     in_flight: int
     unit_time: timedelta
+    isolate: bool
     batch_limit: int
     soft_limit: timedelta | None
     hard_limit: timedelta | None
@@ -176,6 +178,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),
         in_flight=sources.first("in_flight", default=DEFAULT_IN_FLIGHT),
         unit_time=sources.first("unit_time", default=DEFAULT_UNIT_TIME),
+        isolate=sources.first("isolate", default=False),
         batch_limit=sources.first("batch", "limit", default=DEFAULT_BATCH_LIMIT),
         soft_limit=sources.first("limits", "soft"),
         hard_limit=sources.first("limits", "hard"),

@@ -207,6 +207,7 @@ class Crew:
             shop.point,
             shop.relays[shard],
             [table for strategy in plan.strategies for table in strategy.tables(MetaData())],
+            isolate=plan.isolate,
             commits=self._warn_of_commit,
         )
         rescue = Rescue(

@@ -56,6 +56,7 @@ class Attempt:
 
     Attributes:
         one_by_one: the handler is called for each item.
+        keys_matter: what is decided about an item may follow from earlier ones of its key, which are not saved yet.
         isolation: how often messages had to run alone.
     """
 
@@ -91,6 +92,7 @@ class Attempt:
         self._relay = relay
         self._divisible = chain.divisible and loop.one_by_one
         self.one_by_one = loop.one_by_one
+        self.keys_matter = not chain.joins
         self.isolation = IsolationRate(always=isolate)
         self._parts = Parts(
             self._work,
@@ -98,6 +100,7 @@ class Attempt:
             recorder,
             clock.monotonic,
             second_look=chain.second_look,
+            keys_matter=self.keys_matter,
             write=self._write if chain.writes else None,
         )
 

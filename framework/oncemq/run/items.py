@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
 from oncemq.error_text import is_a
 from oncemq.errors import HandlerFault, InfrastructureError, SessionOwned, TimeLimitExceeded
@@ -19,7 +18,7 @@ from oncemq.run.judge import UnknownCulprit, describe, is_infrastructure, judge
 from oncemq.run.limits import Slot
 from oncemq.run.recorder import AnyRecorder
 from oncemq.run.session import Collector
-from oncemq.run.watch import Watch
+from oncemq.run.watch import UnitConnection, Watch
 from oncemq.run.whose import Suspicion, is_units
 from oncemq.unit import Item, Run
 from oncemq.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
@@ -41,7 +40,7 @@ class Frame:
         failed: what went wrong when earlier items' work was brought to the database; no handler's doing.
     """
 
-    connection: Connection
+    connection: UnitConnection
     collector: Collector
     watch: Watch
     careful: bool
@@ -218,6 +217,8 @@ class Call:
         self.run, self.items, self.frame, self.started = run, items, frame, started
         watch = frame.watch
         self.guard: Guard | None = None
+        frame.connection.forget_options()
+        watch.refused, watch.went_on = None, False
         self.statements, self.writes = watch.statements, watch.writes
         self.session = run.session = frame.collector.session(frame.connection, watch, items)
         watch.first = self._first
@@ -240,7 +241,7 @@ class Call:
     def fault(self) -> BaseException | None:
         """Return why what the handler did cannot be kept, although it has returned; None if it can."""
         if self.guard is not None and self.guard.lost and self.frame.watch.doomed is None:
-            return HandlerFault(
+            return self.frame.watch.refused or HandlerFault(
                 "the handler went on after a flush that failed, with which SQLAlchemy rolls back what it had written: let "
                 "the error out, or write with session.begin_nested()"
             )
@@ -250,6 +251,7 @@ class Call:
         """Let what comes be no handler's doing any more."""
         watch, run = self.frame.watch, self.run
         watch.handling, watch.first = False, None
+        self.frame.connection.forget_options()
         run.unit.spoke += self.spoke
         run.session = self.frame.collector
         self.session.refuse_all()
@@ -290,8 +292,12 @@ class Call:
 
 
 def _judge(call: Call, error: BaseException, *, swallowed: bool) -> Verdict:
+    watch = call.frame.watch
+    if is_a(error, PendingRollbackError) and watch.refused is not None:
+        # It only says that there was an error before.
+        error, swallowed = watch.refused, True
     verdict = judge(error)
-    if swallowed and is_a(error, DBAPIError) and call.frame.connection.dialect.name == "postgresql":
+    if (swallowed or watch.went_on) and is_a(error, DBAPIError):
         text = "the handler went on after an error that ended its transaction: write with session.begin_nested(): …"
         return retry(f"{text}; {verdict.reason}", error=error)
     return verdict

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, NestedTransaction, RootTransaction
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import is_unique_violation
+from oncemq.run.isolation import HiddenCommit
 from oncemq.run.items import Frame
 from oncemq.run.judge import UnknownCulprit, is_infrastructure, judge
 from oncemq.run.making import make_items
@@ -69,6 +70,23 @@ class Scene:
         return obstacle(self.connection, self.transaction, self.watch) is None
 
 
+def first_of_each_key(
+    order: Iterable[Delivery], charged: Mapping[Delivery, Verdict]
+) -> dict[Delivery, Verdict]:
+    """Return whom a failure is charged to: a later message of the key ran on what an earlier one never reached.
+
+    What a handler has committed must not run again, whatever came before it.
+    """
+    found: dict[Delivery, Verdict] = {}
+    keys: set[str] = set()
+    for delivery in order:
+        verdict = charged.get(delivery)
+        if verdict is not None and (delivery.key not in keys or isinstance(verdict.error, HiddenCommit)):
+            found[delivery] = verdict
+            keys.add(delivery.key)
+    return found
+
+
 @dataclass(slots=True)
 class Done:
     """What one transaction holds.
@@ -115,6 +133,7 @@ class Parts:
         recorder: the worker's flight recorder.
         monotonic: seconds, for the unit's deadline.
         second_look: an item that violated a unique constraint runs once more before it is charged, which is the rescue's.
+        keys_matter: what is decided about an item may follow from earlier ones of its key.
         write: brings to the database what strategies have recorded; None = there is nothing of the kind.
     """
 
@@ -126,6 +145,7 @@ class Parts:
         monotonic: Callable[[], float],
         *,
         second_look: bool,
+        keys_matter: bool,
         write: Callable[[Run], None] | None = None,
     ) -> None:
         self._work = work
@@ -134,6 +154,7 @@ class Parts:
         self._recorder = recorder
         self._monotonic = monotonic
         self._second_look = second_look
+        self._keys_matter = keys_matter
 
     def run(self, scene: Scene, items: Sequence[Item], every: int | None) -> Done:
         """Run all items; `every` so many of them a savepoint, None = without.
@@ -167,7 +188,8 @@ class Parts:
                 charged = {item.delivery: verdict for item, verdict in culprits.verdicts.items()}
                 if not self._can_charge(charged, items) or not scene.undo_part(savepoint):
                     raise
-                items = make_items(done.leave_out([item.delivery for item in items], charged), self._reader)
+                order = [item.delivery for item in items]
+                items = make_items(done.leave_out(order, first_of_each_key(order, charged)), self._reader)
             except UnknownCulprit:
                 if careful or not scene.undo_part(savepoint):
                     raise
@@ -183,6 +205,11 @@ class Parts:
             verdict.error is not None and is_unique_violation(verdict.error) for verdict in charged.values()
         ):
             return False
+        keys: set[str] = set()
+        for item in items:
+            if self._keys_matter and item.delivery in charged and item.key in keys:
+                return False  # what comes before it must be saved first, which is the rescue's
+            keys.add(item.key)
         return not charged.keys().isdisjoint(item.delivery for item in items)
 
     def _once(self, scene: Scene, items: Sequence[Item], *, careful: bool) -> Run:

@@ -50,6 +50,7 @@ class ConsumerPlan:
         retry: attempts and pauses.
         workers: threads, or tasks for an async handler.
         unit_time: how long a unit should last.
+        isolate: each call of the handler has a transaction of its own, on a connection that is reset behind it.
         batch_limit: the most messages in one unit.
         soft_limit: after which a unit is given up; None = never.
         hard_limit: after which the process is; None = never.
@@ -71,6 +72,7 @@ class ConsumerPlan:
     retry: RetryPolicy
     workers: int = 1
     unit_time: timedelta = timedelta(milliseconds=50)
+    isolate: bool = False
     batch_limit: int = 500
     soft_limit: timedelta | None = None
     hard_limit: timedelta | None = None

@@ -28,10 +28,10 @@ from oncemq.retry.classify import (
 )
 from oncemq.run import whose
 from oncemq.run.attempt import Attempt
-from oncemq.run.isolation import NeedsIsolation
+from oncemq.run.isolation import HiddenCommit, NeedsIsolation
 from oncemq.run.judge import UnknownCulprit, judge
 from oncemq.run.lane import Lane
-from oncemq.run.parts import Done
+from oncemq.run.parts import Done, first_of_each_key
 from oncemq.run.tries import LONGEST_TRYING, Tries, cause_of
 from oncemq.run.whose import Suspicion
 from oncemq.unit import Unit
@@ -112,6 +112,7 @@ class _Execution:
         self._isolated: set[Delivery] = set()
         self._looks: Counter[Delivery] = Counter()
         self._aside: list[Delivery] = []
+        self._cut: Delivery | None = None
         self.result = UnitResult()
 
     def finish(self) -> UnitResult:
@@ -143,6 +144,8 @@ class _Execution:
     def _next(self) -> tuple[list[Delivery], bool]:
         """Return what runs next, and whether that is a call that is alone in its transaction; nothing if time is up."""
         todo, alone = self._todo[: self._size], self._isolated
+        if self._cut in todo[1:]:
+            todo = todo[: todo.index(self._cut)]
         if self._tries.isolation.at_once:
             if self.result.committed and self._lane.now() > self._unit.deadline:
                 return [], True
@@ -182,6 +185,9 @@ class _Execution:
             self._charge(charged)
 
     def _charge(self, charged: dict[Delivery, Verdict]) -> None:
+        charged = first_of_each_key(self._todo, charged)
+        if self._tries.keys_matter and self._cuts_before(charged):
+            return
         charged = {one: verdict for one, verdict in charged.items() if not self._look_again(one, verdict)}
         self.result.verdicts.update(charged)
         holding: set[str] = set()
@@ -195,6 +201,16 @@ class _Execution:
             else:
                 left.append(delivery)
         self._todo = left
+
+    def _cuts_before(self, charged: dict[Delivery, Verdict]) -> bool:
+        """Whether what comes before a charged message is saved first: it ran on what an earlier one of its key shall reach."""
+        keys: set[str] = set()
+        for delivery in self._todo:
+            if delivery in charged and delivery.key in keys and not _is_saved(charged[delivery]):
+                self._cut = delivery
+                return True
+            keys.add(delivery.key)
+        return False
 
     def _look_again(self, delivery: Delivery, verdict: Verdict) -> bool:
         """Whether the item met a rival's row: the next run decides with that row in sight."""
@@ -323,3 +339,8 @@ class _Execution:
                 self.result.verdicts[delivery] = RETURNED
         self._todo = [delivery for delivery in self._todo if delivery.key not in keys]
         self._aside = [delivery for delivery in self._aside if delivery.key not in keys]
+
+
+def _is_saved(verdict: Verdict) -> bool:
+    """Return whether the message must not run again, as its handler has committed what it did."""
+    return isinstance(verdict.error, HiddenCommit)

@@ -64,6 +64,11 @@ class Tries:
         return self._attempt.isolation
 
     @property
+    def keys_matter(self) -> bool:
+        """Whether what is decided about a message may follow from earlier ones of its key."""
+        return self._attempt.keys_matter
+
+    @property
     def one_by_one(self) -> bool:
         """Whether the handler is called for each message."""
         return self._attempt.one_by_one

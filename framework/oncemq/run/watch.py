@@ -35,6 +35,7 @@ class Watch:
         settings: it has, so the connection must be cleaned before others use it.
         raw: it was given the driver's connection, behind which nothing is seen.
         refused: the last error of the database while a handler ran; a flush rolls back because of it.
+        went_on: the handler has sent another statement behind an error that ended its transaction.
         savepoint: the framework's own one, which is no handler's; None = none.
         first: called once, before the handler's first statement.
         thread: that of the worker; ANY_THREAD = it does not matter.
@@ -56,6 +57,7 @@ class Watch:
         "statements",
         "strays",
         "thread",
+        "went_on",
         "writes",
     )
 
@@ -69,6 +71,7 @@ class Watch:
         self.settings = False
         self.raw = False
         self.refused: BaseException | None = None
+        self.went_on = False
         self.savepoint: NestedTransaction | None = None
         self.first: Callable[[], None] | None = None
         self.thread = ANY_THREAD if any_thread else get_ident()
@@ -133,6 +136,13 @@ class UnitConnection(Connection):
         if watch is not None and watch.handling:
             watch.bares()
         return super().connection
+
+    def forget_options(self) -> None:
+        """Forget execution options that were set on it, which would hold for all that share it.
+
+        To look at a table on MySQL turns off the events of errors in this way.
+        """
+        self._execution_options = self.engine.get_execution_options()
 
     def invalidate(self, exception: BaseException | None = None) -> None:
         """Refused in a handler; SQLAlchemy itself gives a connection up with the error by which it was lost."""
@@ -201,6 +211,7 @@ def _statement(connection: Connection, _cursor: Any, statement: str, _: Any, con
         return
     if watch.doomed is not None and not statement.startswith(_BACK):
         # The database may have lost the transaction, and would commit by itself what comes after.
+        watch.went_on = True
         raise watch.doomed
     # Of statements that SQLAlchemy compiled only the pattern is looked at: it is short, and always the same object.
     compiled = getattr(context, "compiled", None)

@@ -4,6 +4,7 @@ from defects.defect import Defect, Edit
 
 SUITE = "tests/alone/test_as_if_alone.py::test_programs_leave_the_same_behind_in_units_of_any_size"
 ITEMS = "framework/oncemq/run/items.py"
+ISOLATION = "tests/unit/run/transaction/test_isolation.py"
 
 DEFECTS = (
     Defect(
@@ -49,5 +50,26 @@ DEFECTS = (
             )
         ],
         ["tests/unit/run/transaction/test_isolation.py::test_a_session_in_another_thread_is_refused"],
+    ),
+    Defect(
+        "options-shared",
+        "Execution options that a handler sets on the connection are gone for the next message of the unit.",
+        [
+            Edit(ITEMS, "        frame.connection.forget_options()\n", ""),
+            Edit(ITEMS, "        self.frame.connection.forget_options()\n", ""),
+        ],
+        [f"{ISOLATION}::test_options_of_the_connection_stay_with_their_message"],
+    ),
+    Defect(
+        "followers-charged",
+        "A failure is not charged to a message that ran on what an earlier one of its key never reached.",
+        [
+            Edit(
+                "framework/oncemq/run/rescue.py",
+                "        if self._tries.keys_matter and self._cuts_before(charged):\n            return\n",
+                "",
+            )
+        ],
+        [f"{ISOLATION}::test_a_message_behind_one_that_leaves_nothing_is_not_charged"],
     ),
 )

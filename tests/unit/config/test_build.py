@@ -292,3 +292,11 @@ def test_an_identity_that_all_messages_share_is_refused(tmp_path, identity: str)
     """All but the first message would be its duplicates."""
     (told,) = problems(tmp_path, BASE.replace("topic: orders,", f"topic: orders, identity: {identity},"))
     assert "the same for every message" in told
+
+
+@pytest.mark.parametrize(
+    ("more", "isolated"), [("isolate: true", True), ("isolate: false", False), ("", False)]
+)
+def test_a_consumer_may_have_each_call_isolated(tmp_path, more: str, isolated: bool):
+    """Where settings cannot be seen, each call of the handler has a transaction of its own."""
+    assert consumer(tmp_path, ", ".join(filter(None, ["strategies: [decide]", more]))).isolate is isolated

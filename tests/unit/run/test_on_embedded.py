@@ -175,3 +175,23 @@ def test_no_more_is_taken_than_may_be_in_flight(
         handler.wait_for(100)
     assert max(counts) <= 10
     assert sorted(handler.calls) == list(range(100))
+
+
+def test_an_isolated_consumer_shares_no_transaction(
+    tmp_path: Path, adapter: EmbeddedAdapter, engine: Engine
+) -> None:
+    """`isolate: true`: each call commits alone, whatever is waiting."""
+    ready, behind = threading.Event(), set[int]()
+
+    def handle(order: dict, session: Session) -> None:
+        session.execute(text("INSERT INTO points (id) VALUES (:id)"), {"id": order["id"]})
+        with engine.connect().execution_options(oncemq_read_only=True) as other:
+            committed = other.scalar(text("SELECT count(*) FROM points")) or 0
+        behind.add(order["id"] - committed)
+        if order["id"] == 10:
+            ready.set()
+
+    publish(tmp_path, *range(1, 11))
+    with running(make_app(adapter, engine, make_consumer(handle, isolate=True))):
+        assert ready.wait(WAIT)
+    assert behind == {1}

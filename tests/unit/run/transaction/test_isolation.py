@@ -5,12 +5,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
 from oncemq.ledger.processed import TABLE as PROCESSED
+from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
-from support.effects import Effect, effects, give
+from support.effects import TAKE_THE_TAKEN, Effect, effects, give
 from support.units import UnitBench, orders
 
 
@@ -102,3 +103,94 @@ def test_a_session_after_its_handler_is_refused(engine: Engine) -> None:
     bench = UnitBench(engine, handler, UniqueKey)
     assert bench.run(*orders("keeps", "a")) == ["retry", "applied"]
     assert effects(engine) == ["a"]
+
+
+def test_options_of_the_connection_stay_with_their_message(engine: Engine) -> None:
+    """What a handler sets on the connection object, which all messages of a unit share, is gone for the next one."""
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        connection = session.connection()
+        if order["id"] == "a":
+            connection.execution_options(schema_translate_map={None: "nowhere"})
+        give(session, order)
+        session.flush()
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    assert bench.run(*orders("a", "b", "c"))[1:] == ["applied"] * 2
+    assert effects(engine) == ["b", "c"]
+
+
+def test_a_look_at_a_table_blinds_nothing(engine: Engine) -> None:
+    """SQLAlchemy turns off the events of errors on a connection on which it looked at a table of MySQL."""
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        if order["id"] == "a":
+            inspect(session.connection()).get_columns("effects")
+        else:
+            session.execute(TAKE_THE_TAKEN)
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    assert bench.run(*orders("a", "b")) == ["applied", "retry"]
+    assert bench.errors() == ["UniqueViolation"]
+
+
+def test_a_message_behind_one_that_leaves_nothing_is_not_charged(engine: Engine) -> None:
+    """A later message of the key ran on a state that the earlier one never reached: it has its turn again."""
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE IF EXISTS rides_alone"))
+        connection.execute(text("CREATE TABLE rides_alone (id VARCHAR(20) PRIMARY KEY, state VARCHAR(20))"))
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        """Forget to create the row."""
+
+    options = {
+        "to": "body.to",
+        "states": ["created", "paid"],
+        "entity": {"table": "rides_alone", "key": "id", "state": "state"},
+    }
+    bench = UnitBench(engine, handler, UniqueKey, (StateMachine, options))
+    first, later = ({"id": name, "key": "k", "to": to} for name, to in (("a", "created"), ("b", "paid")))
+    assert bench.run(first, later) == ["retry", "returned"]
+
+
+HIDDEN = {
+    "postgresql": ("UPDATE shared SET points = points; COMMIT", "SELECT 1; COMMIT; BEGIN"),
+    "mysql": (
+        "CALL commits()",
+        "CALL defines()",
+        "EXECUTE IMMEDIATE 'COMMIT'",
+        "SET autocommit = 1",
+        "/*!50000 COMMIT */",
+        "BEGIN NOT ATOMIC COMMIT; END",
+        "CREATE TABLE IF NOT EXISTS commits_by_itself (id INT)",
+    ),
+    "sqlite": ("COMMIT",),
+}
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_no_statement_that_commits_loses_a_neighbour(engine: Engine, number: int) -> None:
+    """Whichever way a statement ends the transaction: neighbours are applied once, and what it spoiled is no success."""
+    kind = "mysql" if engine.dialect.name == "mariadb" else engine.dialect.name
+    ways = HIDDEN[kind]
+    if number >= len(ways):
+        return
+    if kind == "mysql":
+        with engine.begin() as connection:
+            for name, body in (
+                ("commits", "COMMIT"),
+                ("defines", "CREATE TABLE IF NOT EXISTS defined (id INT)"),
+            ):
+                connection.execute(text(f"CREATE OR REPLACE PROCEDURE {name}() BEGIN {body}; END"))
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        give(session, order)
+        if order["id"] == "bad":
+            session.flush()
+            session.execute(text(ways[number]))
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    went = bench.run(*orders("a", "b", "bad", "c"))
+    assert [*went[:2], went[3]] == ["applied"] * 3
+    assert went[2] in {"rejected", "retry"}
+    assert [name for name in effects(engine) if name != "bad"] == ["a", "b", "c"]
