@@ -78,7 +78,7 @@ def test_a_delay_that_was_set_past_the_constructor_is_the_messages_failure() -> 
     signal.after = float("nan")  # type: ignore[assignment]
     verdict = judge(signal)
     assert (verdict.outcome, verdict.delay) == (Outcome.RETRY, None)
-    assert "no number of seconds" in verdict.reason
+    assert "is not a number of seconds" in verdict.reason
 
 
 @pytest.mark.parametrize("error", [ValueError("bad"), SystemExit(3), KeyboardInterrupt(), TimeoutError()])

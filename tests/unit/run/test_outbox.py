@@ -424,7 +424,7 @@ def test_a_refused_message_of_a_direct_handler_is_an_attempt(
         ("shipped", {"body": {"id": 1}}, "a key is never invented"),
         ("shipped", {"body": {"key": "k"}, "key": "other"}, "make both the same"),
         ("shipped", {"body": {"key": "k"}, "headers": {"oncemq-attempt": "9"}}, "the framework's own"),
-        ("shipped", {"body": {"key": object()}}, "no JSON"),
+        ("shipped", {"body": {"key": object()}}, "is not JSON"),
         ("raw", {"body": b"", "headers": {"n": 1}}, "headers are text to text"),
         ("raw", {"body": b"", "message_id": ""}, "printable"),
     ],
