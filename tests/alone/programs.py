@@ -32,6 +32,7 @@ from support.units import UnitBench
 ALL = {**STEPS, **FAILURES, **SETTINGS, **NOTICING, **HIDDEN}
 ATTEMPTS = 2
 _NUMBERS = re.compile(r"\d+")
+_PLACE = re.compile(r"\s(?:at character 0|LINE 0:.*)", re.DOTALL)
 _STATES = ["created", "paid", "shipped", "cancelled"]
 _CHAINS: Mapping[str, Sequence[tuple[type[Strategy], dict[str, Any]]]] = {
     "unique_key": [],
@@ -220,10 +221,9 @@ class _Life:
                     later.append(message)
                     self._waiting[message["id"]] = delivery
                 else:
-                    # Numbers of sequences count what was rolled back, too.
                     error = type(verdict.error).__name__ if verdict.error is not None else ""
                     tries = self.outcomes[message["id"]]
-                    tries.append(f"{outcome} {error} {_NUMBERS.sub('0', verdict.reason)}")
+                    tries.append(f"{outcome} {error} {_words(verdict.reason)}")
                     if outcome == "retry":
                         held.add(message["key"])
                         later += [message] * (len(tries) < ATTEMPTS)
@@ -231,3 +231,11 @@ class _Life:
             later += [message for message in todo if message["key"] in held]
             todo = [message for message in todo if message["key"] not in held]
         return sorted(later, key=self._messages.index)
+
+
+def _words(reason: str) -> str:
+    """Return a reason without what differs by itself: numbers of sequences, and where a statement is wrong.
+
+    PostgreSQL says that in other words of a statement which the driver has prepared, as it does with what is sent often.
+    """
+    return _PLACE.sub("", _NUMBERS.sub("0", reason))
