@@ -35,7 +35,11 @@ CHAINS = {
     "unique_key+precondition": ChainSpec([UNIQUE, PRECONDITION], entity=True),
 }
 
-PARKING = ChainSpec([OPTIMISTIC_PARKING], entity=True, parks=True, waits=False)
+WHOLE_CHAINS = {
+    **{name: chain for name, chain in CHAINS.items() if name != "unique_key-table"},
+    "optimistic_lock-parking": ChainSpec([OPTIMISTIC_PARKING], entity=True, parks=True, waits=False),
+}
+"""Not the one whose constraint lets each entity have one message, as the suite's next messages of a key are no copies."""
 WHOLE = os.environ.get("ONCEMQ_COLLATIONS") == "whole"
 
 
@@ -101,7 +105,7 @@ class TestCollations(SuitePart):
 class TestWholeSuiteOnCollations(StrategySuite):
     """Everything that holds for a column that compares character by character holds for the others."""
 
-    @pytest.fixture(params=[*CHAINS.values(), PARKING], ids=[*CHAINS, "optimistic_lock-parking"])
+    @pytest.fixture(params=WHOLE_CHAINS.values(), ids=WHOLE_CHAINS)
     def chain(self, request: pytest.FixtureRequest, kind: Kind) -> ChainSpec:
         """Return one chain after the other."""
         return replace(request.param, key_type=Column(kind.ddl))
@@ -110,6 +114,9 @@ class TestWholeSuiteOnCollations(StrategySuite):
     def url(self, database: str) -> str:
         """Return the database that the tests of a kind share."""
         return database
+
+    # Two spellings that the column takes for one are a Conflict there, by design.
+    test_keys_are_compared_byte_by_byte = TestCollations.test_another_spelling_of_a_row_is_a_conflict  # type: ignore[assignment]
 
 
 def others(kind: Kind) -> list[str]:
