@@ -70,6 +70,7 @@ class ConsumerOptions(TypedDict, total=False):
     batch: BatchOptions
     retry: RetryOptions
     on_retry: Literal["go_on", "hold_key"]
+    isolate: bool
     keep: Span
     limits: LimitOptions
     in_flight: int
