@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from benchmarks.servers import ROOT
 from oncemq.adapter import AdapterScope, Subscription
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq_adapters.rocketmq import RocketMQAdapter
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.native.groups import members, register

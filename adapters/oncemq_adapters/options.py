@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from oncemq.durations import format_duration, parse_duration
+from oncemq.common.durations import format_duration, parse_duration
 from oncemq.errors import ConfigError
 from oncemq.facts import Problem
 from oncemq.registry import did_you_mean

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar, Protocol, Self
 
 from oncemq.capabilities import Capabilities
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
 

@@ -14,6 +14,8 @@ from sqlalchemy.orm import Session
 
 from oncemq.app_options import ConsumerOptions, Strategies, TopicOptions
 from oncemq.app_process import run_loaded
+from oncemq.common.durations import parse_duration
+from oncemq.common.redaction import Redactor
 from oncemq.config import load
 from oncemq.config.build import LoadedApp, build_app
 from oncemq.config.catalog import Catalog
@@ -21,12 +23,10 @@ from oncemq.config.problems import ConfigProblem, Position, Problems
 from oncemq.config.read import note_secrets, read_tree
 from oncemq.config.tree import Fields, from_python
 from oncemq.config.validate import validate
-from oncemq.durations import parse_duration
 from oncemq.errors import ConfigError
 from oncemq.operate import databases, inspection
 from oncemq.operate.brokers import chosen_consumers
 from oncemq.operate.dead_letters import DeadLetters
-from oncemq.redaction import Redactor
 from oncemq.run.app_publisher import AppPublisher
 from oncemq.run.application import create_tables
 from oncemq.run.async_app_publisher import AsyncAppPublisher

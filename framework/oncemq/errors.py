@@ -45,7 +45,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from oncemq.durations import delay_of
+from oncemq.common.durations import delay_of
 
 
 class OnceMQError(Exception):

@@ -49,7 +49,7 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection, Engine, MetaData, Table
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.facts import ConsumerFacts, Problem, UnitKind
 from oncemq.message.expressions import Expression
 from oncemq.publisher import Publishers

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.ledger.claim import Claim, End, NewClaim, State
 from oncemq.ledger.claims import Claims
 from oncemq.message.envelope import Envelope

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from sqlalchemy import Engine
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.ledger.claims import Claims
 
 _RENEWALS_PER_LEASE = 3

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.ledger import outbox
 from oncemq.strategy import Scope

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.verification import Verify
 from oncemq_strategies.options import Options
 

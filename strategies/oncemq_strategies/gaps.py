@@ -6,8 +6,8 @@ from typing import Final, Self
 
 import structlog
 
-from oncemq.clock import Clock
-from oncemq.durations import format_duration
+from oncemq.common.clock import Clock
+from oncemq.common.durations import format_duration
 from oncemq.message.headers import WAITING_SINCE, time_of
 from oncemq.retry.backoff import pause_before_turn
 from oncemq.unit import Item, Run

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from oncemq.durations import parse_duration
+from oncemq.common.durations import parse_duration
 from oncemq.errors import ConfigError
 from oncemq.facts import Problem
 from oncemq.message.expressions import Expression

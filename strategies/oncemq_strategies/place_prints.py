@@ -5,7 +5,7 @@ from typing import Self
 
 from sqlalchemy import Connection, Table
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.ledger import place_prints
 from oncemq.ledger.bulk import Bulk, Shape
 from oncemq.ledger.dialects import bulk_for

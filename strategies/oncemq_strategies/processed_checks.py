@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.facts import ConsumerFacts, Effects, Problem, Severity
 
 _ORDERING = frozenset({"state_machine", "sequence", "optimistic_lock"})

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.errors import InfrastructureError
 from oncemq.ledger import processed
 from oncemq.ledger.bulk import Bulk, Shape

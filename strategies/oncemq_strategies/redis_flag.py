@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from sqlalchemy import Connection
 
-from oncemq.durations import format_duration, parse_duration
+from oncemq.common.durations import format_duration, parse_duration
 from oncemq.errors import RedisRefused
 from oncemq.facts import ConsumerFacts, Problem, Severity
 from oncemq.strategy import Scope

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.errors import MessageRefused, RedisRefused
 from oncemq.facts import ConsumerFacts, Effects, Problem, UnitKind
 from oncemq.fencing import FencingToken

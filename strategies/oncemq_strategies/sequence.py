@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection, MetaData, Table
 
-from oncemq.clock import Clock
-from oncemq.durations import format_duration
+from oncemq.common.clock import Clock
+from oncemq.common.durations import format_duration
 from oncemq.facts import ConsumerFacts, Effects, Problem
 from oncemq.ledger import history, parking, sequences
 from oncemq.ledger.history import HistoryRow

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.errors import InfrastructureError
 from oncemq.facts import Problem
 from oncemq.ledger import states

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NoReturn
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.registry import did_you_mean
 from oncemq.strategy import Scope
 from oncemq_strategies.options import Options

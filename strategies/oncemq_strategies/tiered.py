@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection, MetaData, Table
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.errors import MessageRefused, RedisRefused
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.ledger import processed

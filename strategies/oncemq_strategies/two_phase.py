@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from sqlalchemy import Engine, MetaData, Table
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.facts import ConsumerFacts, Problem, Severity
 from oncemq.ledger import claims
 from oncemq.ledger.tables import attach

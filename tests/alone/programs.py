@@ -14,7 +14,7 @@ from alone.private_steps import HIDDEN, NOTICING, SETTINGS
 from alone.steps import FAILURES, STEPS, Doing
 from alone.world import KEYS, NAMES, empty, seen
 from oncemq import Publisher
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.ledger.processed import TABLE as PROCESSED
 from oncemq.message.envelope import Delivery
 from oncemq.observe.monitor import Monitor

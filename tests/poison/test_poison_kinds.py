@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine
 
 from oncemq.adapter import Adapter, AdapterScope
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.observe import logs
 from oncemq_adapters.embedded import EmbeddedAdapter
 from poison.crowd import Crowd, Kind

@@ -115,7 +115,7 @@ def test_the_interpreter_ends_without_a_close(rocketmq_url: str) -> None:
 import sys
 from uuid import uuid4
 from oncemq.adapter import AdapterScope, Subscription
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.grpc import RocketMQGrpcAdapter
 options = {"name_servers": [sys.argv[2]], "namespace": uuid4().hex[:10]}

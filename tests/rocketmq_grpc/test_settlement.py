@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.errors import AlreadySettled, BrokerUnavailable
 from oncemq.message.envelope import Delivery, Message
 from oncemq.testing.recording_sink import RecordingSink

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from oncemq.adapter import AdapterScope
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.testing.adapter_suite import AdapterSuite
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
 from support.facts import facts_of

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from oncemq.adapter import AdapterScope
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
 from services.rocketmq import RocketMQBroker
 from storm.grid import attack

@@ -20,12 +20,12 @@ from prometheus_client import generate_latest
 from sqlalchemy import create_engine, make_url, select, text
 from sqlalchemy.orm import Session
 
+from oncemq.common.redaction import Redactor
 from oncemq.errors import BrokerUnavailable, InfrastructureError, MessageRefused, Reject, Retry
 from oncemq.ledger import history
 from oncemq.ledger.engine import make_engine
 from oncemq.observe.health import health, readiness
 from oncemq.observe.metrics import MetricsObserver
-from oncemq.redaction import Redactor
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.scripted import ScriptedAdapter
 from support.canary import ENCODED, HARD, PASSWORD, assert_unseen, logged

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from oncemq.adapter import AdapterScope, Confirmed
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.config import load
 from oncemq.errors import MessageRefused, OnceMQError
 from oncemq.ledger.engine import make_engine

@@ -14,6 +14,7 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.orm import Session
 
 from oncemq import App, Done
+from oncemq.common.sharding import Layout
 from oncemq.ledger import schema, shards
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage
@@ -22,7 +23,6 @@ from oncemq.observe.state import PauseReason
 from oncemq.run import settle, worker
 from oncemq.run.application import tables_of
 from oncemq.run.plan import AppPlan
-from oncemq.sharding import Layout
 from oncemq.testing.tcp_proxy import TcpProxy
 from support.effects import Base, effects, give
 from support.engine import running

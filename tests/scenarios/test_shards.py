@@ -13,12 +13,12 @@ from sqlalchemy import Engine, create_engine, func, make_url, select, text
 from sqlalchemy.orm import Session
 
 from oncemq import App, Done, Publisher
+from oncemq.common.sharding import Layout
 from oncemq.ledger import claims, outbox, parking, schema, shards
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.run.application import Application, tables_of
 from oncemq.run.plan import AppPlan
-from oncemq.sharding import Layout
 from support.effects import Base, effects, give
 
 SHARDS = 3

@@ -11,8 +11,8 @@ from time import monotonic, sleep
 from typing import Any
 
 from oncemq.adapter import Confirmed
+from oncemq.common.durations import parse_duration
 from oncemq.config import load
-from oncemq.durations import parse_duration
 from oncemq.errors import OnceMQError
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.logs import configure

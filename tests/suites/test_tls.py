@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine
 
 from oncemq.adapter import AdapterScope, Subscription
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.errors import BrokerRefused, LedgerError
 from oncemq.ledger.engine import make_engine
 from oncemq.ledger.probe import prove

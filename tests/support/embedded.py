@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oncemq.adapter import Adapter, AdapterScope
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.testing.adapter_suite import AdapterHarness, Topic
 from oncemq_adapters.embedded import EmbeddedAdapter
 

@@ -9,7 +9,7 @@ from threading import Event
 from time import monotonic
 
 from oncemq.adapter import AdapterScope, Confirmed, Subscription
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.embedded import EmbeddedAdapter

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from oncemq.adapter import Adapter, Subscription
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.facts import Effects
 from oncemq.handler import bind
 from oncemq.ledger import schema

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from oncemq.adapter import Adapter, AdapterScope, Confirmed, Subscription
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq_adapters.embedded import EmbeddedAdapter

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from oncemq.clock import Clock, SystemClock
+from oncemq.common.clock import Clock, SystemClock
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.redis import RedisClient

@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
+from oncemq.common.private_files import close_to_others
 from oncemq.errors import BrokerRefused, BrokerUnavailable
-from oncemq.private_files import close_to_others
 from oncemq_adapters.embedded.faults import StoreGone, broker_error
 from oncemq_adapters.embedded.settings import Settings
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from threading import Event, Thread
 
 from oncemq.adapter import Sink, Subscription
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.embedded import takes

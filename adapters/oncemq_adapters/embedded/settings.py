@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from oncemq.durations import parse_duration
+from oncemq.common.durations import parse_duration
 from oncemq.errors import ConfigError
 from oncemq.registry import did_you_mean
 

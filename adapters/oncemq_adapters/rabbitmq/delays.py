@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.errors import BrokerRefused
 
 STEPS = (10, 12, 15, 20, 25, 30, 40, 50, 60, 80)

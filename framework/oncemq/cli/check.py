@@ -10,11 +10,11 @@ import click
 from oncemq.cli.exit_codes import BROKER, OK, exit_code
 from oncemq.cli.files import app_option
 from oncemq.cli.proving import Proof, connect_to_all
+from oncemq.common.durations import format_duration
 from oncemq.config import load
 from oncemq.config.build import LoadedApp
 from oncemq.config.problems import ConfigProblem
 from oncemq.config.settled import Settled
-from oncemq.durations import format_duration
 from oncemq.errors import ConfigError
 
 

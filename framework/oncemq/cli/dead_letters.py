@@ -12,13 +12,13 @@ from oncemq.adapter import DeadLetter
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
+from oncemq.common.redaction import Redactor
 from oncemq.config import load
 from oncemq.errors import BrokerError
 from oncemq.message import headers as names
 from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
 from oncemq.operate.dead_letters import BATCH, Filter, browsing, found_letters, in_batches, row_of
 from oncemq.operate.letters import EVERYTHING, letters_of
-from oncemq.redaction import Redactor
 
 COLUMNS = {
     "consumer": "consumer",

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from oncemq.redaction import escape
+from oncemq.common.redaction import escape
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, json_option
+from oncemq.common.durations import format_duration, parse_duration
 from oncemq.config import load
-from oncemq.durations import format_duration, parse_duration
 from oncemq.errors import ConfigError, LedgerError
 from oncemq.ledger import parking
 from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, PROCESSED, SUSPECTS, Aged

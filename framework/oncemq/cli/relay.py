@@ -12,11 +12,11 @@ from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, counted
+from oncemq.common.redaction import Redactor
 from oncemq.config import load
 from oncemq.errors import ConfigError
 from oncemq.ledger import outbox
 from oncemq.observe.logs import configure
-from oncemq.redaction import Redactor
 from oncemq.run.caller_outbox import CallerOutbox
 from oncemq.run.plan import AppPlan
 from oncemq.run.publishing import Publishing

@@ -12,9 +12,9 @@ from oncemq.cli.files import app_option
 from oncemq.cli.main import show_error
 from oncemq.cli.proving import failed_connections
 from oncemq.cli.worker import Mourner, Worker
+from oncemq.common.durations import parse_duration
 from oncemq.config import load
 from oncemq.config.build import DEFAULT_GRACE
-from oncemq.durations import parse_duration
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.observe.logs import configure
 from oncemq.run.supervisor import Supervisor

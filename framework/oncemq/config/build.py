@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, MetaData
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.config.build_consumer import Surroundings, build_consumer, facts_of
 from oncemq.config.build_databases import (
     build_engines,

@@ -8,7 +8,9 @@ from typing import Any
 from sqlalchemy import Engine, MetaData
 
 from oncemq.adapter import Adapter, Subscription
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
+from oncemq.common.error_text import describe
+from oncemq.common.redaction import Redactor
 from oncemq.config.build_parts import Reporter, written
 from oncemq.config.build_reader import build_reader
 from oncemq.config.catalog import Catalog
@@ -24,14 +26,12 @@ from oncemq.config.rules import (
     check_times,
 )
 from oncemq.config.settled import Settled
-from oncemq.error_text import describe
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.facts import ConsumerFacts, Problem
 from oncemq.handler import BoundHandler, bind
 from oncemq.message.expressions import compile_expression
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.publisher import Publisher, Publishers, unknown_topic
-from oncemq.redaction import Redactor
 from oncemq.redis.client import RedisClient
 from oncemq.run.plan import ConsumerPlan, Part
 from oncemq.signature import Getter

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from sqlalchemy import Engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from oncemq.common.sharding import Layout
 from oncemq.config.build_parts import Reporter
 from oncemq.config.fields import Url
 from oncemq.config.model import Database
@@ -13,7 +14,6 @@ from oncemq.config.tree import Path
 from oncemq.errors import OnceMQError
 from oncemq.ledger.engine import USUAL_CONNECTIONS, make_engine
 from oncemq.registry import extra_for
-from oncemq.sharding import Layout
 
 _DATABASE: Path = ("database",)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oncemq.adapter import Adapter, AdapterScope
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.config.catalog import Catalog
 from oncemq.config.fields import WrongValue
 from oncemq.config.model import AppModel, Broker

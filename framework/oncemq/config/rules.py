@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import MetaData
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.facts import ConsumerFacts, Effects, Problem, Severity, UnitKind
 from oncemq.ledger import place_prints
 from oncemq.message.expressions import is_constant

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
-from oncemq.redaction import MASK, is_secret_name
+from oncemq.common.redaction import MASK, is_secret_name
 
 
 class Secret:

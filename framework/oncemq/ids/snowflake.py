@@ -9,8 +9,8 @@ from typing import Self
 
 from sqlalchemy import Engine
 
-from oncemq.clock import Clock, SystemClock
-from oncemq.durations import format_duration
+from oncemq.common.clock import Clock, SystemClock
+from oncemq.common.durations import format_duration
 from oncemq.errors import ClockSetBack, ConfigError, IdsUnavailable, WorkerNumberLost
 from oncemq.facts import Problem
 from oncemq.ids.layout import (

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from sqlalchemy import Engine, select
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.errors import WorkerNumberLost
 from oncemq.ids.layout import WORKERS
 from oncemq.ledger import leases

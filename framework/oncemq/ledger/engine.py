@@ -4,11 +4,11 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, QueuePool, create_engine, exc, make_url
 
+from oncemq.common.redaction import is_secret_name
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.facts import Problem
 from oncemq.ledger.connect import SILENCE_SECONDS, set_up
 from oncemq.ledger.probe import prove, startup_warnings
-from oncemq.redaction import is_secret_name
 
 __all__ = ["make_engine", "prove", "startup_warnings"]
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.errors import LedgerError
 from oncemq.ledger import (
     claims,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Dialect, Engine, literal_column, text
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.text import MYSQL_NAMES, Moment
 

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from sqlalchemy import Column, Connection, Engine, Integer, insert, select, update
 
+from oncemq.common.sharding import Layout
 from oncemq.errors import LedgerError
 from oncemq.ledger import processed, states
 from oncemq.ledger.connect import place
 from oncemq.ledger.tables import CONSUMER_SIZE, ledger_table
 from oncemq.ledger.text import ExactText, LongText
-from oncemq.sharding import Layout
 
 TABLE = ledger_table(
     "shards",

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy import Column, Connection, Integer, delete, select
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.ledger.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 from oncemq.ledger.text import ExactText, Moment
 from oncemq.ledger.upsert import upsert

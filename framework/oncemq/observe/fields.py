@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from oncemq.durations import format_duration
-from oncemq.error_text import clean_text, name_of, text_of
+from oncemq.common.durations import format_duration
+from oncemq.common.error_text import clean_text, name_of, text_of
+from oncemq.common.redaction import MASK, Redactor, is_secret_name
 from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
-from oncemq.redaction import MASK, Redactor, is_secret_name
 
 MAX_TEXT = 2_000
 """Characters of one value in a log line."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from oncemq.common.redaction import Redactor, escape
 from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase
-from oncemq.redaction import Redactor, escape
 
 STUCK_AFTER = timedelta(minutes=1)
 """How long a consumer may have messages and settle none."""

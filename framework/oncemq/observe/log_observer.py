@@ -6,9 +6,9 @@ from typing import Any
 
 import structlog
 
-from oncemq.clock import Clock, SystemClock
-from oncemq.durations import format_duration
-from oncemq.error_text import is_a
+from oncemq.common.clock import Clock, SystemClock
+from oncemq.common.durations import format_duration
+from oncemq.common.error_text import is_a
 from oncemq.errors import OnceMQError
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import Observer, TimeLimit

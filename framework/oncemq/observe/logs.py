@@ -14,11 +14,11 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.types import Processor
 
-from oncemq.error_text import clean_text, describe
+from oncemq.common.error_text import clean_text, describe
+from oncemq.common.redaction import Redactor, escape
 from oncemq.message.envelope import Envelope
 from oncemq.observe.fields import Cleaner, message_fields
 from oncemq.observe.render import ConsoleLine, json_line
-from oncemq.redaction import Redactor, escape
 
 Style = Literal["auto", "console", "json"]
 
@@ -115,7 +115,7 @@ def log_processors(redact: Redactor | None = None) -> list[Processor]:
     They add which message a handler's line is about, render tracebacks, and mask secrets and values of rows.
 
     Args:
-        redact: what masks secrets, from `oncemq.redaction`; None knows no passwords, only how secrets look.
+        redact: what masks secrets, from `oncemq.common.redaction`; None knows no passwords, only how secrets look.
     """
     return [
         _add_message,

@@ -5,7 +5,8 @@ from datetime import timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
+from oncemq.common.redaction import Redactor
 from oncemq.errors import MissingExtra
 from oncemq.observe.endpoint import Address, Answer, Endpoint, Route, json_answer
 from oncemq.observe.events import Observer
@@ -14,7 +15,6 @@ from oncemq.observe.log_observer import LogObserver
 from oncemq.observe.logs import own_logger
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import StateSource
-from oncemq.redaction import Redactor
 
 if TYPE_CHECKING:
     from oncemq.observe.metrics import MetricsObserver

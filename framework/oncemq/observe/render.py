@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from oncemq.redaction import escape
+from oncemq.common.redaction import escape
 
 _BARE = re.compile(r"[^\s\"'=\\]+")
 _COLOURS = {

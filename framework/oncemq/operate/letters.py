@@ -9,7 +9,7 @@ from sqlalchemy import Engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.adapter import Adapter, Burial, DeadLetter, Refused
-from oncemq.error_text import describe
+from oncemq.common.error_text import describe
 from oncemq.errors import BrokerRefused
 from oncemq.ledger import dead_letters as ledger
 from oncemq.message import headers as names

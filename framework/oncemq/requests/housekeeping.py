@@ -8,7 +8,7 @@ from threading import Lock
 
 from sqlalchemy import Engine
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.strategy import UpkeepTask
 from oncemq.upkeep.runner import Upkeep
 

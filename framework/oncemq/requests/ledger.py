@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, Engine, exc
 
-from oncemq.clock import Clock, SystemClock
+from oncemq.common.clock import Clock, SystemClock
 from oncemq.errors import InfrastructureError, OutcomeUnknown, RequestConflict, RequestInProgress
 from oncemq.ledger import requests, schema
 from oncemq.ledger.connect import READ_ONLY

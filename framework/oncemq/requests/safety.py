@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from sqlalchemy import Engine
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.errors import ConfigError
 from oncemq.facts import Problem
 from oncemq.ledger.tables import CONSUMER_SIZE

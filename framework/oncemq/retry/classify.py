@@ -10,7 +10,7 @@ from enum import StrEnum
 from sqlalchemy import exc
 from sqlalchemy.orm.exc import StaleDataError
 
-from oncemq.error_text import attribute, text_of
+from oncemq.common.error_text import attribute, text_of
 from oncemq.errors import InfrastructureError
 
 

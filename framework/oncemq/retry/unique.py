@@ -34,7 +34,7 @@ class UniqueViolation(IntegrityError, OnceMQError):
     """
 
     speaks_for_itself = True
-    """The driver's words hold values; see `oncemq.error_text.describe`."""
+    """The driver's words hold values; see `oncemq.common.error_text.describe`."""
 
     def __init__(
         self, error: IntegrityError, table: str, columns: Sequence[str] = (), values: Sequence[str] = ()

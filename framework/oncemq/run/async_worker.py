@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from oncemq.common.sharding import Layout
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import TimeLimit
@@ -21,7 +22,6 @@ from oncemq.run.settle import Settler
 from oncemq.run.tracks import Track, by_key
 from oncemq.run.transactional import Failed, release, reserve
 from oncemq.run.worker import Hands, Trouble
-from oncemq.sharding import Layout
 from oncemq.unit import Unit
 from oncemq.verdict import PROCEED, RETURNED, Outcome, Verdict
 

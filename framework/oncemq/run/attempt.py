@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from sqlalchemy import Connection, Engine, RootTransaction, Table, false, literal, select
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.ledger import history, lanes
 from oncemq.ledger.connect import READ_ONLY, clean

@@ -1,6 +1,6 @@
 """The loop of one run for a batch handler: one call for as many items as may run together."""
 
-from oncemq.error_text import is_a
+from oncemq.common.error_text import is_a
 from oncemq.errors import HandlerFault
 from oncemq.run.items import Call, Frame, ItemLoop
 from oncemq.run.recorder import FLUSHING

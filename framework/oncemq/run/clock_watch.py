@@ -5,7 +5,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.ledger.connect import place
 from oncemq.ledger.server_clock import REFUSE_FROM, WARN_FROM, LedgerClock
 from oncemq.observe.observers import Observers

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 from oncemq.adapter import Adapter
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
+from oncemq.common.sharding import Layout
 from oncemq.errors import InfrastructureError, RedisUnavailable, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers
@@ -19,7 +20,6 @@ from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import CRASHED
 from oncemq.run.shard_pauses import ShardPauses
 from oncemq.run.tries import fault_of
-from oncemq.sharding import Layout
 from oncemq.unit import Unit
 from oncemq.verdict import Verdict, reject
 

@@ -10,9 +10,9 @@ from urllib.parse import quote, unquote
 
 from sqlalchemy import Engine
 
+from oncemq.common.private_files import open_private, state_folder
 from oncemq.ledger import suspects
 from oncemq.observe.observers import Observers
-from oncemq.private_files import open_private, state_folder
 from oncemq.run import presence
 from oncemq.run.presence import only_one
 from oncemq.run.recorder import Crash, Recorder, read_crash

@@ -5,8 +5,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from oncemq.clock import Clock
-from oncemq.error_text import is_a
+from oncemq.common.clock import Clock
+from oncemq.common.error_text import is_a
 from oncemq.errors import InfrastructureError, StrategyBug, TimeLimitExceeded
 from oncemq.handler import BoundHandler
 from oncemq.message.envelope import Delivery

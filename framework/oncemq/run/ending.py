@@ -6,8 +6,8 @@ from datetime import timedelta
 from heapq import heappop, heappush
 from threading import Lock
 
-from oncemq.clock import Clock
-from oncemq.durations import format_duration
+from oncemq.common.clock import Clock
+from oncemq.common.durations import format_duration
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import Observer
 from oncemq.observe.state import ConsumerState

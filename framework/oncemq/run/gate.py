@@ -3,7 +3,7 @@
 import random
 import threading
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0

@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
-from oncemq.error_text import is_a
+from oncemq.common.error_text import is_a
 from oncemq.errors import HandlerFault, InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler import BoundHandler
 from oncemq.observe.logs import now_handling

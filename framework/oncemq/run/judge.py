@@ -1,7 +1,7 @@
 """What an exception means for the message whose handler raised it."""
 
-from oncemq.durations import delay_of
-from oncemq.error_text import MAX_ERROR_TEXT, attribute, describe, text_of
+from oncemq.common.durations import delay_of
+from oncemq.common.error_text import MAX_ERROR_TEXT, attribute, describe, text_of
 from oncemq.errors import InfrastructureError, MessageRefused, Reject, Retry
 from oncemq.retry.classify import Fault, classify
 from oncemq.verdict import Verdict, reject, retry

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Engine
 
 from oncemq.adapter import Dead, SettleFailed
-from oncemq.clock import Clock
-from oncemq.error_text import describe
+from oncemq.common.clock import Clock
+from oncemq.common.error_text import describe
 from oncemq.errors import BrokerUnavailable
 from oncemq.ledger import dead_letters
 from oncemq.retry.classify import Fault, classify

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from oncemq.adapter import Dead, Later, SettleFailed
+from oncemq.common.sharding import Layout
 from oncemq.message.envelope import Delivery
 from oncemq.run.parked import ParkedMessages
-from oncemq.sharding import Layout
 
 Part = TypeVar("Part")
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from sqlalchemy import Engine
 
 from oncemq.adapter import Adapter
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.ledger import parking
 from oncemq.ledger.parked import Parked, unstorable
 from oncemq.ledger.text import storable

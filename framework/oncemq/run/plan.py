@@ -8,16 +8,16 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from oncemq.adapter import Adapter, Subscription
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
+from oncemq.common.redaction import Redactor
+from oncemq.common.sharding import Layout
 from oncemq.facts import Effects
 from oncemq.handler import BoundHandler
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
 from oncemq.observe.endpoint import Address
-from oncemq.redaction import Redactor
 from oncemq.redis.client import RedisClient
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.sharding import Layout
 from oncemq.strategy import Strategy
 
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from sqlalchemy import Connection, Engine
 
-from oncemq.clock import Clock
-from oncemq.error_text import MAX_ERROR_TEXT
+from oncemq.common.clock import Clock
+from oncemq.common.error_text import MAX_ERROR_TEXT
 from oncemq.errors import BrokerError, BrokerUnavailable, Unroutable
 from oncemq.ledger import outbox
 from oncemq.ledger.connect import READ_ONLY

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from oncemq.error_text import describe
+from oncemq.common.error_text import describe
 from oncemq.errors import BrokerError
 from oncemq.ledger.outbox import Stored
 

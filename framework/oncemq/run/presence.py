@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from oncemq.private_files import open_private, state_folder
+from oncemq.common.private_files import open_private, state_folder
 
 _SUFFIX = ".alive"
 

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from oncemq.common.private_files import open_private, state_folder
 from oncemq.message.envelope import Envelope
-from oncemq.private_files import open_private, state_folder
 
 _HEAD = struct.Struct("<IIII")
 _LENGTH = struct.Struct("<H")

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Engine
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.ledger import outbox
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.outbox import Claim, Stored

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.message.envelope import Delivery
 
 _NEVER = -1

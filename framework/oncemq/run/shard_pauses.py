@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from datetime import timedelta
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
+from oncemq.common.sharding import Layout
 from oncemq.errors import InfrastructureError
 from oncemq.message.envelope import Delivery
 from oncemq.run.gate import Gate
-from oncemq.sharding import Layout
 from oncemq.verdict import Verdict, defer
 
 _SHARE = 4.0

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 
 
 class Threads:

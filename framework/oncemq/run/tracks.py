@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from oncemq.common.sharding import Layout
 from oncemq.handler import BoundHandler
 from oncemq.run.chain import Chain
 from oncemq.run.finishing import Finisher
 from oncemq.run.rescue import UnitResult
 from oncemq.run.worker import Execute
-from oncemq.sharding import Layout
 from oncemq.unit import Unit
 
 Thing = TypeVar("Thing")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 
+from oncemq.common.sharding import Layout
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.facts import Effects
 from oncemq.message.envelope import Delivery
@@ -13,7 +14,6 @@ from oncemq.run.aftermath import Settles
 from oncemq.run.batch_size import BatchSize, FailureRate, Undoing
 from oncemq.run.consumer import Consumer
 from oncemq.run.rescue import UnitResult
-from oncemq.sharding import Layout
 from oncemq.unit import Unit
 from oncemq.verdict import RETURNED, Outcome, Verdict
 

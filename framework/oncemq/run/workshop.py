@@ -7,13 +7,13 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
+from oncemq.common.sharding import Layout
 from oncemq.observe.observers import Observers
 from oncemq.run.crashes import SuspectBook
 from oncemq.run.limits import Watchdog
 from oncemq.run.publishing import Publishing
 from oncemq.run.relay import Relay
-from oncemq.sharding import Layout
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from sqlalchemy import Engine, MetaData
 
-from oncemq.clock import Clock, SystemClock
+from oncemq.common.clock import Clock, SystemClock
 from oncemq.message.expressions import compile_expression
 from oncemq.redis import RedisClient
 from oncemq.strategy import Scope

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 
 GENTLE: Final = 9.0
 """Rest so many times as long as a step took: a tenth of the time is work."""

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from sqlalchemy import Engine
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.ledger.purge import (
     BATCH,
     CLAIMS,

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from sqlalchemy import Engine
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.ledger import leases
 from oncemq.ledger.server_clock import MEASURE_EVERY, LedgerClock
 from oncemq.strategy import UpkeepTask

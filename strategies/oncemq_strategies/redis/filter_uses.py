@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.facts import Problem
 from oncemq.redis import RedisClient
 

@@ -2,7 +2,6 @@
 
 from defects.defect import Defect, Edit
 
-UNITS = "tests/unit/run/transaction"
 STILL = "tests/unit/run/test_standing_still.py"
 CRASHES = "tests/unit/run/test_crashes.py"
 APP = "tests/unit/run/test_application.py"
@@ -20,7 +19,7 @@ DEFECTS = (
         ],
         [
             "tests/unit/run/test_judge.py::test_the_databases_trouble_is_no_messages_fault",
-            f"{UNITS}/test_infrastructure.py::test_a_lock_time_out_charges_nobody",
+            "tests/unit/run/transaction/test_infrastructure.py::test_a_lock_time_out_charges_nobody",
         ],
     ),
     Defect(
@@ -39,14 +38,16 @@ DEFECTS = (
                 "        if False:\n",
             )
         ],
-        [f"{UNITS}/test_infrastructure.py::test_while_nobody_succeeds_nobody_is_charged[sqlite-whole]"],
+        [
+            "tests/unit/run/transaction/test_infrastructure.py::test_while_nobody_succeeds_nobody_is_charged[sqlite-whole]"
+        ],
     ),
     Defect(
         "poison-never-charged",
         "When others succeed meanwhile, an item's third failure in the database counts.",
         [Edit("framework/oncemq/run/rescue.py", "if delivery.failures < _THIRD_COUNTS:", "if True:")],
         [
-            f"{UNITS}/test_infrastructure.py::test_the_third_lock_time_out_counts_while_others_succeed[sqlite-whole]"
+            "tests/unit/run/transaction/test_infrastructure.py::test_the_third_lock_time_out_counts_while_others_succeed[sqlite-whole]"
         ],
     ),
     Defect(
@@ -83,7 +84,7 @@ DEFECTS = (
                 "        raise UnknownCulprit(describe(error)) from error\n",
             )
         ],
-        [f"{UNITS}/test_rescue.py::test_a_strategys_bug_charges_nobody"],
+        ["tests/unit/run/transaction/test_rescue.py::test_a_strategys_bug_charges_nobody"],
     ),
     Defect(
         "neighbour-blamed-for-flush",
@@ -96,7 +97,7 @@ DEFECTS = (
             )
         ],
         [
-            f"{UNITS}/test_commit_order.py::test_the_first_to_read_is_not_blamed_for_a_neighbours_row[sqlite-whole]"
+            "tests/unit/run/transaction/test_commit_order.py::test_the_first_to_read_is_not_blamed_for_a_neighbours_row[sqlite-whole]"
         ],
     ),
     Defect(
@@ -115,7 +116,9 @@ DEFECTS = (
                 "        flush(",
             )
         ],
-        [f"{UNITS}/test_commit_order.py::test_a_death_while_committing_has_no_culprit[sqlite-whole]"],
+        [
+            "tests/unit/run/transaction/test_commit_order.py::test_a_death_while_committing_has_no_culprit[sqlite-whole]"
+        ],
     ),
     Defect(
         "crashes-not-counted",

@@ -2,8 +2,6 @@
 
 from defects.defect import Defect, Edit
 
-RABBITMQ = "adapters/oncemq_adapters/rabbitmq"
-EMBEDDED = "adapters/oncemq_adapters/embedded"
 SUITE = "tests/suites/test_rabbitmq_adapter.py::TestRabbitMQAdapter"
 OWN_SUITE = "tests/suites/test_embedded_adapter.py::TestEmbeddedAdapter"
 TRAPS = "tests/suites/test_rabbitmq_traps.py"
@@ -16,12 +14,12 @@ DEFECTS = (
         "A delivery of a lost channel is void: its tag means another message on the next one.",
         [
             Edit(
-                f"{RABBITMQ}/intake.py",
+                "adapters/oncemq_adapters/rabbitmq/intake.py",
                 "        if not self.alive:\n            return self.void(delivery)\n        if not self._tracker",
                 "        if not self._tracker",
             ),
             Edit(
-                f"{RABBITMQ}/intake.py",
+                "adapters/oncemq_adapters/rabbitmq/intake.py",
                 "        if not self.alive:\n            return self.void(delivery)\n        delivery.settled = True",
                 "        delivery.settled = True",
             ),
@@ -33,7 +31,7 @@ DEFECTS = (
         "A retry is confirmed by the broker before its original is acknowledged.",
         [
             Edit(
-                f"{RABBITMQ}/confirms.py",
+                "adapters/oncemq_adapters/rabbitmq/confirms.py",
                 "        self._pending[self._number] = _Pending(batch, index)\n",
                 "        batch.answer(index, None)\n",
             )
@@ -43,7 +41,7 @@ DEFECTS = (
     Defect(
         "not-mandatory",
         "What no queue takes is refused, not confirmed and dropped.",
-        [Edit(f"{RABBITMQ}/confirms.py", "mandatory=True", "mandatory=False")],
+        [Edit("adapters/oncemq_adapters/rabbitmq/confirms.py", "mandatory=True", "mandatory=False")],
         [f"{SUITE}::test_unroutable_is_refused"],
     ),
     Defect(
@@ -51,7 +49,7 @@ DEFECTS = (
         "The original goes only after its copy is safe.",
         [
             Edit(
-                f"{RABBITMQ}/settlement.py",
+                "adapters/oncemq_adapters/rabbitmq/settlement.py",
                 "    return failed + _finish_moved(claimed, send(publications))\n",
                 "    failed += _finish_moved(claimed, [None] * len(claimed))\n    send(publications)\n    return failed\n",
             )
@@ -63,7 +61,7 @@ DEFECTS = (
         "A dead letter keeps its original bytes.",
         [
             Edit(
-                f"{RABBITMQ}/copies.py",
+                "adapters/oncemq_adapters/rabbitmq/copies.py",
                 "next_hop(message.raw or NO_PROPERTIES, message.body,",
                 'next_hop(message.raw or NO_PROPERTIES, b"",',
             )
@@ -73,13 +71,13 @@ DEFECTS = (
     Defect(
         "routing-history-kept",
         "A copy carries no routing history, which brokers read as a loop.",
-        [Edit(f"{RABBITMQ}/properties.py", '*("x-death", ', "*(")],
+        [Edit("adapters/oncemq_adapters/rabbitmq/properties.py", '*("x-death", ', "*(")],
         [f"{PROPERTIES}::test_routing_history_is_not_shown"],
     ),
     Defect(
         "copies-do-not-last",
         "Retries and dead letters survive a restart of the broker.",
-        [Edit(f"{RABBITMQ}/properties.py", "PERSISTENT = 2\n", "PERSISTENT = 1\n")],
+        [Edit("adapters/oncemq_adapters/rabbitmq/properties.py", "PERSISTENT = 2\n", "PERSISTENT = 1\n")],
         [f"{PROPERTIES}::test_a_copy_is_persistent_and_does_not_expire"],
     ),
     Defect(
@@ -87,7 +85,7 @@ DEFECTS = (
         "One frame acknowledges many only where nothing before them is unfinished.",
         [
             Edit(
-                f"{RABBITMQ}/acks.py",
+                "adapters/oncemq_adapters/rabbitmq/acks.py",
                 "        frames.extend(Frame(tag) for tag in sorted(self._ready))\n",
                 "        frames.append(Frame(max(self._ready), multiple=True))\n",
             )
@@ -99,7 +97,7 @@ DEFECTS = (
         "A tag is settled at most once; the broker closes the channel otherwise.",
         [
             Edit(
-                f"{RABBITMQ}/acks.py",
+                "adapters/oncemq_adapters/rabbitmq/acks.py",
                 "            if tag < self._lowest or tag in self._taken:\n",
                 "            if False:\n",
             )
@@ -111,7 +109,7 @@ DEFECTS = (
         "A consumer holds no more unsettled messages than `in_flight` says.",
         [
             Edit(
-                f"{RABBITMQ}/consumption.py",
+                "adapters/oncemq_adapters/rabbitmq/consumption.py",
                 "basic_qos(prefetch_count=self._window,",
                 "basic_qos(prefetch_count=0,",
             )
@@ -123,7 +121,7 @@ DEFECTS = (
         "A retry is for its own group alone.",
         [
             Edit(
-                f"{RABBITMQ}/copies.py",
+                "adapters/oncemq_adapters/rabbitmq/copies.py",
                 '    if step == 0:\n        return Publication("", place.queue, *copy)\n',
                 "    if True:\n        return Publication(place.topic.exchange, place.topic.routing_key, *copy)\n",
             )
@@ -135,12 +133,12 @@ DEFECTS = (
         "Settling compares the lease's number: a lost lease settles nobody else's.",
         [
             Edit(
-                f"{EMBEDDED}/settlements.py",
+                "adapters/oncemq_adapters/embedded/settlements.py",
                 "(message_id, group_id, lease) IN (",
                 "(message_id, group_id) IN (",
             ),
             Edit(
-                f"{EMBEDDED}/settlements.py",
+                "adapters/oncemq_adapters/embedded/settlements.py",
                 "json_extract(value, '$[1]'), json_extract(value, '$[2]')",
                 "json_extract(value, '$[1]')",
             ),
@@ -150,7 +148,13 @@ DEFECTS = (
     Defect(
         "embedded-generation-not-compared",
         "Deliveries of a lost session are void on the embedded broker, too.",
-        [Edit(f"{EMBEDDED}/custody.py", "if delivery.generation != generation or not", "if not")],
+        [
+            Edit(
+                "adapters/oncemq_adapters/embedded/custody.py",
+                "if delivery.generation != generation or not",
+                "if not",
+            )
+        ],
         [
             "tests/unit/adapters/embedded/test_adapter.py::test_stale_delivery_of_a_replaced_file_settles_nothing"
         ],
@@ -158,13 +162,19 @@ DEFECTS = (
     Defect(
         "embedded-settled-twice",
         "A second settlement surfaces on the embedded broker, too.",
-        [Edit(f"{EMBEDDED}/custody.py", "if isinstance(token, Token) and token.claimed:", "if False:")],
+        [
+            Edit(
+                "adapters/oncemq_adapters/embedded/custody.py",
+                "if isinstance(token, Token) and token.claimed:",
+                "if False:",
+            )
+        ],
         [f"{OWN_SUITE}::test_second_settlement_surfaces"],
     ),
     Defect(
         "embedded-publishing-not-flushed",
         "What the embedded broker confirms has reached the disk.",
-        [Edit(f"{EMBEDDED}/database.py", "{'FULL' if flush else 'NORMAL'}", "NORMAL")],
+        [Edit("adapters/oncemq_adapters/embedded/database.py", "{'FULL' if flush else 'NORMAL'}", "NORMAL")],
         ["tests/unit/adapters/embedded/test_database.py::test_publishing_is_flushed_and_settling_is_not"],
     ),
 )

@@ -5,7 +5,6 @@ from defects.defect import Defect, Edit
 ATTEMPT = "framework/oncemq/run/attempt.py"
 SESSION = "framework/oncemq/run/session.py"
 WATCH = "framework/oncemq/run/watch.py"
-UNITS = "tests/unit/run/transaction"
 
 DEFECTS = (
     Defect(
@@ -21,7 +20,9 @@ DEFECTS = (
                 ATTEMPT, "        self._after_commit(done.runs)\n        return done", "        return done"
             ),
         ],
-        [f"{UNITS}/test_commit_order.py::test_caches_are_filled_only_after_the_commit[postgresql-whole]"],
+        [
+            "tests/unit/run/transaction/test_commit_order.py::test_caches_are_filled_only_after_the_commit[postgresql-whole]"
+        ],
     ),
     Defect(
         "lost-commit-is-success",
@@ -33,7 +34,9 @@ DEFECTS = (
                 "                with suppress(Exception):\n                    transaction.commit()\n",
             )
         ],
-        [f"{UNITS}/test_infrastructure.py::test_a_lost_answer_to_commit_is_asked_again_through_the_chain"],
+        [
+            "tests/unit/run/transaction/test_infrastructure.py::test_a_lost_answer_to_commit_is_asked_again_through_the_chain"
+        ],
     ),
     Defect(
         "swallowed-error-commits",
@@ -45,7 +48,7 @@ DEFECTS = (
                 "    if classify(original) is not Fault.DATA:",
             )
         ],
-        [f"{UNITS}/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"],
+        ["tests/unit/run/transaction/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"],
     ),
     Defect(
         "doomed-ignored-at-commit",
@@ -58,7 +61,7 @@ DEFECTS = (
                 "        fault = None\n",
             ),
         ],
-        [f"{UNITS}/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"],
+        ["tests/unit/run/transaction/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"],
     ),
     Defect(
         "server-status-ignored",
@@ -70,7 +73,9 @@ DEFECTS = (
                 "if False and",
             )
         ],
-        [f"{UNITS}/test_commit_order.py::test_an_end_of_the_transaction_behind_our_back_is_seen"],
+        [
+            "tests/unit/run/transaction/test_commit_order.py::test_an_end_of_the_transaction_behind_our_back_is_seen"
+        ],
     ),
     Defect(
         "handlers-commit-commits",
@@ -82,13 +87,13 @@ DEFECTS = (
                 "        self.flush()\n        self.bind.connection.driver_connection.commit()",
             )
         ],
-        [f"{UNITS}/test_owned_session.py::test_commit_only_flushes[postgresql-whole]"],
+        ["tests/unit/run/transaction/test_owned_session.py::test_commit_only_flushes[postgresql-whole]"],
     ),
     Defect(
         "own-savepoint-dooms",
         "An integrity error inside the handler's own savepoint is the handler's own business.",
         [Edit(WATCH, "    if in_savepoint(connection, watch):\n        return True\n", "")],
-        [f"{UNITS}/test_owned_session.py::test_own_savepoints_are_allowed"],
+        ["tests/unit/run/transaction/test_owned_session.py::test_own_savepoints_are_allowed"],
     ),
     Defect(
         "savepoint-hides-deadlock",
@@ -100,14 +105,16 @@ DEFECTS = (
                 "    if not _only",
             )
         ],
-        [f"{UNITS}/test_commit_order.py::test_a_lock_failure_inside_an_own_savepoint_dooms_the_run"],
+        [
+            "tests/unit/run/transaction/test_commit_order.py::test_a_lock_failure_inside_an_own_savepoint_dooms_the_run"
+        ],
     ),
     Defect(
         "pending-objects-dropped",
         "A handler cannot drop the pending objects of other messages from the session.",
         [Edit(SESSION, '        self._refuse("expunge_all")\n', "")],
         [
-            f"{UNITS}/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone[sqlite-expunge_all]"
+            "tests/unit/run/transaction/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone[sqlite-expunge_all]"
         ],
     ),
     Defect(
@@ -118,13 +125,17 @@ DEFECTS = (
                 "framework/oncemq/run/statements.py", "    if word in _ENDS_TRANSACTION:\n", "    if False:\n"
             )
         ],
-        [f"{UNITS}/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone"],
+        [
+            "tests/unit/run/transaction/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone"
+        ],
     ),
     Defect(
         "dropped-after-writing",
         "An item is dropped without roll-back only if it sent no statement.",
         [Edit("framework/oncemq/run/items.py", " and not call.spoke\n", "\n")],
-        [f"{UNITS}/test_commit_order.py::test_a_reject_after_sql_is_rolled_back[sqlite-whole]"],
+        [
+            "tests/unit/run/transaction/test_commit_order.py::test_a_reject_after_sql_is_rolled_back[sqlite-whole]"
+        ],
     ),
     Defect(
         "dropped-with-pending-object",
@@ -136,7 +147,9 @@ DEFECTS = (
                 "            call.keep(waits=True)\n            self.dropped",
             )
         ],
-        [f"{UNITS}/test_dropped_items.py::test_what_was_only_added_is_taken_back[sqlite-whole]"],
+        [
+            "tests/unit/run/transaction/test_dropped_items.py::test_what_was_only_added_is_taken_back[sqlite-whole]"
+        ],
     ),
     Defect(
         "guard-keeps-what-failed",
@@ -148,7 +161,7 @@ DEFECTS = (
                 "            savepoint.commit()",
             )
         ],
-        [f"{UNITS}/test_guard.py::test_only_the_culprit_is_undone[sqlite-raise]"],
+        ["tests/unit/run/transaction/test_guard.py::test_only_the_culprit_is_undone[sqlite-raise]"],
     ),
     Defect(
         "payload-not-decoded-anew",
@@ -160,7 +173,9 @@ DEFECTS = (
                 "    delivery.payload = payload\n",
             )
         ],
-        [f"{UNITS}/test_dropped_items.py::test_payload_changes_of_a_failed_run_are_gone[sqlite-whole]"],
+        [
+            "tests/unit/run/transaction/test_dropped_items.py::test_payload_changes_of_a_failed_run_are_gone[sqlite-whole]"
+        ],
     ),
     Defect(
         "error-after-commit-raises",
@@ -172,6 +187,6 @@ DEFECTS = (
                 "            raise",
             )
         ],
-        [f"{UNITS}/test_rescue.py::test_an_error_after_the_commit_changes_nothing"],
+        ["tests/unit/run/transaction/test_rescue.py::test_an_error_after_the_commit_changes_nothing"],
     ),
 )

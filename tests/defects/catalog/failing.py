@@ -47,18 +47,18 @@ DEFECTS = (
         "An exception whose own text cannot be made is described all the same.",
         [
             Edit(
-                "framework/oncemq/error_text.py",
+                "framework/oncemq/common/error_text.py",
                 "        return clean_text(str(error), limit)\n    except BaseException:",
                 "        return clean_text(str(error), limit)\n    except KeyError:",
             )
         ],
-        ["tests/unit/test_error_text.py::test_an_error_that_raises_from_its_methods_is_described"],
+        ["tests/unit/common/test_error_text.py::test_an_error_that_raises_from_its_methods_is_described"],
     ),
     Defect(
         "error-text-unclean",
         "An error's text is clean where it is made: no lone surrogate, no NUL.",
-        [Edit("framework/oncemq/error_text.py", '"backslashreplace"', '"surrogatepass"')],
-        ["tests/unit/test_error_text.py::test_what_no_place_can_keep_is_escaped"],
+        [Edit("framework/oncemq/common/error_text.py", '"backslashreplace"', '"surrogatepass"')],
+        ["tests/unit/common/test_error_text.py::test_what_no_place_can_keep_is_escaped"],
     ),
     Defect(
         "poison-is-everybodys",
@@ -151,7 +151,7 @@ DEFECTS = (
         "What an exception says of its own class is not believed: asking it may raise.",
         [
             Edit(
-                "framework/oncemq/error_text.py",
+                "framework/oncemq/common/error_text.py",
                 "return issubclass(type(error), kind)",
                 "return isinstance(error, kind)",
             )

@@ -2,9 +2,7 @@
 
 from defects.defect import Defect, Edit
 
-ROCKETMQ = "adapters/oncemq_adapters/rocketmq"
 SUPERVISOR = "tests/unit/run/test_supervisor.py"
-RABBITMQ = "adapters/oncemq_adapters/rabbitmq"
 RABBITMQ_TRAPS = "tests/suites/test_rabbitmq_traps.py"
 RABBITMQ_EXAMINATION = "tests/suites/test_rabbitmq_examination.py"
 ROCKETMQ_TRAPS = "tests/suites/test_rocketmq_traps.py"
@@ -17,7 +15,7 @@ DEFECTS = (
         "A queue that did not exist when the group began is read from its beginning.",
         [
             Edit(
-                f"{ROCKETMQ}/remoting/group_start.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/group_start.py",
                 "where = FIRST if begun and start == LAST else start",
                 "where = start",
             )
@@ -29,7 +27,7 @@ DEFECTS = (
         "A message that librocketmq holds is looked for in queues that were added, too.",
         [
             Edit(
-                f"{ROCKETMQ}/native/whole.py",
+                "adapters/oncemq_adapters/rocketmq/native/whole.py",
                 "                self._routes.ask(topic)\n",
                 "                self._routes.find(topic)\n",
             )
@@ -41,7 +39,7 @@ DEFECTS = (
         "A message that cannot be found is never finished, unless its queue begins behind it.",
         [
             Edit(
-                f"{ROCKETMQ}/native/whole.py",
+                "adapters/oncemq_adapters/rocketmq/native/whole.py",
                 "if not found and not self._deleted(topics, number, offset):",
                 "if not found and not topics:",
             )
@@ -53,7 +51,7 @@ DEFECTS = (
         "A message that cannot be found now waits aside.",
         [
             Edit(
-                f"{ROCKETMQ}/native/session.py",
+                "adapters/oncemq_adapters/rocketmq/native/session.py",
                 "self._aside.at(_AGAIN_AFTER, self._look_up, identity, tries + 1)\n            return",
                 "self._look_up(identity, tries + 1) if tries < 50 else None\n            return",
             )
@@ -63,7 +61,13 @@ DEFECTS = (
     Defect(
         "stream-examined-as-a-queue",
         "A stream is refused at the start and by `check --connect`.",
-        [Edit(f"{RABBITMQ}/topology.py", "return insist_on_queue(connection, place.queue)", 'return ""')],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/topology.py",
+                "return insist_on_queue(connection, place.queue)",
+                'return ""',
+            )
+        ],
         [f"{RABBITMQ_EXAMINATION}::test_a_stream_is_found"],
     ),
     Defect(
@@ -71,11 +75,15 @@ DEFECTS = (
         "The subscription itself is refused when a queue has become a stream.",
         [
             Edit(
-                f"{RABBITMQ}/consumption.py",
+                "adapters/oncemq_adapters/rabbitmq/consumption.py",
                 "                arguments=dict(NO_STREAM),\n",
                 "",
             ),
-            Edit(f"{RABBITMQ}/topology.py", "return insist_on_queue(connection, place.queue)", 'return ""'),
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/topology.py",
+                "return insist_on_queue(connection, place.queue)",
+                'return ""',
+            ),
         ],
         [f"{RABBITMQ_TRAPS}::test_a_stream_is_never_consumed"],
     ),
@@ -84,7 +92,7 @@ DEFECTS = (
         "One consumer's missing queue delays no other consumer.",
         [
             Edit(
-                f"{RABBITMQ}/consumption.py",
+                "adapters/oncemq_adapters/rabbitmq/consumption.py",
                 "            daemon=True,\n        ).start()",
                 "            daemon=True,\n        ).run()",
             )
@@ -96,7 +104,7 @@ DEFECTS = (
         "A silent host keeps no other from being tried.",
         [
             Edit(
-                f"{RABBITMQ}/host_order.py",
+                "adapters/oncemq_adapters/rabbitmq/host_order.py",
                 "for patience in (FIRST_LOOK, None) if",
                 "for patience in (None, None) if",
             )
@@ -126,7 +134,7 @@ DEFECTS = (
         "A message of which librocketmq dies is found by how its body is packed.",
         [
             Edit(
-                f"{ROCKETMQ}/native/heads.py",
+                "adapters/oncemq_adapters/rocketmq/native/heads.py",
                 "return bool(message.trouble) or flags >> _KIND_AT & _KINDS not in _ZLIB",
                 "return bool(message.trouble)",
             )
@@ -138,7 +146,7 @@ DEFECTS = (
         "A process may have more than 1,024 open files.",
         [
             Edit(
-                f"{ROCKETMQ}/remoting/stream.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/stream.py",
                 "            except ssl.SSLWantReadError:\n                self._readable.poll(_WAIT)",
                 "            except ssl.SSLWantReadError:\n                select.select([self._socket], [], [], SEND_WITHIN)",
             )
@@ -174,7 +182,7 @@ DEFECTS = (
         "Giving back does not spend a quorum queue's delivery limit.",
         [
             Edit(
-                f"{RABBITMQ}/delivery_limit.py",
+                "adapters/oncemq_adapters/rabbitmq/delivery_limit.py",
                 "return isinstance(count, int) and count >= WORN",
                 "return isinstance(count, int) and count >= 100 * WORN",
             )
@@ -186,7 +194,7 @@ DEFECTS = (
         "An account that may not publish retries is found by `check --connect`.",
         [
             Edit(
-                f"{RABBITMQ}/rights.py",
+                "adapters/oncemq_adapters/rabbitmq/rights.py",
                 "if error.reply_code == faults.FORBIDDEN:",
                 "if not error.reply_code:",
             )

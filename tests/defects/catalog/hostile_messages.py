@@ -2,8 +2,6 @@
 
 from defects.defect import Defect, Edit
 
-RABBITMQ = "adapters/oncemq_adapters/rabbitmq"
-ROCKETMQ = "adapters/oncemq_adapters/rocketmq"
 FORGERY = "tests/unit/adapters/rocketmq/test_forgery.py"
 HOSTILE = "tests/suites/test_rabbitmq_hostile.py"
 
@@ -13,7 +11,7 @@ DEFECTS = (
         "A header frame with properties that pika cannot read is one message's trouble.",
         [
             Edit(
-                f"{RABBITMQ}/connection.py",
+                "adapters/oncemq_adapters/rabbitmq/connection.py",
                 "return _header_frame(self._frame_buffer) or super()._read_frame()",
                 "return super()._read_frame()",
             )
@@ -23,13 +21,13 @@ DEFECTS = (
     Defect(
         "unreadable-copy-not-sealed",
         "A dead letter that other clients could not read holds its original in the body.",
-        [Edit(f"{RABBITMQ}/hops.py", "if properties.fault is not None:", "if False:")],
+        [Edit("adapters/oncemq_adapters/rabbitmq/hops.py", "if properties.fault is not None:", "if False:")],
         ["tests/unit/adapters/rabbitmq/test_hops.py::test_what_pika_cannot_read_is_sealed"],
     ),
     Defect(
         "our-headers-push-it-over",
         "A copy's properties fit into a frame.",
-        [Edit(f"{RABBITMQ}/hops.py", "if len(written) <= MOST_BYTES:", "if True:")],
+        [Edit("adapters/oncemq_adapters/rabbitmq/hops.py", "if len(written) <= MOST_BYTES:", "if True:")],
         ["tests/unit/adapters/rabbitmq/test_hops.py::test_a_copy_fits_into_a_frame"],
     ),
     Defect(
@@ -71,19 +69,37 @@ DEFECTS = (
     Defect(
         "forged-origin-believed",
         "A failed message comes back to the topic where it lay, not to one that its producer names.",
-        [Edit(f"{ROCKETMQ}/remoting/copies.py", 'if not stored.topic.startswith("%"):', "if False:")],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/copies.py",
+                'if not stored.topic.startswith("%"):',
+                "if False:",
+            )
+        ],
         [f"{FORGERY}::test_a_failed_message_comes_back_to_its_own_topic"],
     ),
     Defect(
         "forged-tries-of-rocketmq-believed",
         "Tries before count only from the group's own topics.",
-        [Edit(f"{ROCKETMQ}/remoting/window.py", "by_stranger(stored.properties)", "stored.properties")],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/window.py",
+                "by_stranger(stored.properties)",
+                "stored.properties",
+            )
+        ],
         [f"{FORGERY}::test_a_stranger_writes_no_history"],
     ),
     Defect(
         "forged-mark-believed",
         "A dead letter with the tag of a mark removes nothing.",
-        [Edit(f"{ROCKETMQ}/remoting/dead_letters.py", "== REMOVED and not origin_of(stored)", "== REMOVED")],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/dead_letters.py",
+                "== REMOVED and not origin_of(stored)",
+                "== REMOVED",
+            )
+        ],
         [f"{FORGERY}::test_only_the_groups_own_marks_count"],
     ),
     Defect(
@@ -91,7 +107,7 @@ DEFECTS = (
         "On RabbitMQ a message that came by an exchange says nothing of tries before.",
         [
             Edit(
-                f"{RABBITMQ}/properties.py",
+                "adapters/oncemq_adapters/rabbitmq/properties.py",
                 "hidden = _HISTORY if from_group else _HIDDEN_FROM_STRANGERS",
                 "hidden = _HISTORY",
             )

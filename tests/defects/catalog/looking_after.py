@@ -81,30 +81,30 @@ DEFECTS = (
         "What a database quotes of a row is not shown unless asked for.",
         [
             Edit(
-                "framework/oncemq/redaction.py",
+                "framework/oncemq/common/redaction.py",
                 "PATTERNS if row_values else (*PATTERNS, *ROW_VALUES)",
                 "(*PATTERNS, *ROW_VALUES) if row_values else PATTERNS",
             )
         ],
-        ["tests/unit/test_redaction.py::test_values_of_rows_are_masked_unless_asked_for"],
+        ["tests/unit/common/test_redaction.py::test_values_of_rows_are_masked_unless_asked_for"],
     ),
     Defect(
         "private-folder-may-be-a-link",
         "A folder of our own in a shared place is no link.",
         [
             Edit(
-                "framework/oncemq/private_files.py",
+                "framework/oncemq/common/private_files.py",
                 "    found = path.lstat()\n    if not stat.S_ISDIR",
                 "    found = path.stat()\n    if not stat.S_ISDIR",
             )
         ],
-        ["tests/unit/test_private_files.py::test_a_link_is_no_private_folder"],
+        ["tests/unit/common/test_private_files.py::test_a_link_is_no_private_folder"],
     ),
     Defect(
         "embedded-file-readable-to-all",
         "The embedded broker's files are private.",
-        [Edit("framework/oncemq/private_files.py", "os.O_EXCL, 0o600", "os.O_EXCL, 0o644")],
-        ["tests/unit/test_private_files.py::test_the_embedded_brokers_files_are_private"],
+        [Edit("framework/oncemq/common/private_files.py", "os.O_EXCL, 0o600", "os.O_EXCL, 0o644")],
+        ["tests/unit/common/test_private_files.py::test_the_embedded_brokers_files_are_private"],
     ),
     Defect(
         "idle-without-a-subscription",

@@ -4,7 +4,6 @@ from defects.defect import Defect, Edit
 
 SCHEDULER = "framework/oncemq/run/scheduler.py"
 SCHEDULING = "tests/unit/run/test_scheduler.py"
-UNITS = "tests/unit/run/transaction"
 
 DEFECTS = (
     Defect(
@@ -61,7 +60,7 @@ DEFECTS = (
                 "            elif False:\n",
             )
         ],
-        [f"{UNITS}/test_rescue.py::test_successors_wait_behind_a_retry[sqlite-whole]"],
+        ["tests/unit/run/transaction/test_rescue.py::test_successors_wait_behind_a_retry[sqlite-whole]"],
     ),
     Defect(
         "successors-overtake-their-part",
@@ -78,7 +77,9 @@ DEFECTS = (
                 "part",
             ),
         ],
-        [f"{UNITS}/test_savepoints.py::test_successors_in_later_parts_wait_behind_a_retry[sqlite]"],
+        [
+            "tests/unit/run/transaction/test_savepoints.py::test_successors_in_later_parts_wait_behind_a_retry[sqlite]"
+        ],
     ),
     Defect(
         "successors-overtake-a-dropped-item",
@@ -90,13 +91,15 @@ DEFECTS = (
                 "            elif False:\n",
             )
         ],
-        [f"{UNITS}/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite-whole]"],
+        [
+            "tests/unit/run/transaction/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite-whole]"
+        ],
     ),
     Defect(
         "time-budget-ignored",
         "A unit ends with its time budget, so that no unit holds locks for seconds.",
         [Edit("framework/oncemq/run/items.py", "(started and now > deadline)", "False")],
-        [f"{UNITS}/test_rescue.py::test_the_time_budget_cuts_a_unit[sqlite-whole]"],
+        ["tests/unit/run/transaction/test_rescue.py::test_the_time_budget_cuts_a_unit[sqlite-whole]"],
     ),
     Defect(
         "deadlocked-units-not-exclusive",

@@ -161,19 +161,19 @@ DEFECTS = (
         "A password is masked in any text that is logged.",
         [
             Edit(
-                "framework/oncemq/redaction.py",
+                "framework/oncemq/common/redaction.py",
                 '    _Pattern(("://",), _USERINFO, rf"\\1{MASK}@"),\n',
                 "",
             )
         ],
-        ["tests/unit/test_redaction.py::test_credentials_are_masked_where_they_usually_stand"],
+        ["tests/unit/common/test_redaction.py::test_credentials_are_masked_where_they_usually_stand"],
     ),
     Defect(
         "log-lines-forged",
         "A newline in a message cannot forge a line of the log.",
         [
             Edit(
-                "framework/oncemq/redaction.py",
+                "framework/oncemq/common/redaction.py",
                 "        character if character.isprintable() else character",
                 "        character if True else character",
             )

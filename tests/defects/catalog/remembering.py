@@ -3,7 +3,6 @@
 from defects.defect import Defect, Edit
 
 RECORDS = "strategies/oncemq_strategies/processed_records.py"
-UNITS = "tests/unit/run/transaction"
 SQLITE = "tests/suites/test_strategies_sqlite.py::TestStrategiesSQLite"
 MARIADB = "tests/suites/test_strategies_mariadb.py::TestStrategiesMariaDB"
 
@@ -18,7 +17,9 @@ DEFECTS = (
                 "                savepoint.commit()\n",
             )
         ],
-        [f"{UNITS}/test_savepoints.py::test_only_the_culprits_part_runs_again[sqlite-raise]"],
+        [
+            "tests/unit/run/transaction/test_savepoints.py::test_only_the_culprits_part_runs_again[sqlite-raise]"
+        ],
     ),
     Defect(
         "dedup-in-another-transaction",
@@ -31,14 +32,16 @@ DEFECTS = (
                 "            notes = _Notes(bulk.insert_new(apart, run.consumer, rows, self._clock.now()))\n",
             )
         ],
-        [f"{UNITS}/test_dooming_errors.py::test_a_failed_message_leaves_no_dedup_row[postgresql-whole]"],
+        [
+            "tests/unit/run/transaction/test_dooming_errors.py::test_a_failed_message_leaves_no_dedup_row[postgresql-whole]"
+        ],
     ),
     Defect(
         "dedup-row-kept-for-retry",
         "A message that is not final leaves no dedup row, else its retry would be a duplicate.",
         [Edit(RECORDS, "if len(notes.done) < len(notes.new):", "if False:")],
         [
-            f"{UNITS}/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite-whole]",
+            "tests/unit/run/transaction/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite-whole]",
             f"{SQLITE}::test_a_failed_message_leaves_nothing_behind",
         ],
     ),
@@ -52,7 +55,7 @@ DEFECTS = (
                 '            notes.done[identity + "!"] = item\n',
             )
         ],
-        [f"{UNITS}/test_rescue.py::test_copies_in_one_unit_are_one_effect[sqlite-whole]"],
+        ["tests/unit/run/transaction/test_rescue.py::test_copies_in_one_unit_are_one_effect[sqlite-whole]"],
     ),
     Defect(
         "fingerprint-not-compared",

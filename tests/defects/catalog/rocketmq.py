@@ -2,27 +2,34 @@
 
 from defects.defect import Defect, Edit
 
-ROCKETMQ = "adapters/oncemq_adapters/rocketmq"
-TESTS = "tests/unit/adapters/rocketmq"
-
 DEFECTS = (
     Defect(
         "large-properties-not-sealed",
         "A copy whose properties are too long holds its original in the body.",
-        [Edit(f"{ROCKETMQ}/remoting/copies.py", "    if fits(properties):\n", "    if True:\n")],
-        [f"{TESTS}/test_sealed_copies.py::test_properties_at_the_limit_come_back"],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/copies.py",
+                "    if fits(properties):\n",
+                "    if True:\n",
+            )
+        ],
+        ["tests/unit/adapters/rocketmq/test_sealed_copies.py::test_properties_at_the_limit_come_back"],
     ),
     Defect(
         "packing-lost",
         "A body that cannot be unpacked stays marked as packed.",
-        [Edit(f"{ROCKETMQ}/remoting/copies.py", "        packing=packing,\n", "")],
-        [f"{TESTS}/test_sealed_copies.py::test_a_body_that_cannot_be_unpacked_stays_packed"],
+        [Edit("adapters/oncemq_adapters/rocketmq/remoting/copies.py", "        packing=packing,\n", "")],
+        [
+            "tests/unit/adapters/rocketmq/test_sealed_copies.py::test_a_body_that_cannot_be_unpacked_stays_packed"
+        ],
     ),
     Defect(
         "fifo-retries-not-counted",
         "A retry that this process holds counts as one.",
-        [Edit(f"{ROCKETMQ}/remoting/holding.py", "    again.ours = True\n", "")],
-        [f"{TESTS}/test_sealed_copies.py::test_a_retry_that_this_process_holds_is_counted"],
+        [Edit("adapters/oncemq_adapters/rocketmq/remoting/holding.py", "    again.ours = True\n", "")],
+        [
+            "tests/unit/adapters/rocketmq/test_sealed_copies.py::test_a_retry_that_this_process_holds_is_counted"
+        ],
     ),
     Defect(
         "forged-waiting-believed",
@@ -34,126 +41,140 @@ DEFECTS = (
                 "        TRIED,\n",
             )
         ],
-        [f"{TESTS}/test_forgery.py::test_a_stranger_writes_no_history"],
+        ["tests/unit/adapters/rocketmq/test_forgery.py::test_a_stranger_writes_no_history"],
     ),
     Defect(
         "mark-with-an-origin-believed",
         "A mark that names what is no text removes nothing.",
         [
             Edit(
-                f"{ROCKETMQ}/remoting/dead_letters.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/dead_letters.py",
                 "return [name for name in found if isinstance(name, str)] if isinstance(found, list) else ()",
                 "return list(found)",
             )
         ],
-        [f"{TESTS}/test_forgery.py::test_only_the_groups_own_marks_count"],
+        ["tests/unit/adapters/rocketmq/test_forgery.py::test_only_the_groups_own_marks_count"],
     ),
     Defect(
         "settled-past-a-gap",
         "What is committed stops at the first unsettled message.",
         [
             Edit(
-                f"{ROCKETMQ}/remoting/owned_queue.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/owned_queue.py",
                 "if offset not in self._flight or offset in self._claimed:",
                 "if False:",
             )
         ],
-        [f"{TESTS}/test_owned_queue.py::test_an_offset_is_settled_once"],
+        ["tests/unit/adapters/rocketmq/test_owned_queue.py::test_an_offset_is_settled_once"],
     ),
     Defect(
         "lost-queue-advances",
         "Nothing of a queue that was lost is delivered or settled.",
         [
             Edit(
-                f"{ROCKETMQ}/remoting/owned_queue.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/owned_queue.py",
                 "            if self.pulling or self.lost or self.draining or self.next is None:",
                 "            if self.lost or self.draining or self.next is None:",
             )
         ],
-        [f"{TESTS}/test_owned_queue.py::test_one_poll_at_a_time"],
+        ["tests/unit/adapters/rocketmq/test_owned_queue.py::test_one_poll_at_a_time"],
     ),
     Defect(
         "settled-comes-again",
         "What was settled before a loss does not come again.",
         [
             Edit(
-                f"{ROCKETMQ}/remoting/owned_queue.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/owned_queue.py",
                 "[one for one in messages if one.offset not in self._skip] if self._skip else messages",
                 "messages",
             )
         ],
-        [f"{TESTS}/test_owned_queue.py::test_what_was_settled_before_a_loss_does_not_come_again"],
+        [
+            "tests/unit/adapters/rocketmq/test_owned_queue.py::test_what_was_settled_before_a_loss_does_not_come_again"
+        ],
     ),
     Defect(
         "unknown-layout-ends-the-pull",
         "A message whose layout is unknown holds up no other.",
         [
             Edit(
-                f"{ROCKETMQ}/remoting/stored.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/stored.py",
                 "            message = _unreadable(data[at : at + size], topic, expected, error)",
                 "            raise MalformedFrame(str(error)) from error",
             )
         ],
-        [f"{TESTS}/test_stored.py::test_an_unknown_layout_holds_up_nobody"],
+        ["tests/unit/adapters/rocketmq/test_stored.py::test_an_unknown_layout_holds_up_nobody"],
     ),
     Defect(
         "body-unpacked-without-limit",
         "A small body does not become a huge one.",
         [
             Edit(
-                f"{ROCKETMQ}/remoting/stored.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/stored.py",
                 "plain = inflater.decompress(body, LARGEST_BODY + 1)\n            complete = inflater.eof and len(plain) <= LARGEST_BODY",
                 "plain = inflater.decompress(body)\n            complete = inflater.eof",
             )
         ],
-        [f"{TESTS}/test_stored.py::test_a_pull_of_bombs_takes_little_memory"],
+        ["tests/unit/adapters/rocketmq/test_stored.py::test_a_pull_of_bombs_takes_little_memory"],
     ),
     Defect(
         "unpacked-all-at-once",
         "A small packed body takes little memory.",
-        [Edit(f"{ROCKETMQ}/remoting/stored.py", "inflater.read(_PART)", "inflater.read(LARGEST_BODY)")],
-        [f"{TESTS}/test_forgery.py::test_a_small_packed_body_takes_little_memory"],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/stored.py",
+                "inflater.read(_PART)",
+                "inflater.read(LARGEST_BODY)",
+            )
+        ],
+        ["tests/unit/adapters/rocketmq/test_forgery.py::test_a_small_packed_body_takes_little_memory"],
     ),
     Defect(
         "header-gives-orders",
         "A header of an application cannot give orders to the broker.",
         [
             Edit(
-                f"{ROCKETMQ}/properties.py",
+                "adapters/oncemq_adapters/rocketmq/properties.py",
                 "        or name in _RESERVED\n        or name == TAGS_HEADER",
                 "        or name == TAGS_HEADER",
             )
         ],
-        [f"{TESTS}/test_properties.py::test_a_header_cannot_give_orders_to_the_broker"],
+        ["tests/unit/adapters/rocketmq/test_properties.py::test_a_header_cannot_give_orders_to_the_broker"],
     ),
     Defect(
         "several-keys-are-one",
         "Keys with blanks arrive as they were.",
         [
             Edit(
-                f"{ROCKETMQ}/properties.py",
+                "adapters/oncemq_adapters/rocketmq/properties.py",
                 "        properties[EXACT_KEYS] = json.dumps(list(keys))",
                 "        pass",
             )
         ],
-        [f"{TESTS}/test_properties.py::test_any_key_arrives"],
+        ["tests/unit/adapters/rocketmq/test_properties.py::test_any_key_arrives"],
     ),
     Defect(
         "history-travels-on",
         "A copy carries no history of its original's way.",
         [
             Edit(
-                f"{ROCKETMQ}/properties.py",
+                "adapters/oncemq_adapters/rocketmq/properties.py",
                 "items() if not is_history(name)}\n    copy",
                 "items()}\n    copy",
             )
         ],
-        [f"{TESTS}/test_properties.py::test_history_does_not_travel_on"],
+        ["tests/unit/adapters/rocketmq/test_properties.py::test_history_does_not_travel_on"],
     ),
     Defect(
         "locks-hash-otherwise",
         "Queues are shared as Java's members share them.",
-        [Edit(f"{ROCKETMQ}/remoting/allocation.py", '// 2}H", data):', '// 2}H", data)[::-1]:')],
-        [f"{TESTS}/test_owned_queue.py::test_texts_hash_as_in_java"],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/allocation.py",
+                '// 2}H", data):',
+                '// 2}H", data)[::-1]:',
+            )
+        ],
+        ["tests/unit/adapters/rocketmq/test_owned_queue.py::test_texts_hash_as_in_java"],
     ),
 )

@@ -2,9 +2,6 @@
 
 from defects.defect import Defect, Edit
 
-LEDGER = "framework/oncemq/ledger"
-RUN = "framework/oncemq/run"
-REQUESTS = "framework/oncemq/requests"
 OUTBOX_TESTS = "tests/unit/ledger/test_outbox.py"
 PARKING_TESTS = "tests/unit/run/test_parking.py"
 TWO_PHASE_TESTS = "tests/unit/strategies/test_two_phase.py"
@@ -17,7 +14,7 @@ _OUTBOX = (
         "A row that another process has taken over is that process's to delete.",
         [
             Edit(
-                f"{LEDGER}/outbox.py",
+                "framework/oncemq/ledger/outbox.py",
                 "among(connection, TABLE.c.id, BigInteger(), sorted(ids)), TABLE.c.owner == claim.owner)",
                 "among(connection, TABLE.c.id, BigInteger(), sorted(ids)))",
             )
@@ -29,7 +26,7 @@ _OUTBOX = (
         "A row waits for an older one of its key.",
         [
             Edit(
-                f"{LEDGER}/outbox_order.py",
+                "framework/oncemq/ledger/outbox_order.py",
                 "one.message.key), one.id) >= one.id",
                 "one.message.key), one.id) > 0",
             )
@@ -39,13 +36,13 @@ _OUTBOX = (
     Defect(
         "outbox-takes-what-waits",
         "What waits behind a refused row of its key is not taken over.",
-        [Edit(f"{LEDGER}/outbox.py", "older.c.id < TABLE.c.id,", "older.c.id < 0,")],
+        [Edit("framework/oncemq/ledger/outbox.py", "older.c.id < TABLE.c.id,", "older.c.id < 0,")],
         [f"{OUTBOX_TESTS}::test_what_waits_behind_a_refused_row_is_not_taken_over[sqlite]"],
     ),
     Defect(
         "outbox-waits-for-other-apps",
         "Rows of other apps hold nothing back.",
-        [Edit(f"{LEDGER}/outbox_order.py", "            TABLE.c.app == claim.app,\n", "")],
+        [Edit("framework/oncemq/ledger/outbox_order.py", "            TABLE.c.app == claim.app,\n", "")],
         [f"{OUTBOX_TESTS}::test_other_apps_and_keyless_rows_hold_nothing_back[sqlite]"],
     ),
     Defect(
@@ -53,7 +50,7 @@ _OUTBOX = (
         "Nothing is taken over before it is due.",
         [
             Edit(
-                f"{LEDGER}/outbox.py",
+                "framework/oncemq/ledger/outbox.py",
                 "return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))",
                 "return TABLE.c.id > 0",
             )
@@ -65,7 +62,7 @@ _OUTBOX = (
         "What is published together is numbered in its order.",
         [
             Edit(
-                f"{LEDGER}/outbox.py",
+                "framework/oncemq/ledger/outbox.py",
                 "pairs = zip(sorted(ids), messages, strict=True)",
                 "pairs = zip(sorted(ids), reversed(messages), strict=True)",
             )
@@ -77,7 +74,7 @@ _OUTBOX = (
         "Each refused row says its own error.",
         [
             Edit(
-                f"{LEDGER}/outbox.py",
+                "framework/oncemq/ledger/outbox.py",
                 '"attempts": TABLE.c.attempts + 1, "error": error}',
                 '"attempts": TABLE.c.attempts + 1}',
             )
@@ -92,7 +89,7 @@ _PARKING = (
         "Messages of one identity with different contents all wait.",
         [
             Edit(
-                f"{RUN}/parked_copies.py",
+                "framework/oncemq/run/parked_copies.py",
                 "return any(_same(message, other) for other in",
                 "return any(True for other in",
             )
@@ -102,7 +99,13 @@ _PARKING = (
     Defect(
         "parked-out-of-order",
         "Messages that are held keep their order.",
-        [Edit(f"{LEDGER}/parking.py", "order_by(waiting.c.id)", "order_by(waiting.c.id.desc())")],
+        [
+            Edit(
+                "framework/oncemq/ledger/parking.py",
+                "order_by(waiting.c.id)",
+                "order_by(waiting.c.id.desc())",
+            )
+        ],
         [f"{PARKING_TESTS}::test_many_held_messages_keep_their_order[sqlite]"],
     ),
     Defect(
@@ -110,7 +113,7 @@ _PARKING = (
         "What follows already is not taken again with each commit.",
         [
             Edit(
-                f"{RUN}/parking_chain.py",
+                "framework/oncemq/run/parking_chain.py",
                 "[id_ for id_ in ids if id_ not in coming]",
                 "[id_ for id_ in ids if coming is not None]",
             )
@@ -122,7 +125,7 @@ _PARKING = (
         "What a process has in hand is not taken from itself.",
         [
             Edit(
-                f"{RUN}/parked.py",
+                "framework/oncemq/run/parked.py",
                 "parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours)",
                 "parking.due(connection, self.consumer, self.clock.now(), _SWEEP)",
             )
@@ -134,12 +137,12 @@ _PARKING = (
         "A parked message whose burial cannot be asked for is tried again.",
         [
             Edit(
-                f"{RUN}/parked.py",
+                "framework/oncemq/run/parked.py",
                 "            return [Refused(error)] * len(burials)",
                 "            del error\n            return [CONFIRMED] * len(burials)",
             ),
             Edit(
-                f"{RUN}/parked.py",
+                "framework/oncemq/run/parked.py",
                 "from oncemq.adapter import ",
                 "from oncemq.adapter import CONFIRMED\nfrom oncemq.adapter import ",
             ),
@@ -151,7 +154,7 @@ _PARKING = (
         "A held message that is given up lets those behind it go.",
         [
             Edit(
-                f"{RUN}/parked.py",
+                "framework/oncemq/run/parked.py",
                 "        parking.remove(connection, [ticket.id])\n        if ticket.held:",
                 "        parking.remove(connection, [ticket.id])\n        if False:",
             )
@@ -166,7 +169,7 @@ _CLAIMS = (
         "Of two that find a claim which nobody is at, one takes it over.",
         [
             Edit(
-                f"{LEDGER}/claims.py",
+                "framework/oncemq/ledger/claims.py",
                 "return self._set(connection, seen.identity, unchanged, changes)",
                 "return self._set(connection, seen.identity, TABLE.c.identity == seen.identity, changes)",
             )
@@ -178,7 +181,7 @@ _CLAIMS = (
         "A handler whose effect did not happen runs again.",
         [
             Edit(
-                f"{LEDGER}/claims.py",
+                "framework/oncemq/ledger/claims.py",
                 'return self._set(connection, identity, ours, {"state": State.PROCESSING.value',
                 'return False and self._set(connection, identity, ours, {"state": State.PROCESSING.value',
             )
@@ -193,7 +196,7 @@ _REQUESTS = (
         "A key that comes again with other content is a conflict.",
         [
             Edit(
-                f"{REQUESTS}/ledger.py",
+                "framework/oncemq/requests/ledger.py",
                 "if record.fingerprint != fingerprint and not _same_as_earlier(record, earlier):",
                 "if False:",
             )
@@ -206,13 +209,19 @@ _REQUESTS = (
     Defect(
         "request-runs-beside-the-first",
         "A copy that comes while its first one is carried out is told to come again.",
-        [Edit(f"{REQUESTS}/ledger.py", "if record.until > self.clock.now():", "if False:")],
+        [Edit("framework/oncemq/requests/ledger.py", "if record.until > self.clock.now():", "if False:")],
         [f"{MIDDLEWARE}::test_a_copy_meanwhile_is_told_to_come_again"],
     ),
     Defect(
         "exposed-request-repeated",
         "A request that may have taken effect outside is not repeated unless the app says so.",
-        [Edit(f"{REQUESTS}/ledger.py", "if record.state is State.EXPOSED and helpless:", "if False:")],
+        [
+            Edit(
+                "framework/oncemq/requests/ledger.py",
+                "if record.state is State.EXPOSED and helpless:",
+                "if False:",
+            )
+        ],
         [f"{MIDDLEWARE}::test_an_external_effect_that_may_have_happened_is_not_repeated"],
     ),
     Defect(
@@ -220,7 +229,7 @@ _REQUESTS = (
         "What `verify` cannot tell is not carried out again.",
         [
             Edit(
-                f"{REQUESTS}/ledger.py",
+                "framework/oncemq/requests/ledger.py",
                 "        if not isinstance(found, Answer):\n            self.give_up(claim)\n",
                 "        if not isinstance(found, Answer):\n            return claim\n            self.give_up(claim)\n",
             )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.ledger import outbox
 from oncemq.ledger.outbox import Claim
 from oncemq.message.envelope import OutgoingMessage

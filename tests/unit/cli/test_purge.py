@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import insert, select
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.ledger import history, processed, suspects
 from oncemq.ledger.history import HistoryRow
 from oncemq.ledger.purge import BATCH

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.errors import OutcomeUnknown
 from oncemq.ledger import requests
 from oncemq.ledger.requests import State

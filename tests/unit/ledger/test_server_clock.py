@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Engine, event, func, select
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.ledger import leases, outbox, parking, processed
 from oncemq.ledger.claim import NewClaim
 from oncemq.ledger.claims import Claims

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, insert
 
+from oncemq.common.sharding import Layout
 from oncemq.errors import LedgerError
 from oncemq.ledger import processed, schema, shards
 from oncemq.ledger.engine import make_engine
-from oncemq.sharding import Layout
 
 TWO, THREE = Layout.even(2), Layout.even(3)
 MOVED = Layout.of(["0-341", "512-853", "342-511, 854-1023"])

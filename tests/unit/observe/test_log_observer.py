@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from structlog.testing import CapturingLogger
 
-from oncemq.durations import parse_duration
+from oncemq.common.durations import parse_duration
 from oncemq.errors import Reject
 from oncemq.message.envelope import Delivery, Envelope, Message
 from oncemq.observe.events import TimeLimit

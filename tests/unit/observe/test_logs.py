@@ -13,9 +13,9 @@ from contextlib import contextmanager
 import pytest
 import structlog
 
+from oncemq.common.redaction import Redactor
 from oncemq.message.envelope import Delivery, Envelope, Message
 from oncemq.observe.logs import configure, log_processors, now_handling, own_logger
-from oncemq.redaction import Redactor
 
 CANARY = "canary-7Q9z"
 BODY = b'{"card": "4111-1111"}'

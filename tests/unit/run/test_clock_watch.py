@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.ledger.connect import place
 from oncemq.ledger.engine import make_engine
 from oncemq.ledger.server_clock import LedgerClock

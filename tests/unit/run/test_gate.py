@@ -3,7 +3,7 @@
 import threading
 from datetime import UTC, datetime
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.run.gate import Gate
 
 

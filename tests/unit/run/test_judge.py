@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from oncemq.error_text import MAX_ERROR_TEXT
+from oncemq.common.error_text import MAX_ERROR_TEXT
 from oncemq.errors import InfrastructureError, InvalidPayload, Reject, Retry
 from oncemq.run.judge import describe, is_infrastructure, judge
 from oncemq.verdict import Outcome

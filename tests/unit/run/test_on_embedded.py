@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from oncemq.adapter import AdapterScope, DeadLetter, Subscription
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.errors import Reject
 from oncemq.ledger import history
 from oncemq.ledger.engine import make_engine

@@ -13,7 +13,7 @@ from sqlalchemy import Engine, delete, select, update
 from sqlalchemy.orm import Session
 
 from oncemq.batch import Batch
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, HandlerFault, Reject, Retry
 from oncemq.facts import Effects
 from oncemq.ledger import outbox

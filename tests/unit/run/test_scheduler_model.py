@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.message.envelope import Delivery, Message
 from oncemq.run.scheduler import Scheduler
 from oncemq.testing.fake_clock import FakeClock

@@ -1,9 +1,9 @@
 """How a take is cut into units."""
 
+from oncemq.common.sharding import Layout
 from oncemq.errors import MissingKey
 from oncemq.message.envelope import Delivery, Message
 from oncemq.run.worker import segments, split
-from oncemq.sharding import Layout
 
 
 def delivery(name: str) -> Delivery:

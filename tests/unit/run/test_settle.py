@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oncemq.adapter import Dead, SettleFailed, Subscription
-from oncemq.error_text import MAX_ERROR_TEXT
+from oncemq.common.error_text import MAX_ERROR_TEXT
 from oncemq.errors import BrokerRefused, BrokerUnavailable, Reject, Undecodable
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery, Envelope

@@ -15,7 +15,7 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
 from oncemq import Done, Envelope, NotDone, Reject, Retry, Unknown
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.errors import ConfigError, InvalidPayload
 from oncemq.facts import ConsumerFacts, Effects, Severity
 from oncemq.ledger import claims, schema

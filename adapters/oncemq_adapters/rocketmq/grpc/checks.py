@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from oncemq.adapter import Subscription
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.errors import ConfigError
 from oncemq.facts import ConsumerFacts, Problem, Severity
 from oncemq_adapters.rocketmq.checks import KEPT

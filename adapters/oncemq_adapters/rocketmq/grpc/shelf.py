@@ -7,7 +7,7 @@ from threading import Condition, Event, Lock
 from typing import Any
 
 from oncemq.adapter import Sink
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.message.envelope import Delivery, Message
 
 PRUNE_EVERY = 0.2

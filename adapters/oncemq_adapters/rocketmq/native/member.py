@@ -17,8 +17,8 @@ from typing import Any
 import structlog
 
 from oncemq.adapter import ConsumerHealth
+from oncemq.common.private_files import private_folder
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
-from oncemq.private_files import private_folder
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import TopicOptions, retry_topic
 from oncemq_adapters.rocketmq.native.groups import members, register

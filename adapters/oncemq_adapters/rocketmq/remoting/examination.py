@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 
-from oncemq.durations import format_duration
+from oncemq.common.durations import format_duration
 from oncemq.facts import ConsumerFacts, Problem, Severity
 from oncemq_adapters.rocketmq.delays import LEVELS
 from oncemq_adapters.rocketmq.names import TopicOptions

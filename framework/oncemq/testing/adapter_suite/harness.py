@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from oncemq.adapter import Adapter, AdapterScope, Refused
 from oncemq.capabilities import Capabilities
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.message.envelope import OutgoingMessage
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from oncemq.adapter import Adapter, AdapterScope, Subscription
-from oncemq.clock import SystemClock
+from oncemq.common.clock import SystemClock
 from oncemq.testing.adapter_suite.harness import AdapterHarness
 from oncemq.testing.recording_sink import RecordingSink
 

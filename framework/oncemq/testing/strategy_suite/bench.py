@@ -10,7 +10,7 @@ from sqlalchemy import Engine, MetaData
 from sqlalchemy.orm import Session
 
 from oncemq.adapter import Subscription
-from oncemq.clock import Clock, SystemClock
+from oncemq.common.clock import Clock, SystemClock
 from oncemq.handler import BoundHandler
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from oncemq.clock import Clock
+from oncemq.common.clock import Clock
 from oncemq.message.envelope import Envelope
 from oncemq.redis import RedisClient
 from oncemq.registry import STRATEGIES, Registry

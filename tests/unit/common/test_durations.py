@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncemq.durations import format_duration, parse_duration
+from oncemq.common.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from oncemq import redaction
-from oncemq.redaction import Redactor, escape, is_secret_name
+from oncemq.common import redaction
+from oncemq.common.redaction import Redactor, escape, is_secret_name
 
 CANARY = "canary-7Q9z"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncemq.sharding import SLOTS, Layout, slot_of
+from oncemq.common.sharding import SLOTS, Layout, slot_of
 
 
 @pytest.mark.parametrize(("key", "slot"), [("a", 458), ("order-1", 396), ("é", 851), ("", 20)])

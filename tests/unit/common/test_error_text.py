@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from oncemq.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, text_of
+from oncemq.common.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, text_of
 from oncemq.run.judge import is_infrastructure, judge
 from oncemq.verdict import Outcome
 

@@ -1,0 +1,1 @@
+"""Values and helpers that every layer may use, and that import nothing of OnceMQ."""
