@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from oncemq import App
-from oncemq.adapter import SettleFailed
 from oncemq.config.catalog import Catalog
+from oncemq.contracts.adapter import SettleFailed
 from oncemq.ledger import schema
 from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.monitor import Monitor

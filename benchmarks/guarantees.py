@@ -25,8 +25,8 @@ from sqlalchemy.orm import Session
 from benchmarks.servers import Servers, servers, surroundings
 from benchmarks.tables import THINGS, Points, Thing
 from oncemq import App, Done, Envelope, NotDone, Publisher
-from oncemq.adapter import SettleFailed
 from oncemq.config.catalog import Catalog
+from oncemq.contracts.adapter import SettleFailed
 from oncemq.ledger import schema
 from oncemq.message.envelope import Delivery
 from oncemq.run.application import Application, tables_of

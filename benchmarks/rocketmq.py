@@ -8,8 +8,8 @@ import sys
 from datetime import timedelta
 
 from benchmarks.servers import ROOT
-from oncemq.adapter import AdapterScope, Subscription
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import AdapterScope, Subscription
 from oncemq_adapters.rocketmq import RocketMQAdapter
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.native.groups import members, register

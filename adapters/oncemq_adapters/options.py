@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from oncemq.common.durations import format_duration, parse_duration
+from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem
 from oncemq.registry import did_you_mean
 
 T = TypeVar("T")

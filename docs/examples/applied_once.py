@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Column, Connection, DateTime, Engine, MetaData, String, Table, delete
 from sqlalchemy.dialects import postgresql, sqlite
 
+from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.strategy import Scope, Strategy, Traits, UpkeepTask
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import DUPLICATE, PROCEED, Verdict
 from oncemq.errors import ConfigError
-from oncemq.facts import ConsumerFacts, Problem
-from oncemq.strategy import Scope, Strategy, Traits, UpkeepTask
-from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, Verdict
 
 INSERT = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
 

@@ -8,7 +8,7 @@ from itertools import count, islice
 from threading import RLock, Timer
 from typing import Any, ClassVar, Self
 
-from oncemq.adapter import (
+from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
     Burial,
@@ -22,9 +22,9 @@ from oncemq.adapter import (
     Sink,
     Subscription,
 )
-from oncemq.capabilities import Capabilities, Order
+from oncemq.contracts.capabilities import Capabilities, Order
+from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.errors import AlreadySettled, BrokerUnavailable, DeliveryVoid, Unroutable
-from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
 

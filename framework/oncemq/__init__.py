@@ -7,7 +7,9 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from oncemq.app import App, open_async_publisher, open_publisher, publisher_of
-    from oncemq.batch import Batch
+    from oncemq.contracts.fencing import FencingToken
+    from oncemq.contracts.publisher import Publisher
+    from oncemq.contracts.verification import Done, NotDone, Unknown
     from oncemq.errors import (
         ConfigError,
         OnceMQError,
@@ -17,15 +19,13 @@ if TYPE_CHECKING:
         Unpublishable,
         Unroutable,
     )
-    from oncemq.fencing import FencingToken
+    from oncemq.handler.batch import Batch
     from oncemq.message.envelope import Envelope
     from oncemq.operate.dead_letters import AppDeadLetter, DeadLetters
-    from oncemq.publisher import Publisher
     from oncemq.retry.unique import UniqueViolation
     from oncemq.run.app_publisher import AppPublisher, NewMessage
     from oncemq.run.async_app_publisher import AsyncAppPublisher
     from oncemq.run.transactions import TransactionalPublisher
-    from oncemq.verification import Done, NotDone, Unknown
 
 __version__ = "0.1.0"
 
@@ -64,23 +64,23 @@ _HOMES = {
     "AppDeadLetter": "oncemq.operate.dead_letters",
     "AppPublisher": "oncemq.run.app_publisher",
     "AsyncAppPublisher": "oncemq.run.async_app_publisher",
-    "Batch": "oncemq.batch",
+    "Batch": "oncemq.handler.batch",
     "ConfigError": "oncemq.errors",
     "DeadLetters": "oncemq.operate.dead_letters",
-    "Done": "oncemq.verification",
+    "Done": "oncemq.contracts.verification",
     "Envelope": "oncemq.message.envelope",
-    "FencingToken": "oncemq.fencing",
+    "FencingToken": "oncemq.contracts.fencing",
     "NewMessage": "oncemq.run.app_publisher",
-    "NotDone": "oncemq.verification",
+    "NotDone": "oncemq.contracts.verification",
     "OnceMQError": "oncemq.errors",
     "PartlyPublished": "oncemq.errors",
-    "Publisher": "oncemq.publisher",
+    "Publisher": "oncemq.contracts.publisher",
     "Reject": "oncemq.errors",
     "Retry": "oncemq.errors",
     "Session": "sqlalchemy.orm",
     "TransactionalPublisher": "oncemq.run.transactions",
     "UniqueViolation": "oncemq.retry.unique",
-    "Unknown": "oncemq.verification",
+    "Unknown": "oncemq.contracts.verification",
     "Unpublishable": "oncemq.errors",
     "Unroutable": "oncemq.errors",
     "log_processors": "oncemq.observe.logs",

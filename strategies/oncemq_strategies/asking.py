@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_type_hints
 
+from oncemq.contracts.publisher import Collected, Publisher, Publishers
+from oncemq.contracts.unit import Outgoing
+from oncemq.contracts.verification import Answer, Done, NotDone, Unknown, Verify
 from oncemq.message.envelope import Envelope
-from oncemq.publisher import Collected, Publisher, Publishers
-from oncemq.unit import Outgoing
-from oncemq.verification import Answer, Done, NotDone, Unknown, Verify
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from oncemq.common.clock import Clock
-from oncemq.facts import ConsumerFacts, Problem
+from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.unit import Outgoing, Run
 from oncemq.ledger import outbox
-from oncemq.strategy import Scope
-from oncemq.unit import Outgoing, Run
 from oncemq_strategies.asking import Asker
 
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from oncemq.common.durations import format_duration
-from oncemq.verification import Verify
+from oncemq.contracts.verification import Verify
 from oncemq_strategies.options import Options
 
 USUAL_LEASE = timedelta(seconds=60)

@@ -4,13 +4,22 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import ClassVar, Protocol
 
+from oncemq.contracts.checks import UnitKind
+from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import (
+    DUPLICATE,
+    PROCEED,
+    Outcome,
+    Verdict,
+    conflict,
+    defer,
+    reject,
+    retry,
+)
+from oncemq.contracts.verification import Done, NotDone
 from oncemq.errors import MessageRefused, OnceMQError, Retry, Signal
-from oncemq.facts import UnitKind
 from oncemq.message.envelope import Envelope
-from oncemq.strategy import Scope, Strategy, Traits
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import DUPLICATE, PROCEED, Outcome, Verdict, conflict, defer, reject, retry
-from oncemq.verification import Done, NotDone
 from oncemq_strategies.asking import Asker, Unanswered
 from oncemq_strategies.claim_book import Held, Phase
 from oncemq_strategies.claim_messages import Messages, OfHandler, OfVerify

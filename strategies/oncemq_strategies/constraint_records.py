@@ -10,13 +10,21 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, select
 
-from oncemq.facts import Problem
+from oncemq.contracts.checks import Problem
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import (
+    DUPLICATE,
+    PROCEED,
+    RETURNED,
+    Culprits,
+    Verdict,
+    conflict,
+    reject,
+)
 from oncemq.ledger.equality import Equality, Matches, Values
 from oncemq.ledger.user_tables import Convert, UnfitTable, column_of, converter, look_up, unique_problem
 from oncemq.message.expressions import Expression
-from oncemq.strategy import Scope
-from oncemq.unit import Item, Run
-from oncemq.verdict import DUPLICATE, PROCEED, RETURNED, Culprits, Verdict, conflict, reject
 from oncemq_strategies.looked_up import LookedUp
 
 

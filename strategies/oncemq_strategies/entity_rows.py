@@ -7,6 +7,9 @@ from typing import Any, Self
 from sqlalchemy import Column, ColumnElement, Connection, Select, Table, select
 from sqlalchemy.orm import Session, lazyload
 
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import RETURNED, Verdict, conflict, reject, retry
 from oncemq.ledger.equality import Equality, Matches
 from oncemq.ledger.locked_rows import lock_keys
 from oncemq.ledger.row_locks import RowLock
@@ -18,9 +21,6 @@ from oncemq.ledger.user_tables import (
     is_unique,
     look_up,
 )
-from oncemq.strategy import Scope
-from oncemq.unit import Item, Run
-from oncemq.verdict import RETURNED, Verdict, conflict, reject, retry
 from oncemq_strategies.options import Options
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from oncemq.contracts.unit import Item
 from oncemq.message.expressions import Expression
-from oncemq.unit import Item
 from oncemq_strategies.options import Options
 
 Fingerprint = Callable[[Item], str]

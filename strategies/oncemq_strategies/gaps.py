@@ -8,10 +8,10 @@ import structlog
 
 from oncemq.common.clock import Clock
 from oncemq.common.durations import format_duration
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import Place, Verdict, parked, reject, wait
 from oncemq.message.headers import WAITING_SINCE, time_of
 from oncemq.retry.backoff import pause_before_turn
-from oncemq.unit import Item, Run
-from oncemq.verdict import Place, Verdict, parked, reject, wait
 from oncemq_strategies.options import Options
 
 _TIMEOUT: Final = timedelta(minutes=10)

@@ -7,11 +7,11 @@ from typing import Generic, Protocol, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from oncemq.contracts.checks import Problem, Severity
+from oncemq.contracts.strategy import Scope
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem, Severity
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.user_tables import UnfitTable
-from oncemq.strategy import Scope
 
 _SPELLINGS = (
     "a message that spells a row's value otherwise becomes a dead letter; if such values are different things, "

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
+from oncemq.contracts.checks import ConsumerFacts, Problem, UnitKind
+from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.errors import UnknownName
-from oncemq.facts import ConsumerFacts, Problem, UnitKind
 from oncemq.registry import STRATEGIES, Registry
-from oncemq.strategy import Scope, Strategy, Traits
 from oncemq_strategies.options import Options
 
 

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Final, Self
 
 from sqlalchemy import MetaData, Table
 
-from oncemq.facts import ConsumerFacts, Effects, Problem
+from oncemq.contracts.checks import ConsumerFacts, Effects, Problem
+from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, Verdict, reject, stale
 from oncemq.ledger import locked_rows, parking
 from oncemq.ledger.tables import attach
 from oncemq.ledger.user_tables import whole_number
 from oncemq.message.expressions import Expression
-from oncemq.strategy import Scope, Strategy, Traits
-from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, Verdict, reject, stale
 from oncemq_strategies.entity_rows import entity_of
 from oncemq_strategies.gaps import OPTIONS, Gaps
 from oncemq_strategies.options import Options

@@ -5,11 +5,11 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 from oncemq.common.durations import parse_duration
+from oncemq.contracts.checks import Problem
+from oncemq.contracts.strategy import Scope
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem
 from oncemq.message.expressions import Expression
 from oncemq.registry import did_you_mean
-from oncemq.strategy import Scope
 
 
 class Options:

@@ -7,15 +7,15 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection, MetaData, Row, Table, inspect
 from sqlalchemy.orm import Mapper, Session, object_session
 
+from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, Outcome, Verdict, defer
 from oncemq.errors import Reject, Retry
-from oncemq.facts import ConsumerFacts, Problem
 from oncemq.ledger import locked_rows
 from oncemq.ledger.row_locks import Rival, RowLock
 from oncemq.ledger.tables import attach
 from oncemq.ledger.user_tables import UnfitTable, check_name
-from oncemq.strategy import Scope, Strategy, Traits
-from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, Outcome, Verdict, defer
 from oncemq_strategies.entity_rows import Entity, EntityRows, Found, Target, missing_policy
 from oncemq_strategies.looked_up import LookedUp
 from oncemq_strategies.options import Options

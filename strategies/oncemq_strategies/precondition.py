@@ -5,16 +5,16 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection, MetaData, Table
 
-from oncemq.facts import ConsumerFacts, Effects, Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, Severity
+from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, reject, retry, stale
 from oncemq.ledger import locked_rows
 from oncemq.ledger.equality import Equality
 from oncemq.ledger.row_locks import RowLock
 from oncemq.ledger.tables import attach
 from oncemq.ledger.user_tables import Convert, UnfitTable, check_name, comparer
 from oncemq.message.expressions import Expression
-from oncemq.strategy import Scope, Strategy, Traits
-from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, RETURNED, Culprits, Verdict, reject, retry, stale
 from oncemq_strategies.entity_rows import Entity, EntityRows, Found, Target, entity_of
 from oncemq_strategies.looked_up import LookedUp
 from oncemq_strategies.options import Options

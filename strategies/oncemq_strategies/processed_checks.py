@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from oncemq.common.durations import format_duration
-from oncemq.facts import ConsumerFacts, Effects, Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, Severity
 
 _ORDERING = frozenset({"state_machine", "sequence", "optimistic_lock"})
 

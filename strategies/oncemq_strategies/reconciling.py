@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from uuid import uuid4
 
+from oncemq.contracts.strategy import Reconciled, Scope
+from oncemq.contracts.verification import Answer, Done, NotDone, Unknown
 from oncemq.ledger.claim import Claim, State
 from oncemq.message.stored import from_text
-from oncemq.strategy import Reconciled, Scope
-from oncemq.verification import Answer, Done, NotDone, Unknown
 from oncemq_strategies.asking import Asked, Asker, Unanswered
 from oncemq_strategies.claim_book import ClaimBook
 from oncemq_strategies.claim_messages import OfVerify

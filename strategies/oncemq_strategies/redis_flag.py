@@ -7,11 +7,11 @@ from typing import Any, Self
 from sqlalchemy import Connection
 
 from oncemq.common.durations import format_duration, parse_duration
+from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verification import Answer, NotDone, Verify
 from oncemq.errors import RedisRefused
-from oncemq.facts import ConsumerFacts, Problem, Severity
-from oncemq.strategy import Scope
-from oncemq.unit import Unit
-from oncemq.verification import Answer, NotDone, Verify
 from oncemq_strategies.asking import Asker
 from oncemq_strategies.claim_keeper import ClaimKeeper
 from oncemq_strategies.claim_messages import check_messages

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection
 
 from oncemq.common.durations import format_duration
+from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, UnitKind
+from oncemq.contracts.fencing import FencingToken
+from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import PROCEED, Culprits, Verdict, defer, reject, retry
 from oncemq.errors import MessageRefused, RedisRefused
-from oncemq.facts import ConsumerFacts, Effects, Problem, UnitKind
-from oncemq.fencing import FencingToken
 from oncemq.message.envelope import Delivery
 from oncemq.redis import RedisClient
-from oncemq.strategy import Scope, Strategy, Traits
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import PROCEED, Culprits, Verdict, defer, reject, retry
 from oncemq_strategies.options import Options
 from oncemq_strategies.redis.alarms import Alarms
 from oncemq_strategies.redis.fence import Fence

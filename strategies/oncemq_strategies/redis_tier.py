@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from oncemq.contracts.strategy import Scope
 from oncemq.errors import RedisRefused
 from oncemq.ledger import schema
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
-from oncemq.strategy import Scope
 from oncemq_strategies.processed_records import Known
 from oncemq_strategies.redis.circuit import Circuit
 from oncemq_strategies.redis.marks import Marks

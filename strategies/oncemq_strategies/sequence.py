@@ -7,15 +7,15 @@ from sqlalchemy import Connection, MetaData, Table
 
 from oncemq.common.clock import Clock
 from oncemq.common.durations import format_duration
-from oncemq.facts import ConsumerFacts, Effects, Problem
+from oncemq.contracts.checks import ConsumerFacts, Effects, Problem
+from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import Verdict, reject, stale
 from oncemq.ledger import history, parking, sequences
 from oncemq.ledger.history import HistoryRow
 from oncemq.ledger.tables import attach
 from oncemq.ledger.user_tables import whole_number
 from oncemq.message.expressions import Expression
-from oncemq.strategy import Scope, Strategy, Traits
-from oncemq.unit import Item, Run
-from oncemq.verdict import Verdict, reject, stale
 from oncemq_strategies.gaps import GAP, OPTIONS, Gaps
 from oncemq_strategies.options import Options
 from oncemq_strategies.place_prints import PlacePrints

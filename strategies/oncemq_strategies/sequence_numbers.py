@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from oncemq.common.clock import Clock
+from oncemq.contracts.unit import Item, Run
 from oncemq.errors import InfrastructureError
 from oncemq.ledger import sequences
 from oncemq.ledger.bulk import Bulk, Shape
 from oncemq.ledger.dialects import bulk_for
-from oncemq.unit import Item, Run
 
 _NONE_YET = ""
 

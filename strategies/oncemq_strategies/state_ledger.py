@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from oncemq.common.clock import Clock
+from oncemq.contracts.checks import Problem
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import Verdict
 from oncemq.errors import InfrastructureError
-from oncemq.facts import Problem
 from oncemq.ledger import states
 from oncemq.ledger.bulk import Bulk, Shape
 from oncemq.ledger.dialects import bulk_for
-from oncemq.unit import Item, Run
-from oncemq.verdict import Verdict
 
 _NONE_YET = ""
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import NoReturn
 
 from oncemq.common.durations import format_duration
+from oncemq.contracts.strategy import Scope
 from oncemq.registry import did_you_mean
-from oncemq.strategy import Scope
 from oncemq_strategies.options import Options
 from oncemq_strategies.redis.bloom_shape import Shape
 from oncemq_strategies.redis.names import BadFilterName, check_filter_name

@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection, MetaData, Table
 
 from oncemq.common.durations import format_duration
+from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import DUPLICATE, Outcome, Verdict, reject
 from oncemq.errors import MessageRefused, RedisRefused
-from oncemq.facts import ConsumerFacts, Problem
 from oncemq.ledger import processed
 from oncemq.ledger.tables import attach
 from oncemq.message.envelope import Delivery
-from oncemq.strategy import Scope, Strategy, Traits
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import DUPLICATE, Outcome, Verdict, reject
 from oncemq_strategies.fingerprint import Fingerprint, fingerprint_option
 from oncemq_strategies.options import Options
 from oncemq_strategies.processed_checks import check_records, check_transactional

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection
 
+from oncemq.contracts.checks import Problem, Severity
+from oncemq.contracts.strategy import Scope
 from oncemq.errors import RedisRefused
-from oncemq.facts import Problem, Severity
 from oncemq.ledger import processed
-from oncemq.strategy import Scope
 from oncemq_strategies.processed_records import Known
 from oncemq_strategies.redis.filter_uses import FilterUse, FilterUses
 from oncemq_strategies.redis_tier import RedisTier

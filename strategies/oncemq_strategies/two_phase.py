@@ -7,11 +7,11 @@ from typing import Any, Self
 from sqlalchemy import Engine, MetaData, Table
 
 from oncemq.common.durations import format_duration
-from oncemq.facts import ConsumerFacts, Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.contracts.strategy import Reconciled, Scope, UpkeepTask
+from oncemq.contracts.verification import Answer
 from oncemq.ledger import claims
 from oncemq.ledger.tables import attach
-from oncemq.strategy import Reconciled, Scope, UpkeepTask
-from oncemq.verification import Answer
 from oncemq_strategies.asking import Asker
 from oncemq_strategies.claim_book import ClaimBook
 from oncemq_strategies.claim_keeper import ledger_keeper

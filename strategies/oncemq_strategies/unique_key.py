@@ -5,13 +5,13 @@ from typing import Any, ClassVar, Protocol, Self
 
 from sqlalchemy import MetaData, Table
 
-from oncemq.facts import ConsumerFacts, Problem
+from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import Verdict
 from oncemq.ledger import processed
 from oncemq.ledger.tables import attach
 from oncemq.ledger.user_tables import UnfitTable, check_name
-from oncemq.strategy import Scope, Strategy, Traits
-from oncemq.unit import Item, Run
-from oncemq.verdict import Verdict
 from oncemq_strategies.constraint_records import ConstraintRecords
 from oncemq_strategies.fingerprint import fingerprint_option
 from oncemq_strategies.options import Options

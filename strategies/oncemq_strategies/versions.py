@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Integer, Numeric, func, update
 
-from oncemq.facts import Problem
+from oncemq.contracts.checks import Problem
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import Culprits, Verdict, defer, retry
 from oncemq.ledger.row_locks import RowLock
 from oncemq.ledger.user_tables import UnfitTable
-from oncemq.strategy import Scope
-from oncemq.unit import Item, Run
-from oncemq.verdict import Culprits, Verdict, defer, retry
 from oncemq_strategies.entity_rows import Entity, EntityRows, Found, Target
 from oncemq_strategies.looked_up import LookedUp
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from oncemq.adapter import Adapter, Confirmed, Dead, Later, Subscription
+from oncemq.contracts.adapter import Adapter, Confirmed, Dead, Later, Subscription
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink

@@ -6,9 +6,9 @@ from enum import StrEnum
 from itertools import product
 from typing import Any
 
-from oncemq.facts import Effects
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.verification import Answer, NotDone
 from oncemq.message.envelope import Envelope
-from oncemq.verification import Answer, NotDone
 
 
 class Sequel(StrEnum):

@@ -1,7 +1,7 @@
 """Why a pair cannot be safe, told from the catalog alone: what `check` has to say about it."""
 
 from matrix.catalog import CATALOG, Pair
-from oncemq.facts import Effects
+from oncemq.contracts.checks import Effects
 
 
 def refusals(pair: Pair) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from matrix.catalog import STATES, Pair
 from matrix.tables import Effect, Thing, add_things
 from oncemq import App, Done, Envelope, NotDone, Reject, Retry
 from oncemq.config.catalog import Catalog
-from oncemq.facts import Effects
+from oncemq.contracts.checks import Effects
 from oncemq.ledger import parking, schema
 from oncemq.message.envelope import Message
 from oncemq.run.application import tables_of

@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from oncemq.adapter import Adapter, DeadLetter, Subscription
-from oncemq.batch import Batch
-from oncemq.facts import Effects
+from oncemq.contracts.adapter import Adapter, DeadLetter, Subscription
+from oncemq.contracts.checks import Effects
+from oncemq.handler.batch import Batch
 from oncemq.message import headers
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe import logs

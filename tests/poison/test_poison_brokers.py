@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine
 
-from oncemq.adapter import Adapter
+from oncemq.contracts.adapter import Adapter
 from oncemq.observe import logs
 from poison.crowd import Crowd
 from poison.ways import HARD_TO_CARRY, ON_ROCKETMQ, PYTHON

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from oncemq.adapter import Adapter, AdapterScope
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import Adapter, AdapterScope
 from oncemq.observe import logs
 from oncemq_adapters.embedded import EmbeddedAdapter
 from poison.crowd import Crowd

@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 
+from oncemq.contracts.verdict import Culprits
 from oncemq.errors import RedisUnavailable, Reject, Retry, StrategyBug
-from oncemq.verdict import Culprits
 from support.effects import Name
 
 Way = Callable[[Session], Any]

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerRefused
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink

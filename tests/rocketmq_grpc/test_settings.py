@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from oncemq.contracts.checks import ConsumerFacts, Effects, Severity
 from oncemq.errors import ConfigError
-from oncemq.facts import ConsumerFacts, Effects, Severity
 from oncemq_adapters.rocketmq.grpc.checks import check_consumer
 from oncemq_adapters.rocketmq.grpc.settings import parse_settings
 from oncemq_adapters.rocketmq.grpc.unpacking import unpack
@@ -114,7 +114,7 @@ def test_the_interpreter_ends_without_a_close(rocketmq_url: str) -> None:
     program = """
 import sys
 from uuid import uuid4
-from oncemq.adapter import AdapterScope, Subscription
+from oncemq.contracts.adapter import AdapterScope, Subscription
 from oncemq.common.clock import SystemClock
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.grpc import RocketMQGrpcAdapter

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from oncemq.adapter import AdapterScope
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import AdapterScope
 from oncemq.testing.adapter_suite import AdapterSuite
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
 from support.facts import facts_of

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from oncemq.adapter import AdapterScope
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import AdapterScope
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
 from services.rocketmq import RocketMQBroker
 from storm.grid import attack

@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import RedisUnavailable
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import make_client
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq.verdict import Outcome
 from oncemq_strategies.redis import FairLock, FencedLock, Lock, NotHeld
 from oncemq_strategies.redis_lock import RedisLock
 from oncemq_strategies.tiered import Tiered

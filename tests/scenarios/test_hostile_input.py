@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from oncemq.adapter import AdapterScope, Confirmed
 from oncemq.common.clock import SystemClock
 from oncemq.config import load
+from oncemq.contracts.adapter import AdapterScope, Confirmed
 from oncemq.errors import MessageRefused, OnceMQError
 from oncemq.ledger.engine import make_engine
 from oncemq.message.decoding import make_decoder

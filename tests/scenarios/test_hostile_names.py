@@ -11,8 +11,8 @@ from sqlalchemy import Column, Engine, MetaData, String, Table, event, insert, s
 from sqlalchemy.orm import Session
 
 from oncemq.config import load
+from oncemq.contracts.checks import Severity
 from oncemq.errors import ConfigError
-from oncemq.facts import Severity
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
 from oncemq.ledger.locked_rows import TABLE as LOCKED_ROWS

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from oncemq.adapter import Confirmed
 from oncemq.cli.demo.events import as_networks_do, read_events
 from oncemq.cli.demo.tally import tally
 from oncemq.config import load
+from oncemq.contracts.adapter import Confirmed
 from support.places import EMBEDDED, POSTGRESQL, Place, make_place
 from support.program import Program
 

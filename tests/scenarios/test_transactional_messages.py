@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, func, select
 
-from oncemq.held import Decision
+from oncemq.contracts.transactional_messages import Decision
 from oncemq.ledger import schema, transactions
 from oncemq.ledger.engine import make_engine
 from oncemq.run.application import Application

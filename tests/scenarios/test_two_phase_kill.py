@@ -12,8 +12,8 @@ from datetime import timedelta
 
 import pytest
 
-from oncemq.adapter import Confirmed
 from oncemq.config import load
+from oncemq.contracts.adapter import Confirmed
 from oncemq.message.envelope import OutgoingMessage
 from support.places import EMBEDDED, POSTGRESQL, Place, make_place
 from support.program import Program, eventually

@@ -10,9 +10,9 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from oncemq.adapter import Confirmed
 from oncemq.common.durations import parse_duration
 from oncemq.config import load
+from oncemq.contracts.adapter import Confirmed
 from oncemq.errors import OnceMQError
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.logs import configure

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 from sqlalchemy import Engine
 
-from oncemq.adapter import Sink, Subscription
-from oncemq.facts import UnitKind
+from oncemq.contracts.adapter import Sink, Subscription
+from oncemq.contracts.checks import UnitKind
+from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, Verdict
 from oncemq.message.envelope import Delivery
 from oncemq.run.plan import AppPlan
-from oncemq.strategy import Strategy, Traits
-from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, Verdict
 from storm.files import MOVED, Trace
 from storm.killer import Killer
 from storm.rocketmq_wiring import wire_rocketmq

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerError
 from oncemq_adapters.rabbitmq.adapter import RabbitMQAdapter
 from support.program import eventually
@@ -26,7 +26,7 @@ def award(order: dict) -> None:
 '''
 HALF_READ = """
 import sys
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
 from support.rabbitmq import adapter_on
 
 letters = adapter_on(sys.argv[1]).dead_letters(Subscription("points", sys.argv[2], sys.argv[3]), 1000)

@@ -8,9 +8,9 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
+from oncemq.contracts.checks import Problem, Severity
 from oncemq.errors import BrokerRefused
-from oncemq.facts import Problem, Severity
 from support.command_line import CommandLine
 from support.facts import facts_of
 from support.rabbitmq import adapter_on

@@ -7,7 +7,7 @@ from typing import Any
 import pika
 import pytest
 
-from oncemq.adapter import Adapter, Dead, Later, Subscription
+from oncemq.contracts.adapter import Adapter, Dead, Later, Subscription
 from oncemq.message import headers as names
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rabbitmq.connection import TolerantConnection

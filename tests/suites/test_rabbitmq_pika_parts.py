@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink

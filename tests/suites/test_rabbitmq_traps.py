@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pika
 import pytest
 
-from oncemq.adapter import CONFIRMED, Adapter, Dead, Later, Refused, Subscription
+from oncemq.contracts.adapter import CONFIRMED, Adapter, Dead, Later, Refused, Subscription
 from oncemq.errors import AlreadySettled, BrokerRefused, BrokerUnavailable, DeliveryVoid, Unroutable
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, OutgoingMessage

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from oncemq.capabilities import Capabilities
+from oncemq.contracts.capabilities import Capabilities
 from oncemq.testing.adapter_suite import DeadLetters, Delivering, Publishing, Retrying
 from services.rocketmq_4 import RocketMQ4
 from support.rocketmq import ProxiedRocketMQ

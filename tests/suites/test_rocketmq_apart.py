@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from oncemq.adapter import Confirmed, Later, Refused, Subscription
+from oncemq.contracts.adapter import Confirmed, Later, Refused, Subscription
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq import RocketMQAdapter

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from oncemq.adapter import Adapter, Confirmed, Dead, Later, Subscription
+from oncemq.contracts.adapter import Adapter, Confirmed, Dead, Later, Subscription
+from oncemq.contracts.checks import Severity
 from oncemq.errors import BrokerRefused
-from oncemq.facts import Severity
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink

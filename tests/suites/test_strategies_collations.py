@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.testing.strategy_suite import ChainSpec, StrategySuite
 from oncemq.testing.strategy_suite.base import SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.duplicates import Duplicates
-from oncemq.verdict import Outcome
 from support.chains import (
     MACHINE_ON_ROWS,
     OPTIMISTIC,

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine
 
-from oncemq.adapter import AdapterScope, Subscription
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import AdapterScope, Subscription
 from oncemq.errors import BrokerRefused, LedgerError
 from oncemq.ledger.engine import make_engine
 from oncemq.ledger.probe import prove

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 from click.testing import CliRunner, Result
 
-from oncemq.adapter import Dead
 from oncemq.cli.main import main
 from oncemq.config import load
+from oncemq.contracts.adapter import Dead
 from oncemq.ledger import schema
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage

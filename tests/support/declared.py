@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 from oncemq.config import load
 from oncemq.config.build import LoadedApp
 from oncemq.config.catalog import Catalog
+from oncemq.contracts.checks import UnitKind
+from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.errors import ConfigError
-from oncemq.facts import UnitKind
-from oncemq.strategy import Scope, Strategy, Traits
 from oncemq.testing.scripted import ScriptedAdapter
 
 _NUMBERS = count()

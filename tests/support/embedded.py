@@ -7,8 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from oncemq.adapter import Adapter, AdapterScope
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import Adapter, AdapterScope
 from oncemq.testing.adapter_suite import AdapterHarness, Topic
 from oncemq_adapters.embedded import EmbeddedAdapter
 

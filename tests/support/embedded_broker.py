@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Event
 from time import monotonic
 
-from oncemq.adapter import AdapterScope, Confirmed, Subscription
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import AdapterScope, Confirmed, Subscription
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.embedded import EmbeddedAdapter

@@ -10,22 +10,22 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from oncemq.adapter import Adapter, Subscription
 from oncemq.common.clock import SystemClock
-from oncemq.facts import Effects
-from oncemq.handler import bind
+from oncemq.contracts.adapter import Adapter, Subscription
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.publisher import Publisher, Publishers
+from oncemq.contracts.strategy import Strategy
+from oncemq.handler.binding import bind
 from oncemq.ledger import schema
 from oncemq.message.decoding import make_decoder
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
 from oncemq.observe.events import Observer
 from oncemq.observe.monitor import Monitor
-from oncemq.publisher import Publisher, Publishers
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.run.application import Application, tables_of
 from oncemq.run.plan import AppPlan, ConsumerPlan
 from oncemq.run.points import nothing
-from oncemq.strategy import Strategy
 
 
 def make_consumer(

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from oncemq.facts import ConsumerFacts, Effects
+from oncemq.contracts.checks import ConsumerFacts, Effects
 
 
 def facts_of(topic: str, group: str, **changed: Any) -> ConsumerFacts:

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
-from oncemq.adapter import Adapter, AdapterScope, Confirmed, Subscription
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import Adapter, AdapterScope, Confirmed, Subscription
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq_adapters.embedded import EmbeddedAdapter

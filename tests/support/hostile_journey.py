@@ -17,9 +17,9 @@ from typing import Any
 from sqlalchemy import Engine, String, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from oncemq.adapter import Adapter, Confirmed, DeadLetter
 from oncemq.cli.dead_letters import _show
 from oncemq.cli.output import Output
+from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetter
 from oncemq.errors import Reject
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage

@@ -1,6 +1,6 @@
 """The embedded broker in memory under test: it has no server, and nothing to take away."""
 
-from oncemq.adapter import Adapter
+from oncemq.contracts.adapter import Adapter
 from oncemq.testing.adapter_suite import AdapterHarness, Topic
 from oncemq_adapters.embedded.adapter import InMemoryAdapter
 

@@ -13,8 +13,8 @@ from datetime import timedelta
 
 from sqlalchemy import create_engine, text
 
-from oncemq.adapter import Confirmed, DeadLetter, Refused
 from oncemq.config import load
+from oncemq.contracts.adapter import Confirmed, DeadLetter, Refused
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.run.plan import AppPlan
 from support.places import Place

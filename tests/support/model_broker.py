@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from oncemq.adapter import CONFIRMED, Burial, Confirmed, Dead, Later, Refused, SettleFailed, Subscription
+from oncemq.contracts.adapter import (
+    CONFIRMED,
+    Burial,
+    Confirmed,
+    Dead,
+    Later,
+    Refused,
+    SettleFailed,
+    Subscription,
+)
 from oncemq.errors import AlreadySettled, BrokerUnavailable, DeliveryVoid
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.headers import FIRST_FAILED_AT, REASON, attempt_of, time_of

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, MetaData, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.strategy import Scope, Strategy
 from oncemq.errors import InfrastructureError, Reject, Retry
 from oncemq.message.envelope import Delivery, Envelope
 from oncemq.message.expressions import compile_expression
@@ -23,7 +24,6 @@ from oncemq.run.limits import Watchdog
 from oncemq.run.overtaken import OVERTAKEN
 from oncemq.run.publishing import Publishing
 from oncemq.run.workshop import Workshop
-from oncemq.strategy import Scope, Strategy
 from oncemq.testing.fake_clock import FakeClock
 from support.effects import TAKE_THE_TAKEN, Effect, Name
 from support.engine import make_consumer

@@ -21,7 +21,7 @@ WITH_ALL = (
 
 NAMES = {
     "oncemq.alembic": ["include_name"],
-    "oncemq.adapter": [
+    "oncemq.contracts.adapter": [
         *(
             "CONFIRMED",
             "Adapter",
@@ -34,12 +34,12 @@ NAMES = {
         ),
         *("Later", "Refused", "SettleFailed", "Sink", "Subscription"),
     ],
-    "oncemq.capabilities": ["Capabilities", "Order"],
-    "oncemq.facts": ["ConsumerFacts", "Effects", "Problem", "Severity"],
+    "oncemq.contracts.capabilities": ["Capabilities", "Order"],
+    "oncemq.contracts.checks": ["ConsumerFacts", "Effects", "Problem", "Severity"],
     "oncemq.message.envelope": ["Delivery", "Envelope", "Message", "OutgoingMessage"],
-    "oncemq.strategy": ["Reconciled", "Scope", "Strategy", "Traits", "UnitKind", "UpkeepTask"],
-    "oncemq.unit": ["Item", "Run", "Unit"],
-    "oncemq.verdict": ["PROCEED", "Culprits", "Verdict"],
+    "oncemq.contracts.strategy": ["Reconciled", "Scope", "Strategy", "Traits", "UnitKind", "UpkeepTask"],
+    "oncemq.contracts.unit": ["Item", "Run", "Unit"],
+    "oncemq.contracts.verdict": ["PROCEED", "Culprits", "Verdict"],
 }
 """What writers of adapters and strategies may import besides."""
 

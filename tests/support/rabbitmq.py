@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 import pika
 
-from oncemq.adapter import Adapter, AdapterScope
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import Adapter, AdapterScope
 from oncemq.testing.adapter_suite import AdapterHarness, Topic
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rabbitmq import RabbitMQAdapter

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from oncemq.adapter import Dead, Later, SettleFailed
+from oncemq.contracts.adapter import Dead, Later, SettleFailed
 from oncemq.errors import AlreadySettled, DeliveryVoid
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.headers import FIRST_FAILED_AT, REASON, attempt_of, time_of

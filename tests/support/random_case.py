@@ -13,12 +13,12 @@ from sqlalchemy import Engine, delete, event, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from oncemq.batch import Batch
+from oncemq.contracts.strategy import Strategy
+from oncemq.handler.batch import Batch
 from oncemq.ledger import processed, states
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import Envelope, Message
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.strategy import Strategy
 from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
 from support.effects import Effect, Shared, empty

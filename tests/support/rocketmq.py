@@ -5,8 +5,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from oncemq.adapter import Adapter, AdapterScope
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import Adapter, AdapterScope
 from oncemq.testing.adapter_suite import AdapterHarness, Topic
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rocketmq import RocketMQAdapter

@@ -12,7 +12,7 @@ from threading import Event
 from time import monotonic
 from typing import NamedTuple
 
-from oncemq.adapter import Adapter, Confirmed, Subscription
+from oncemq.contracts.adapter import Adapter, Confirmed, Subscription
 from oncemq.message.envelope import Delivery, OutgoingMessage
 
 _LONG = "ONCEMQ_STORM_MESSAGES" in os.environ

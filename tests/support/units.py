@@ -9,6 +9,8 @@ from typing import Any
 from sqlalchemy import Engine
 
 from oncemq.common.clock import Clock, SystemClock
+from oncemq.contracts.strategy import Strategy
+from oncemq.contracts.unit import Unit
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.redis import RedisClient
@@ -22,9 +24,7 @@ from oncemq.run.points import nothing
 from oncemq.run.recorder import AnyRecorder, NoRecorder
 from oncemq.run.rescue import Rescue, UnitResult
 from oncemq.run.transactional import UnitRunner
-from oncemq.strategy import Strategy
 from oncemq.testing.scopes import scope_for
-from oncemq.unit import Unit
 from support.engine import make_consumer
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self, cast
 
-from oncemq.adapter import (
+from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
     Burial,
@@ -22,11 +22,11 @@ from oncemq.adapter import (
     Sink,
     Subscription,
 )
-from oncemq.capabilities import Capabilities, Order
+from oncemq.contracts.broker_queries import PrivateNames, group_on_topic, split_group_on_topic
+from oncemq.contracts.capabilities import Capabilities, Order
+from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.errors import BrokerError, BrokerRefused
-from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, OutgoingMessage
-from oncemq.naming import PrivateNames, group_on_topic, split_group_on_topic
 from oncemq_adapters.embedded import advice, settlements, topics
 from oncemq_adapters.embedded.custody import Custody
 from oncemq_adapters.embedded.desk import Desk

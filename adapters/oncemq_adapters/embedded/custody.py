@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
 
-from oncemq.adapter import SettleFailed, Subscription
+from oncemq.contracts.adapter import SettleFailed, Subscription
 from oncemq.errors import AlreadySettled, DeliveryVoid
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.embedded.settlements import Hold

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from oncemq.adapter import Burial, DeadLetter, Subscription
+from oncemq.contracts.adapter import Burial, DeadLetter, Subscription
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.embedded import graves, takes, topics
 from oncemq_adapters.embedded.properties import microseconds, moment, pack, unpack

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from threading import Event, Thread
 
-from oncemq.adapter import Sink, Subscription
 from oncemq.common.clock import Clock
+from oncemq.contracts.adapter import Sink, Subscription
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.embedded import takes

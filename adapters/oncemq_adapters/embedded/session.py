@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import TypeVar
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.embedded import members, schema, topics
 from oncemq_adapters.embedded.database import Database, Work

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from oncemq.common.durations import format_duration
-from oncemq.facts import ConsumerFacts, Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
 from oncemq_adapters.rabbitmq.delays import LONGEST
 from oncemq_adapters.rabbitmq.names import PREFETCH_LIMIT, read_topic
 

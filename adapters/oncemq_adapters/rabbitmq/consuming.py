@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from oncemq.adapter import ConsumerHealth, Sink, Subscription
+from oncemq.contracts.adapter import ConsumerHealth, Sink, Subscription
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq import topology
 from oncemq_adapters.rabbitmq.address import Address

@@ -5,7 +5,7 @@ from itertools import count
 from threading import Event, Lock, Thread
 from typing import Any
 
-from oncemq.adapter import ConsumerHealth, Sink, Subscription
+from oncemq.contracts.adapter import ConsumerHealth, Sink, Subscription
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq import faults
 from oncemq_adapters.rabbitmq.intake import Intake

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime
 
-from oncemq.adapter import Burial, Dead, Later
+from oncemq.contracts.adapter import Burial, Dead, Later
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.message.headers import DEAD_AT, DEAD_ID

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
 
-from oncemq.adapter import DeadLetter
+from oncemq.contracts.adapter import DeadLetter
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message
 from oncemq_adapters.rabbitmq.confirms import Publication

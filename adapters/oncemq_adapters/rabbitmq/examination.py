@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from oncemq.contracts.checks import Problem, Severity
 from oncemq.errors import BrokerRefused
-from oncemq.facts import Problem, Severity
 from oncemq_adapters.rabbitmq import topology
 from oncemq_adapters.rabbitmq.address import DECLARE_MISSING, DECLARE_NOTHING
 from oncemq_adapters.rabbitmq.delivery_limit import limited

@@ -3,7 +3,7 @@
 import time
 from typing import Any, NamedTuple
 
-from oncemq.adapter import Sink
+from oncemq.contracts.adapter import Sink
 from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.headers import SEALED

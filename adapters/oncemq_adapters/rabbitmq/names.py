@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
+from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem
 from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rabbitmq.address import DECLARE, QUEUE_TYPES, read_declare
 from oncemq_adapters.rabbitmq.delays import all_steps

@@ -8,7 +8,7 @@ from typing import Any
 
 from pika.exceptions import ChannelClosed, UnroutableError
 
-from oncemq.facts import Problem
+from oncemq.contracts.checks import Problem
 from oncemq_adapters.rabbitmq import faults
 from oncemq_adapters.rabbitmq.address import Address
 from oncemq_adapters.rabbitmq.names import Place

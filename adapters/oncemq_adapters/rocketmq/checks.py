@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from datetime import timedelta
 
-from oncemq.adapter import Subscription
 from oncemq.common.durations import format_duration
+from oncemq.contracts.adapter import Subscription
+from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
 from oncemq.errors import ConfigError
-from oncemq.facts import ConsumerFacts, Problem, Severity
 from oncemq_adapters.rocketmq.names import group_of, read_topic
 
 KEPT = timedelta(hours=72)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
+from oncemq.contracts.broker_queries import PrivateNames, group_on_topic
+from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem
-from oncemq.naming import PrivateNames, group_on_topic
 from oncemq_adapters.options import OptionReader
 
 RETRY_PREFIX = "%RETRY%"

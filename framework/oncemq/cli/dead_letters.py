@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from oncemq.adapter import DeadLetter
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
 from oncemq.common.redaction import Redactor
 from oncemq.config import load
+from oncemq.contracts.adapter import DeadLetter
 from oncemq.errors import BrokerError
 from oncemq.message import headers as names
 from oncemq.operate.brokers import by_broker, chosen_consumers, prepared

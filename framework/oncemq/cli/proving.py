@@ -6,12 +6,12 @@ from datetime import timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oncemq.adapter import Adapter
 from oncemq.config.build import LoadedApp
 from oncemq.config.examined import examined
 from oncemq.config.problems import Problems
+from oncemq.contracts.adapter import Adapter
+from oncemq.contracts.examining import ExaminingAdapter, RedisStrategy
 from oncemq.errors import ConfigError, OnceMQError
-from oncemq.examining import ExaminingAdapter, RedisStrategy
 from oncemq.ledger import probe, schema, shards
 from oncemq.redis.probe import prove, startup_warnings
 from oncemq.run.application import tables_of

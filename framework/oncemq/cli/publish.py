@@ -13,7 +13,6 @@ from typing import IO, Any, cast
 
 import click
 
-from oncemq.adapter import Adapter, Confirmed, Refused
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.output import Output, counted, json_option, warn
@@ -22,6 +21,7 @@ from oncemq.config import load
 from oncemq.config.build import LoadedApp
 from oncemq.config.build_parts import written
 from oncemq.config.model import Topic
+from oncemq.contracts.adapter import Adapter, Confirmed, Refused
 from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
 from oncemq.message.decoding import make_decoder
 from oncemq.message.reader import Reader

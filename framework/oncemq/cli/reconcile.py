@@ -12,10 +12,10 @@ from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, json_option
 from oncemq.config import load
+from oncemq.contracts.verification import Answer, Done, NotDone
 from oncemq.errors import ConfigError
 from oncemq.operate.brokers import chosen_consumers
 from oncemq.run.plan import ConsumerPlan
-from oncemq.verification import Answer, Done, NotDone
 
 COLUMNS = {
     "consumer": "consumer",

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from oncemq.adapter import Adapter
 from oncemq.cli.exit_codes import BROKER, FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, counted, json_option, shown, warn
 from oncemq.config import load
+from oncemq.contracts.adapter import Adapter
+from oncemq.contracts.examining import ConcernedAdapter
 from oncemq.errors import BrokerError
-from oncemq.examining import ConcernedAdapter
 from oncemq.ledger import outbox, overview
 from oncemq.operate.brokers import by_broker, prepared
 from oncemq.operate.dead_letters import Filter, browsing

@@ -27,7 +27,7 @@ from oncemq.config.settled import Settled, settle
 from oncemq.config.shared_columns import check_columns, owned_columns
 from oncemq.config.topic_names import check_topic_names
 from oncemq.config.tree import Fields
-from oncemq.facts import ConsumerFacts
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.ledger.server_clock import LedgerClock
 from oncemq.observe.monitor import require_metrics
 from oncemq.registry import did_you_mean

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import Engine, MetaData
 
-from oncemq.adapter import Adapter, Subscription
 from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
 from oncemq.common.redaction import Redactor
@@ -26,16 +25,17 @@ from oncemq.config.rules import (
     check_times,
 )
 from oncemq.config.settled import Settled
+from oncemq.contracts.adapter import Adapter, Subscription
+from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic
+from oncemq.contracts.strategy import Scope, Strategy
 from oncemq.errors import ConfigError, OnceMQError
-from oncemq.facts import ConsumerFacts, Problem
-from oncemq.handler import BoundHandler, bind
+from oncemq.handler.binding import BoundHandler, bind
+from oncemq.handler.signature import Getter
 from oncemq.message.expressions import compile_expression
 from oncemq.message.outgoing import OutgoingTopic
-from oncemq.publisher import Publisher, Publishers, unknown_topic
 from oncemq.redis.client import RedisClient
 from oncemq.run.plan import ConsumerPlan, Part
-from oncemq.signature import Getter
-from oncemq.strategy import Scope, Strategy
 
 
 @dataclass(frozen=True, slots=True)

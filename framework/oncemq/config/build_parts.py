@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from oncemq.adapter import Adapter, AdapterScope
 from oncemq.common.clock import Clock
 from oncemq.config.catalog import Catalog
 from oncemq.config.fields import WrongValue
@@ -12,8 +11,9 @@ from oncemq.config.problems import Problems
 from oncemq.config.redis_section import Redis
 from oncemq.config.settled import parse_where
 from oncemq.config.tree import Expanded, Fields, Path, find, key_position
+from oncemq.contracts.adapter import Adapter, AdapterScope
+from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError, OnceMQError
-from oncemq.facts import Problem
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import CONNECTIONS, TIMEOUT, make_client
 from oncemq.redis.tls import TlsFiles

@@ -7,10 +7,10 @@ from oncemq.config.build_parts import Reporter
 from oncemq.config.fields import WrongValue
 from oncemq.config.importing import import_object
 from oncemq.config.settled import Settled
+from oncemq.handler.payload import make_validate
 from oncemq.message.decoding import Decoder, make_decoder
 from oncemq.message.envelope import Message
 from oncemq.message.reader import Reader
-from oncemq.payload import make_validate
 
 _EXPRESSIONS = frozenset({"key", "version", "identity"})
 

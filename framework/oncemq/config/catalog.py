@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from oncemq.adapter import Adapter
+from oncemq.contracts.adapter import Adapter
+from oncemq.contracts.strategy import Strategy
 from oncemq.registry import ADAPTERS, STRATEGIES, Registry
-from oncemq.strategy import Strategy
 
 _SCHEMES = {"rabbitmq": "amqp", "rabbitmqs": "amqps", "rabbit": "amqp", "rmq": "amqp", "pyamqp": "amqp"}
 """Schemes of other frameworks."""

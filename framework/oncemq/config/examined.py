@@ -6,8 +6,8 @@ from oncemq.config.build import LoadedApp
 from oncemq.config.build_consumer import note_all
 from oncemq.config.build_parts import Reporter
 from oncemq.config.problems import Problems
+from oncemq.contracts.examining import ExaminingAdapter
 from oncemq.errors import OnceMQError
-from oncemq.examining import ExaminingAdapter
 
 
 def examined(

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from oncemq.adapter import Adapter
 from oncemq.config.build_parts import Reporter
 from oncemq.config.settled import Settled
-from oncemq.naming import names_of
+from oncemq.contracts.adapter import Adapter
+from oncemq.contracts.broker_queries import names_of
 from oncemq.run.plan import ConsumerPlan
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from oncemq.config.settled import Settled
-from oncemq.facts import Problem, Severity
+from oncemq.contracts.checks import Problem, Severity
+from oncemq.handler.payload import type_name
 from oncemq.message.expressions import split_list
-from oncemq.payload import type_name
 
 _BODY_PATH: Final = re.compile(r"body((?:\.[A-Za-z_][A-Za-z0-9_-]*)+)")
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from oncemq.contracts.checks import Severity
 from oncemq.errors import ConfigError
-from oncemq.facts import Severity
 
 _LONGEST = 1000
 _ENDING = 300

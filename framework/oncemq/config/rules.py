@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import MetaData
 
 from oncemq.common.durations import format_duration
-from oncemq.facts import ConsumerFacts, Effects, Problem, Severity, UnitKind
+from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, Severity, UnitKind
+from oncemq.contracts.strategy import Strategy
 from oncemq.ledger import place_prints
 from oncemq.message.expressions import is_constant
-from oncemq.strategy import Strategy
 
 SAID_ALOUD = "none"
 """The one strategy name the framework knows: whoever writes it wants no protection."""

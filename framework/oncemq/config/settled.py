@@ -11,7 +11,7 @@ from oncemq.config.model import AppModel, Consumer, Topic
 from oncemq.config.section import Section
 from oncemq.config.strategy_list import StrategyChoice
 from oncemq.config.tree import Path
-from oncemq.facts import Effects, UnitKind
+from oncemq.contracts.checks import Effects, UnitKind
 from oncemq.retry.backoff import RetryPolicy
 
 DEFAULT_KEEP = timedelta(days=7)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from oncemq.facts import Problem
+from oncemq.contracts.checks import Problem
 from oncemq.run.plan import ConsumerPlan
 
 

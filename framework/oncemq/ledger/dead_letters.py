@@ -5,7 +5,7 @@ from datetime import datetime
 
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, delete, insert, select
 
-from oncemq.adapter import DeadLetter
+from oncemq.contracts.adapter import DeadLetter
 from oncemq.ledger.parked import packed, unpacked
 from oncemq.ledger.tables import CONSUMER_SIZE, ledger_table
 from oncemq.ledger.text import Bytes, ExactText, LongText, Moment

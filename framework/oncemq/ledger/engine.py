@@ -5,8 +5,8 @@ from typing import Any
 from sqlalchemy import URL, Engine, QueuePool, create_engine, exc, make_url
 
 from oncemq.common.redaction import is_secret_name
+from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError, MissingExtra
-from oncemq.facts import Problem
 from oncemq.ledger.connect import SILENCE_SECONDS, set_up
 from oncemq.ledger.probe import prove, startup_warnings
 

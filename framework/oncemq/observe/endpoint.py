@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem
 
 JSON = "application/json"
 REQUEST_TIMEOUT = 5.0

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Delivery
 from oncemq.observe.state import PauseReason
-from oncemq.verdict import Outcome
 
 
 class RescueStep(StrEnum):

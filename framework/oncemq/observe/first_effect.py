@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.observe.events import Observer
-from oncemq.verdict import Outcome
 
 _PROGRESS = (Outcome.PROCEED, Outcome.PARKED, Outcome.REJECT, Outcome.CONFLICT)
 """What brings the queue on; copies and what came late may come again after every death."""

@@ -13,10 +13,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import Observer, RescueStep, TimeLimit
 from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase, StateSource
-from oncemq.verdict import Outcome
 
 MAX_CODES = 50
 """Different dead-letter codes with a time series of their own; a strategy's later inventions count as `other`."""

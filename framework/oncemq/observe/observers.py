@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import Observer, RescueStep, TimeLimit
 from oncemq.observe.state import PauseReason
-from oncemq.verdict import Outcome
 
 
 class Observers(Observer):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
-from oncemq.adapter import Adapter
+from oncemq.contracts.adapter import Adapter
 from oncemq.errors import ConfigError
 from oncemq.registry import did_you_mean
 from oncemq.run.plan import AppPlan, ConsumerPlan

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from oncemq.adapter import DeadLetter
+from oncemq.contracts.adapter import DeadLetter
 from oncemq.message import headers as names
 from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
 from oncemq.operate.letters import EVERYTHING, Letters, Tell, letters_of

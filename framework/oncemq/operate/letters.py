@@ -8,8 +8,8 @@ from uuid import uuid4
 from sqlalchemy import Engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
-from oncemq.adapter import Adapter, Burial, DeadLetter, Refused
 from oncemq.common.error_text import describe
+from oncemq.contracts.adapter import Adapter, Burial, DeadLetter, Refused
 from oncemq.errors import BrokerRefused
 from oncemq.ledger import dead_letters as ledger
 from oncemq.message import headers as names

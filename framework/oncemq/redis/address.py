@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem
 
 _PORT, _SENTINEL_PORT = 6379, 26379
 _FORMS = (

@@ -4,8 +4,8 @@ import ssl
 from dataclasses import dataclass
 from typing import Any
 
+from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.checks import Effects, Problem
 from oncemq.errors import AnswerNotKept, ConfigError, InvalidKey, MissingKey, RequestKeyInvalid, Signal
-from oncemq.facts import Effects, Problem
 from oncemq.ledger.requests import State
 from oncemq.message.canonical import NotCanonical, canonical, digest
 from oncemq.message.identity import canonical_text

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from sqlalchemy import Engine, QueuePool
 
+from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem
 from oncemq.requests.lent import off_loop
 
 Result = TypeVar("Result")

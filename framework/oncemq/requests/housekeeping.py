@@ -9,7 +9,7 @@ from threading import Lock
 from sqlalchemy import Engine
 
 from oncemq.common.clock import Clock
-from oncemq.strategy import UpkeepTask
+from oncemq.contracts.strategy import UpkeepTask
 from oncemq.upkeep.runner import Upkeep
 
 LOG = logging.getLogger("oncemq.requests")

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from oncemq.contracts.checks import Effects, Problem
 from oncemq.errors import ConfigError
-from oncemq.facts import Effects, Problem
 from oncemq.requests.abandoned import REFUSE, Abandoned, Finding
 from oncemq.requests.answer import Answer
 from oncemq.requests.http import Request, fingerprint_of

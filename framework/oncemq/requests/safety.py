@@ -5,8 +5,8 @@ from datetime import timedelta
 from sqlalchemy import Engine
 
 from oncemq.common.durations import format_duration
+from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
-from oncemq.facts import Problem
 from oncemq.ledger.tables import CONSUMER_SIZE
 
 _NONE = timedelta(0)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from oncemq.contracts.verdict import Outcome, Verdict
 from oncemq.message.envelope import Delivery
-from oncemq.verdict import Outcome, Verdict
 
 _UNSETTLED = frozenset({Outcome.RETURNED, Outcome.DEFER, Outcome.VOID})
 

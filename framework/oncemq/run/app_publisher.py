@@ -19,11 +19,11 @@ from typing import Any, Final, Self
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.publisher import unknown_topic
 from oncemq.errors import BrokerError, PartlyPublished, Unpublishable
 from oncemq.ledger import probe, schema
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.message.outgoing import OutgoingTopic
-from oncemq.publisher import unknown_topic
 from oncemq.run.caller_outbox import CallerOutbox
 from oncemq.run.plan import AppPlan
 from oncemq.run.publishing import Publishing

@@ -6,9 +6,10 @@ from functools import partial
 
 from sqlalchemy import MetaData
 
-from oncemq.adapter import Adapter, Dead, SettleFailed
+from oncemq.contracts.adapter import Adapter, Dead, SettleFailed
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.strategy import UpkeepTask
 from oncemq.errors import ConfigError
-from oncemq.facts import Effects
 from oncemq.ledger import history
 from oncemq.ledger.history import HistoryRow
 from oncemq.message.envelope import Delivery
@@ -40,7 +41,6 @@ from oncemq.run.tracks import Track, by_unit
 from oncemq.run.transactional import UnitRunner
 from oncemq.run.worker import Execute, Worker
 from oncemq.run.workshop import Workshop
-from oncemq.strategy import UpkeepTask
 
 _LONGEST_DIRECT_UNIT = 0.01
 """Seconds; effects outside the database repeat when a process dies before it settles them, so it settles soon."""

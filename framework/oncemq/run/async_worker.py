@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oncemq.common.sharding import Layout
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import PROCEED, RETURNED, Outcome, Verdict
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import TimeLimit
@@ -22,8 +24,6 @@ from oncemq.run.settle import Settler
 from oncemq.run.tracks import Track, by_key
 from oncemq.run.transactional import Failed, release, reserve
 from oncemq.run.worker import Hands, Trouble
-from oncemq.unit import Unit
-from oncemq.verdict import PROCEED, RETURNED, Outcome, Verdict
 
 _TAKE_TIMEOUT = 0.2
 _THREADS_BESIDES = 4

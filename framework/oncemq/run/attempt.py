@@ -7,6 +7,8 @@ from typing import NoReturn
 from sqlalchemy import Connection, Engine, RootTransaction, Table, false, literal, select
 
 from oncemq.common.clock import Clock
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import Culprits, reject
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.ledger import history, lanes
 from oncemq.ledger.connect import READ_ONLY, clean
@@ -27,8 +29,6 @@ from oncemq.run.recorder import FLUSHING, IDLE, AnyRecorder
 from oncemq.run.relay import Relay
 from oncemq.run.transaction import obstacle
 from oncemq.run.watch import UnitConnection, Watch, install, watch_connection
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import Culprits, reject
 
 _LOST = frozenset({Fault.TRANSIENT, Fault.OFFLINE})
 

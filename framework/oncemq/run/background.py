@@ -3,11 +3,11 @@
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 
+from oncemq.contracts.strategy import UpkeepTask
 from oncemq.observe.observers import Observers
 from oncemq.run.assembly import Crew
 from oncemq.run.plan import AppPlan
 from oncemq.run.relay import Relay
-from oncemq.strategy import UpkeepTask
 from oncemq.upkeep.purging import purge_tasks
 from oncemq.upkeep.runner import Upkeep
 

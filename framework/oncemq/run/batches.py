@@ -1,12 +1,12 @@
 """The loop of one run for a batch handler: one call for as many items as may run together."""
 
 from oncemq.common.error_text import is_a
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits
 from oncemq.errors import HandlerFault
 from oncemq.run.items import Call, Frame, ItemLoop
 from oncemq.run.recorder import FLUSHING
 from oncemq.run.whose import is_units
-from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, RETURNED, Culprits
 
 
 class BatchLoop(ItemLoop):

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from oncemq.contracts.strategy import Strategy
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import PROCEED, Outcome, Verdict, before_a_try
 from oncemq.run.overtaken import overtaken, was_tried
-from oncemq.strategy import Strategy
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import PROCEED, Outcome, Verdict, before_a_try
 
 _DOES_NOT_FIT = frozenset({Outcome.REJECT, Outcome.RETRY})
 _WAITS = frozenset({Outcome.WAIT, Outcome.PARKED})

@@ -4,9 +4,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
-from oncemq.adapter import Adapter
 from oncemq.common.clock import Clock
 from oncemq.common.sharding import Layout
+from oncemq.contracts.adapter import Adapter
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import Verdict, reject
 from oncemq.errors import InfrastructureError, RedisUnavailable, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers
@@ -20,8 +22,6 @@ from oncemq.run.scheduler import Scheduler
 from oncemq.run.settle import CRASHED
 from oncemq.run.shard_pauses import ShardPauses
 from oncemq.run.tries import fault_of
-from oncemq.unit import Unit
-from oncemq.verdict import Verdict, reject
 
 _QUIET_TRIES = 3
 """How often what follows a handler may fail in a direct unit before the consumer pauses."""

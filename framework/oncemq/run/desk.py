@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from oncemq.adapter import Dead, Later, SettleFailed, Settling
+from oncemq.contracts.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery
 from oncemq.run.overtaken import must_hold_key

@@ -7,8 +7,10 @@ from typing import Any
 
 from oncemq.common.clock import Clock
 from oncemq.common.error_text import is_a
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
 from oncemq.errors import InfrastructureError, StrategyBug, TimeLimitExceeded
-from oncemq.handler import BoundHandler
+from oncemq.handler.binding import BoundHandler
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.observe.logs import now_handling
@@ -20,8 +22,6 @@ from oncemq.run.making import make_item
 from oncemq.run.recorder import IDLE, AnyRecorder
 from oncemq.run.rescue import UnitResult
 from oncemq.run.transactional import Failed, open_deliveries, release, reserve
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
 
 
 class DirectRunner:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
+from oncemq.contracts.unit import Item, Outbox, Run, Unit
+from oncemq.contracts.verdict import Culprits
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.run.chain import Chain
 from oncemq.run.judge import describe, is_infrastructure
-from oncemq.unit import Item, Outbox, Run, Unit
-from oncemq.verdict import Culprits
 
 Step = Callable[[], None]
 Trouble = InfrastructureError | StrategyBug

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from oncemq.contracts.unit import Item, Run
 from oncemq.errors import HandlerFault, SessionOwned
-from oncemq.unit import Item, Run
 
 _OFTEN = 0.1
 _SELDOM = 0.02

@@ -7,8 +7,10 @@ from typing import NoReturn
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
 from oncemq.common.error_text import is_a
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
 from oncemq.errors import HandlerFault, InfrastructureError, SessionOwned, TimeLimitExceeded
-from oncemq.handler import BoundHandler
+from oncemq.handler.binding import BoundHandler
 from oncemq.observe.logs import now_handling
 from oncemq.retry.classify import is_stale, is_unique_violation
 from oncemq.run.chain import Chain
@@ -20,8 +22,6 @@ from oncemq.run.recorder import AnyRecorder
 from oncemq.run.session import Collector
 from oncemq.run.watch import UnitConnection, Watch
 from oncemq.run.whose import Suspicion, is_units
-from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
 
 
 @dataclass(slots=True)

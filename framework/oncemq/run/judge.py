@@ -2,9 +2,9 @@
 
 from oncemq.common.durations import delay_of
 from oncemq.common.error_text import MAX_ERROR_TEXT, attribute, describe, text_of
+from oncemq.contracts.verdict import Verdict, reject, retry
 from oncemq.errors import InfrastructureError, MessageRefused, Reject, Retry
 from oncemq.retry.classify import Fault, classify
-from oncemq.verdict import Verdict, reject, retry
 
 __all__ = ["INFRASTRUCTURE", "UnknownCulprit", "describe", "is_infrastructure", "judge"]
 

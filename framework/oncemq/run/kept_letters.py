@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from sqlalchemy import Engine
 
-from oncemq.adapter import Dead, SettleFailed
 from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
+from oncemq.contracts.adapter import Dead, SettleFailed
 from oncemq.errors import BrokerUnavailable
 from oncemq.ledger import dead_letters
 from oncemq.retry.classify import Fault, classify

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from oncemq.contracts.unit import Item
 from oncemq.errors import StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
-from oncemq.unit import Item
 
 
 def make_items(deliveries: Sequence[Delivery], reader: Reader) -> list[Item]:

@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, Outcome, Verdict
 from oncemq.ledger.history import HistoryRow
 from oncemq.message.envelope import Delivery
-from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, Outcome, Verdict
 
 _NOTED = frozenset({Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
 

@@ -7,9 +7,9 @@ their handler has run, and nothing of it is left: acknowledged, they would be lo
 from collections.abc import Mapping
 from typing import Final
 
+from oncemq.contracts.verdict import Outcome, Verdict, reject
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
-from oncemq.verdict import Outcome, Verdict, reject
 
 OVERTAKEN: Final = "overtaken"
 """The reason of such dead letters."""

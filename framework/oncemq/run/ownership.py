@@ -11,12 +11,12 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from oncemq.contracts.broker_queries import NamingAdapter, names_of
 from oncemq.errors import ConfigError
 from oncemq.ledger import groups, renames
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.groups import Owned
 from oncemq.ledger.renames import Left
-from oncemq.naming import NamingAdapter, names_of
 from oncemq.run.plan import AppPlan, ConsumerPlan
 
 _COLUMN: Final = "column "

@@ -7,8 +7,17 @@ from typing import Final, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from oncemq.adapter import Adapter, Burial, Confirmed, Dead, Later, Refused, SettleFailed, Subscription
 from oncemq.common.clock import Clock
+from oncemq.contracts.adapter import (
+    Adapter,
+    Burial,
+    Confirmed,
+    Dead,
+    Later,
+    Refused,
+    SettleFailed,
+    Subscription,
+)
 from oncemq.errors import BrokerError, BrokerUnavailable, DeliveryVoid
 from oncemq.ledger import parking
 from oncemq.ledger.locked_rows import lock_keys

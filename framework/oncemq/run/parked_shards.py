@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from oncemq.adapter import Dead, Later, SettleFailed
 from oncemq.common.sharding import Layout
+from oncemq.contracts.adapter import Dead, Later, SettleFailed
 from oncemq.message.envelope import Delivery
 from oncemq.run.parked import ParkedMessages
 

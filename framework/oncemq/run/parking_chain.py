@@ -7,8 +7,22 @@ from typing import ClassVar, Final
 
 from sqlalchemy import Engine
 
-from oncemq.adapter import Adapter
 from oncemq.common.clock import Clock
+from oncemq.contracts.adapter import Adapter
+from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import (
+    PROCEED,
+    RETURNED,
+    VOID,
+    Culprits,
+    Outcome,
+    Place,
+    Verdict,
+    parked,
+    reject,
+    wait,
+)
 from oncemq.ledger import parking
 from oncemq.ledger.parked import Parked, unstorable
 from oncemq.ledger.text import storable
@@ -17,9 +31,6 @@ from oncemq.retry.backoff import pause_before_turn
 from oncemq.run.parked import HELD_AT_ONCE, ParkedMessages, Ticket
 from oncemq.run.parked_copies import Waiting
 from oncemq.run.plan import ConsumerPlan
-from oncemq.strategy import Strategy, Traits
-from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, RETURNED, VOID, Culprits, Outcome, Place, Verdict, parked, reject, wait
 
 UNSTORABLE: Final = "unstorable"
 """The reason of a message that has no form for the ledger."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, NestedTransaction, RootTransaction
 
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import RETURNED, Culprits, Verdict
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import is_unique_violation
@@ -21,8 +23,6 @@ from oncemq.run.recorder import AnyRecorder
 from oncemq.run.session import Collector
 from oncemq.run.transaction import obstacle
 from oncemq.run.watch import UnitConnection, Watch
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import RETURNED, Culprits, Verdict
 
 Work = Callable[[Run, Frame], None]
 """Brings a run from its load to its save."""

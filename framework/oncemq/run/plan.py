@@ -7,18 +7,18 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from oncemq.adapter import Adapter, Subscription
 from oncemq.common.clock import Clock
 from oncemq.common.redaction import Redactor
 from oncemq.common.sharding import Layout
-from oncemq.facts import Effects
-from oncemq.handler import BoundHandler
+from oncemq.contracts.adapter import Adapter, Subscription
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.strategy import Strategy
+from oncemq.handler.binding import BoundHandler
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
 from oncemq.observe.endpoint import Address
 from oncemq.redis.client import RedisClient
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+from oncemq.contracts.broker_queries import PruningAdapter
 from oncemq.ledger import renames
 from oncemq.ledger.renames import Left
-from oncemq.naming import PruningAdapter
 from oncemq.run.ownership import is_column
 from oncemq.run.plan import AppPlan
 

@@ -3,15 +3,15 @@
 import threading
 from collections.abc import Mapping, Sequence
 
-from oncemq.adapter import Adapter, Confirmed, Refused
+from oncemq.contracts.adapter import Adapter, Confirmed, Refused
+from oncemq.contracts.publisher import unknown_topic
+from oncemq.contracts.unit import Outgoing, Run
+from oncemq.contracts.verdict import PROCEED, Culprits, retry
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, InfrastructureError, Unroutable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.message.outgoing import OutgoingTopic, WhenUnroutable
 from oncemq.observe.events import Observer
-from oncemq.publisher import unknown_topic
 from oncemq.run.judge import describe
-from oncemq.unit import Outgoing, Run
-from oncemq.verdict import PROCEED, Culprits, retry
 
 
 class Publishing:

@@ -8,6 +8,9 @@ from uuid import uuid4
 from sqlalchemy import Connection, Engine
 
 from oncemq.common.clock import Clock
+from oncemq.contracts.strategy import UpkeepTask
+from oncemq.contracts.unit import Outgoing, Run
+from oncemq.contracts.verdict import PROCEED
 from oncemq.ledger import outbox
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.outbox import Claim, Stored
@@ -16,9 +19,6 @@ from oncemq.observe.observers import Observers
 from oncemq.run.plan import AppPlan
 from oncemq.run.post import DueIn, Post
 from oncemq.run.publishing import Publishing
-from oncemq.strategy import UpkeepTask
-from oncemq.unit import Outgoing, Run
-from oncemq.verdict import PROCEED
 
 _TAKE_OVER = 200
 _ENOUGH_WAITS = 1000

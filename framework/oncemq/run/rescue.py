@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import RETURNED, Culprits, Verdict, defer, retry
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
@@ -34,8 +36,6 @@ from oncemq.run.lane import Lane
 from oncemq.run.parts import Done, first_of_each_key
 from oncemq.run.tries import LONGEST_TRYING, Tries, cause_of
 from oncemq.run.whose import Suspicion
-from oncemq.unit import Unit
-from oncemq.verdict import RETURNED, Culprits, Verdict, defer, retry
 
 _THIRD_COUNTS = 3
 _COUNTS_AFTER = 30.0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from oncemq.adapter import SettleFailed
+from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery
 

@@ -13,9 +13,9 @@ from sqlalchemy import ClauseElement, Connection
 from sqlalchemy.orm import InstanceState, Session, SessionTransaction
 from sqlalchemy.sql import visitors
 
+from oncemq.contracts.unit import Item
 from oncemq.errors import HandlerFault, SessionOwned
 from oncemq.run.watch import ANY_THREAD, ELSEWHERE, Watch, in_savepoint
-from oncemq.unit import Item
 
 _NOBODY = -1
 _TOO_LATE = "the session was used after its handler had returned: its message may be committed already"

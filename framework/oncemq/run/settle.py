@@ -8,11 +8,12 @@ from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from oncemq.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.common.clock import Clock
 from oncemq.common.durations import delay_of, format_duration
 from oncemq.common.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, is_a, name_of
 from oncemq.common.redaction import Redactor
+from oncemq.contracts.adapter import Dead, Later, SettleFailed, Settling
+from oncemq.contracts.verdict import Outcome, Verdict, reject, retry
 from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, OnceMQError, SettleError
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
@@ -21,7 +22,6 @@ from oncemq.observe.observers import Observers
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.run.overtaken import OVERTAKEN, tries_of
 from oncemq.run.sending import send_isolated
-from oncemq.verdict import Outcome, Verdict, reject, retry
 
 EXHAUSTED = "attempts-exhausted"
 CRASHED = "crashed"

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 from oncemq.common.clock import Clock
 from oncemq.common.sharding import Layout
+from oncemq.contracts.verdict import Verdict, defer
 from oncemq.errors import InfrastructureError
 from oncemq.message.envelope import Delivery
 from oncemq.run.gate import Gate
-from oncemq.verdict import Verdict, defer
 
 _SHARE = 4.0
 """A shard whose failure takes long is asked for a fifth of the time at most: the other shards need the workers, too."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import Engine
 
-from oncemq.examining import ConcernedAdapter
+from oncemq.contracts.examining import ConcernedAdapter
 from oncemq.ledger import outbox
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.observe.observers import Observers

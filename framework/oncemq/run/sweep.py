@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlalchemy import Engine
 
+from oncemq.contracts.strategy import UpkeepTask
 from oncemq.run.gate import Gate
 from oncemq.run.parked import ParkedMessages
 from oncemq.run.scheduler import Scheduler
-from oncemq.strategy import UpkeepTask
 
 EVERY: Final = timedelta(seconds=1)
 _ENOUGH: Final = 1000

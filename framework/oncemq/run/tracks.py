@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from oncemq.common.sharding import Layout
-from oncemq.handler import BoundHandler
+from oncemq.contracts.unit import Unit
+from oncemq.handler.binding import BoundHandler
 from oncemq.run.chain import Chain
 from oncemq.run.finishing import Finisher
 from oncemq.run.rescue import UnitResult
 from oncemq.run.worker import Execute
-from oncemq.unit import Unit
 
 Thing = TypeVar("Thing")
 

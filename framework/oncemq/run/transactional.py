@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import RETURNED, before_a_try
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.run.chain import Chain
 from oncemq.run.judge import describe, is_infrastructure
 from oncemq.run.points import nothing
 from oncemq.run.rescue import Rescue, UnitResult
-from oncemq.unit import Unit
-from oncemq.verdict import RETURNED, before_a_try
 
 Failed = Callable[[str, BaseException], None]
 

@@ -14,18 +14,23 @@ from typing import Any, Final, Self, cast
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.publisher import unknown_topic
+from oncemq.contracts.strategy import UpkeepTask
+from oncemq.contracts.transactional_messages import (
+    Decision,
+    Held,
+    HeldMessages,
+    TransactionalAdapter,
+)
 from oncemq.errors import ConfigError, Unpublishable
-from oncemq.held import Decision, Held, HeldMessages, TransactionalAdapter
 from oncemq.ledger import probe, schema, transactions
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.ledger.transactions import Unsent
 from oncemq.message.outgoing import OutgoingTopic
-from oncemq.publisher import unknown_topic
 from oncemq.run.lent import Lent
 from oncemq.run.plan import AppPlan
 from oncemq.run.points import nothing
 from oncemq.run.watch import install
-from oncemq.strategy import UpkeepTask
 from oncemq.upkeep.runner import Upkeep
 
 KEPT: Final = timedelta(days=7)

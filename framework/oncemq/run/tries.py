@@ -11,6 +11,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from oncemq.contracts.unit import Unit
 from oncemq.errors import InfrastructureError
 from oncemq.message.envelope import Delivery
 from oncemq.retry.classify import Fault, classify, is_contention, is_lock_timeout
@@ -18,7 +19,6 @@ from oncemq.run.attempt import Attempt
 from oncemq.run.isolation import IsolationRate
 from oncemq.run.lane import Lane
 from oncemq.run.parts import Done
-from oncemq.unit import Unit
 
 _TRIES = 5
 _TRIES_OFFLINE = 2

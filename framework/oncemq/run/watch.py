@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, ExceptionContext, NestedTransaction, PoolProxiedConnection, event
 
+from oncemq.contracts.unit import Item
 from oncemq.errors import HandlerFault, SessionOwned
 from oncemq.retry.classify import Fault, classify
 from oncemq.run.isolation import NeedsIsolation
 from oncemq.run.statements import Kind, kind_of
-from oncemq.unit import Item
 
 ANY_THREAD = 0
 _BACK = ("ROLLBACK TO", "RELEASE")

@@ -24,12 +24,12 @@ from collections.abc import Callable
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from oncemq.contracts.unit import Item
 from oncemq.errors import InfrastructureError, RedisUnavailable
 from oncemq.message.envelope import Delivery
 from oncemq.retry.classify import Fault, classify, signature_of
 from oncemq.run.judge import describe, is_infrastructure
 from oncemq.run.lane import Lane
-from oncemq.unit import Item
 
 SHARED = 2
 """Different messages that fail alone by the same error, without a success since, show that it is not theirs."""

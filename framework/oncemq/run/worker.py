@@ -6,16 +6,16 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 
 from oncemq.common.sharding import Layout
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
 from oncemq.errors import InfrastructureError, StrategyBug
-from oncemq.facts import Effects
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
 from oncemq.run.aftermath import Settles
 from oncemq.run.batch_size import BatchSize, FailureRate, Undoing
 from oncemq.run.consumer import Consumer
 from oncemq.run.rescue import UnitResult
-from oncemq.unit import Unit
-from oncemq.verdict import RETURNED, Outcome, Verdict
 
 _TAKE_TIMEOUT = 0.2
 _AWAY = timedelta(seconds=10)

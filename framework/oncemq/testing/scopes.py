@@ -5,9 +5,9 @@ from datetime import timedelta
 from sqlalchemy import Engine, MetaData
 
 from oncemq.common.clock import Clock, SystemClock
+from oncemq.contracts.strategy import Scope
 from oncemq.message.expressions import compile_expression
 from oncemq.redis import RedisClient
-from oncemq.strategy import Scope
 
 
 def scope_for(

@@ -6,7 +6,7 @@ from datetime import timedelta
 from threading import Condition
 from typing import Any, ClassVar, Self
 
-from oncemq.adapter import (
+from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
     Burial,
@@ -20,9 +20,9 @@ from oncemq.adapter import (
     Sink,
     Subscription,
 )
-from oncemq.capabilities import Capabilities, Order
+from oncemq.contracts.capabilities import Capabilities, Order
+from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.errors import AlreadySettled, BrokerUnavailable, DeliveryVoid
-from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from sqlalchemy import Engine
 
 from oncemq.common.clock import Clock
+from oncemq.contracts.strategy import UpkeepTask
 from oncemq.ledger.purge import (
     BATCH,
     CLAIMS,
@@ -17,7 +18,6 @@ from oncemq.ledger.purge import (
     came_since,
     purge,
 )
-from oncemq.strategy import UpkeepTask
 from oncemq.upkeep.pace import Pace
 
 EVERY = timedelta(minutes=1)

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from string import Formatter
 
+from oncemq.contracts.unit import Unit
 from oncemq.message.envelope import Delivery
 from oncemq.message.expressions import Expression
 from oncemq.message.identity import canonical_text
-from oncemq.unit import Unit
 
 KEY = "key"
 Part = str | Callable[[Unit, Delivery], str]

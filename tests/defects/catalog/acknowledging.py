@@ -14,7 +14,7 @@ DEFECTS = (
             Edit(
                 "framework/oncemq/run/worker.py",
                 "        result = self._execute(",
-                "        from oncemq.verdict import PROCEED\n"
+                "        from oncemq.contracts.verdict import PROCEED\n"
                 "        self._settler.settle([(delivery, PROCEED) for delivery in ready])\n"
                 "        result = self._execute(",
             )
@@ -28,7 +28,7 @@ DEFECTS = (
             Edit(
                 "framework/oncemq/run/consumer.py",
                 "            return reject(str(refusal), error=refusal, code=refusal.reason)\n",
-                "            from oncemq.verdict import DUPLICATE\n            return DUPLICATE\n",
+                "            from oncemq.contracts.verdict import DUPLICATE\n            return DUPLICATE\n",
             )
         ],
         [f"{APP}::test_bad_messages_are_buried_whole_and_the_rest_goes_on"],

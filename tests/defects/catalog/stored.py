@@ -143,8 +143,8 @@ _PARKING = (
             ),
             Edit(
                 "framework/oncemq/run/parked.py",
-                "from oncemq.adapter import ",
-                "from oncemq.adapter import CONFIRMED\nfrom oncemq.adapter import ",
+                "from oncemq.contracts.adapter import ",
+                "from oncemq.contracts.adapter import CONFIRMED\nfrom oncemq.contracts.adapter import ",
             ),
         ],
         [f"{PARKING_TESTS}::test_a_burial_that_cannot_be_asked_for_is_tried_again[sqlite]"],

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from oncemq.adapter import AdapterScope, Subscription
 from oncemq.common.clock import SystemClock
 from oncemq.common.private_files import open_private, private_folder, state_folder
+from oncemq.contracts.adapter import AdapterScope, Subscription
 from oncemq.run.presence import Presence
 from oncemq.run.recorder import Recorder
 from oncemq.testing.recording_sink import RecordingSink

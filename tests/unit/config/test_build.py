@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
+from oncemq.contracts.checks import Effects
 from oncemq.errors import InvalidPayload, MissingExtra
-from oncemq.facts import Effects
 from oncemq.message.envelope import Message
 from oncemq.message.outgoing import WhenUnroutable
 from support.declared import BASE, loaded, problems

@@ -7,6 +7,8 @@ import pytest
 from sqlalchemy import Engine, event, func, select
 
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.strategy import UpkeepTask
+from oncemq.contracts.verdict import Outcome
 from oncemq.ledger import leases, outbox, parking, processed
 from oncemq.ledger.claim import NewClaim
 from oncemq.ledger.claims import Claims
@@ -14,12 +16,10 @@ from oncemq.ledger.parked import Parked
 from oncemq.ledger.purge import CLAIMS, HISTORY, PROCESSED, SUSPECTS
 from oncemq.ledger.server_clock import LedgerClock, server_moment, server_time
 from oncemq.message.envelope import Message, OutgoingMessage
-from oncemq.strategy import UpkeepTask
 from oncemq.testing.strategy_suite import ChainSpec
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.upkeep.purging import Purger
 from oncemq.upkeep.runner import Upkeep
-from oncemq.verdict import Outcome
 from support.ledgers import ledger_engine
 
 AHEAD, BEHIND = timedelta(days=30), timedelta(days=-8)

@@ -6,13 +6,13 @@ import pytest
 from structlog.testing import CapturingLogger
 
 from oncemq.common.durations import parse_duration
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import Reject
 from oncemq.message.envelope import Delivery, Envelope, Message
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.log_observer import LogObserver, spaced
 from oncemq.observe.state import PauseReason
 from oncemq.testing.fake_clock import FakeClock
-from oncemq.verdict import Outcome
 
 
 @pytest.fixture

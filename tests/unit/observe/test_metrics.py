@@ -6,11 +6,11 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.events import RescueStep, TimeLimit
 from oncemq.observe.metrics import MAX_CODES, MetricsObserver
 from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase
-from oncemq.verdict import Outcome
 
 CANARY = "canary-7Q9z"
 

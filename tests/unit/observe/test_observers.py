@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.events import Observer, TimeLimit
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import PauseReason
-from oncemq.verdict import Outcome
 
 HOOKS = sorted(name for name in vars(Observer) if not name.startswith("_"))
 VALUES = {

@@ -6,9 +6,9 @@ from threading import Event, Thread
 
 import pytest
 
+from oncemq.contracts.verdict import PROCEED, RETURNED, Verdict, defer, reject, retry
 from oncemq.message.envelope import Delivery, Message
 from oncemq.run.aftermath import Aftermath
-from oncemq.verdict import PROCEED, RETURNED, Verdict, defer, reject, retry
 
 SECONDS = 20
 

@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.checks import Effects
 from oncemq.errors import BrokerUnavailable, ConfigError, InfrastructureError, LedgerError
-from oncemq.facts import Effects
 from oncemq.ledger import suspects, workers
 from oncemq.ledger.engine import make_engine
 from oncemq.message import headers

@@ -6,12 +6,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from oncemq.message import headers as names
-from oncemq.message.envelope import Delivery, Message
-from oncemq.run.chain import Chain
-from oncemq.strategy import Strategy, Traits
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import (
+from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import (
     DUPLICATE,
     PARKED,
     PROCEED,
@@ -24,6 +21,9 @@ from oncemq.verdict import (
     stale,
     wait,
 )
+from oncemq.message import headers as names
+from oncemq.message.envelope import Delivery, Message
+from oncemq.run.chain import Chain
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

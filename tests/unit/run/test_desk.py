@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from oncemq.adapter import Dead, Later, SettleFailed
+from oncemq.contracts.adapter import Dead, Later, SettleFailed
 from oncemq.errors import BrokerUnavailable
 from oncemq.message.envelope import Delivery, Message
 from oncemq.run.desk import Desk

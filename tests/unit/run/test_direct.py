@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 
 import pytest
 
+from oncemq.contracts.checks import Effects, UnitKind
+from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import DUPLICATE, PROCEED, Culprits, Verdict, defer, reject
 from oncemq.errors import InfrastructureError, Reject, Retry
-from oncemq.facts import Effects, UnitKind
 from oncemq.message import headers
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.state import PauseReason
 from oncemq.run.async_worker import AsyncWorker
-from oncemq.strategy import Strategy, Traits
 from oncemq.testing.scripted import ScriptedAdapter
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import DUPLICATE, PROCEED, Culprits, Verdict, defer, reject
 from support.engine import make_app, make_consumer, running
 from support.heard import Heard
 

@@ -8,9 +8,9 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from oncemq.common.error_text import MAX_ERROR_TEXT
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import InfrastructureError, InvalidPayload, Reject, Retry
 from oncemq.run.judge import describe, is_infrastructure, judge
-from oncemq.verdict import Outcome
 
 
 def test_reject_is_dead_lettered_with_its_reason() -> None:

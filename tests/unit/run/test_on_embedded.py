@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from oncemq.adapter import AdapterScope, DeadLetter, Subscription
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import AdapterScope, DeadLetter, Subscription
 from oncemq.errors import Reject
 from oncemq.ledger import history
 from oncemq.ledger.engine import make_engine

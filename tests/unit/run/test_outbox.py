@@ -12,21 +12,21 @@ import pytest
 from sqlalchemy import Engine, delete, select, update
 from sqlalchemy.orm import Session
 
-from oncemq.batch import Batch
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.publisher import Publisher
+from oncemq.contracts.unit import Run
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, HandlerFault, Reject, Retry
-from oncemq.facts import Effects
+from oncemq.handler.batch import Batch
 from oncemq.ledger import outbox
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.observers import Observers
-from oncemq.publisher import Publisher
 from oncemq.run.plan import AppPlan
 from oncemq.run.points import OUTBOX_POINTS, nothing
 from oncemq.run.post import DueIn, Post
 from oncemq.run.publishing import Publishing
 from oncemq.run.relay import Relay
 from oncemq.testing.scripted import ScriptedAdapter
-from oncemq.unit import Run
 from support.databases import database
 from support.effects import effects, empty, give
 from support.engine import make_app, make_consumer, make_topic, running

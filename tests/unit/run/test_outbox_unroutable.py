@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import Engine, delete
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.publisher import Publisher
 from oncemq.errors import BrokerError, BrokerRefused, Unroutable
-from oncemq.facts import Effects
 from oncemq.ledger import outbox, outbox_refused
 from oncemq.ledger.outbox_refused import DEAD_LETTER, Chosen
 from oncemq.message.outgoing import OutgoingTopic, WhenUnroutable
-from oncemq.publisher import Publisher
 from oncemq.run.plan import AppPlan
 from oncemq.testing.scripted import ScriptedAdapter
 from support.databases import database

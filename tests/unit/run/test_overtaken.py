@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import Engine, func, select
 
-from oncemq.adapter import Later
+from oncemq.contracts.adapter import Later
+from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, Verdict, before_a_try, retry
 from oncemq.ledger import parking, sequences
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.headers import attempt_of, time_of
 from oncemq.run.overtaken import tries_of, was_tried
-from oncemq.strategy import Strategy, Traits
 from oncemq.testing.scripted import ScriptedAdapter
-from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, Verdict, before_a_try, retry
 from oncemq_strategies.sequence import SequenceStrategy
 from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey

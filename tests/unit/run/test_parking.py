@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, func, select
 
-from oncemq.adapter import Burial, Confirmed, Dead, Refused, Subscription
+from oncemq.contracts.adapter import Burial, Confirmed, Dead, Refused, Subscription
 from oncemq.errors import BrokerUnavailable, Reject, Retry
 from oncemq.ledger import parking, schema
 from oncemq.ledger.parked import Parked, parked_of

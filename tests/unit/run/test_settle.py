@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
-from oncemq.adapter import Dead, SettleFailed, Subscription
 from oncemq.common.error_text import MAX_ERROR_TEXT
-from oncemq.errors import BrokerRefused, BrokerUnavailable, Reject, Undecodable
-from oncemq.message import headers
-from oncemq.message.envelope import Delivery, Envelope
-from oncemq.observe.observers import Observers
-from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.settle import CRASHED, EXHAUSTED, UNSETTLEABLE, Settler
-from oncemq.testing.fake_clock import FakeClock
-from oncemq.testing.recording_sink import RecordingSink
-from oncemq.testing.scripted import ScriptedAdapter
-from oncemq.verdict import (
+from oncemq.contracts.adapter import Dead, SettleFailed, Subscription
+from oncemq.contracts.verdict import (
     DUPLICATE,
     PARKED,
     PROCEED,
@@ -28,6 +19,15 @@ from oncemq.verdict import (
     retry,
     stale,
 )
+from oncemq.errors import BrokerRefused, BrokerUnavailable, Reject, Undecodable
+from oncemq.message import headers
+from oncemq.message.envelope import Delivery, Envelope
+from oncemq.observe.observers import Observers
+from oncemq.retry.backoff import RetryPolicy
+from oncemq.run.settle import CRASHED, EXHAUSTED, UNSETTLEABLE, Settler
+from oncemq.testing.fake_clock import FakeClock
+from oncemq.testing.recording_sink import RecordingSink
+from oncemq.testing.scripted import ScriptedAdapter
 from support.heard import Heard
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

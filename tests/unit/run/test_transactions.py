@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Engine, exc
 
 from oncemq import App, UniqueViolation
+from oncemq.contracts.transactional_messages import Decision, Held
 from oncemq.errors import BrokerUnavailable, ConfigError, Unpublishable
-from oncemq.held import Decision, Held
 from oncemq.ledger import schema, transactions
 from oncemq.ledger.engine import make_engine
 from oncemq.run.lent import Lent

@@ -1,8 +1,8 @@
 """What a unit teaches about the size of the next one."""
 
+from oncemq.contracts.verdict import DUPLICATE, PROCEED, RETURNED, Verdict, reject, retry
 from oncemq.message.envelope import Delivery, Message
 from oncemq.run.worker import cut_short
-from oncemq.verdict import DUPLICATE, PROCEED, RETURNED, Verdict, reject, retry
 
 
 def unit(*outcomes: tuple[str, Verdict]) -> list[tuple[Delivery, Verdict]]:

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from oncemq.facts import ConsumerFacts, Effects
-from oncemq.strategy import Scope
+from oncemq.contracts.checks import ConsumerFacts, Effects
+from oncemq.contracts.strategy import Scope
 from oncemq.testing.scopes import scope_for
 from oncemq.testing.strategy_suite.bench import Bench
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec

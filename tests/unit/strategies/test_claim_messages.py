@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import Engine, select, update
 
 from oncemq import Done, Envelope, NotDone, Publisher, Unknown
-from oncemq.facts import Effects
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.publisher import Publishers
 from oncemq.ledger import claims, outbox, schema
 from oncemq.ledger.claim import End, NewClaim, State
 from oncemq.ledger.claims import Claims
 from oncemq.ledger.engine import make_engine
-from oncemq.publisher import Publishers
 from oncemq.testing.scopes import scope_for
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.redis_flag import RedisFlag

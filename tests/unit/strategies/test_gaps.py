@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import ConfigError
 from oncemq.message.envelope import Message
-from oncemq.strategy import Scope
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.strategy_suite.bench import Bench
 from oncemq.testing.strategy_suite.parking import waiting
-from oncemq.verdict import Outcome
 from oncemq_strategies.optimistic_lock import OptimisticLock
 from oncemq_strategies.state_machine import StateMachine
 from support import rides

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import delete, update
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import ConfigError
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
-from oncemq.verdict import Outcome
 from support import rides
 from support.rides import TABLE, Ride, VersionedRide, add_point
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, Severity
+from oncemq.contracts.strategy import Scope
 from oncemq.errors import ConfigError
-from oncemq.facts import ConsumerFacts, Effects, Problem, Severity
-from oncemq.strategy import Scope
 from oncemq_strategies.none import NoStrategy
 from oncemq_strategies.precondition import Precondition
 from oncemq_strategies.state_machine import StateMachine

@@ -13,13 +13,13 @@ from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.orm import Session
 
 from oncemq.config.rules import check_chain
+from oncemq.contracts.checks import Effects, UnitKind
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import ConfigError
-from oncemq.facts import Effects, UnitKind
-from oncemq.handler import bind
+from oncemq.handler.binding import bind
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
-from oncemq.verdict import Outcome
 from oncemq_strategies.pessimistic_lock import PessimisticLock
 from support import rides
 from support.rides import TABLE, Ride

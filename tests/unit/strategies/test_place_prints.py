@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from oncemq.config.rules import check_chain
+from oncemq.contracts.checks import ConsumerFacts, UnitKind
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import ConfigError
-from oncemq.facts import ConsumerFacts, UnitKind
 from oncemq.message.envelope import Message
-from oncemq.strategy import Scope
 from oncemq.testing.strategy_suite.bench import Bench
-from oncemq.verdict import Outcome
 from oncemq_strategies.optimistic_lock import OptimisticLock
 from oncemq_strategies.sequence import SequenceStrategy
 from oncemq_strategies.state_machine import StateMachine

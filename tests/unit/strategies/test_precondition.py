@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
-from oncemq.verdict import Outcome
 from support import rides
 from support.rides import TABLE, add_point
 

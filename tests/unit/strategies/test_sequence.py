@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from oncemq.contracts.checks import ConsumerFacts, Effects
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import ConfigError
-from oncemq.facts import ConsumerFacts, Effects
 from oncemq.ledger import history
 from oncemq.message.envelope import Message
-from oncemq.strategy import Scope
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.strategy_suite.bench import Bench, message
-from oncemq.verdict import Outcome
 from oncemq_strategies.sequence import SequenceStrategy
 
 MakeBench = Callable[..., Bench]

@@ -11,10 +11,10 @@ from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, insert,
 from sqlalchemy.event import listen
 from sqlalchemy.orm import Mapped, Session, declarative_base, mapped_column
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
-from oncemq.verdict import Outcome
 
 DEADLINE = 30.0
 MakeBench = Callable[..., Bench]

@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 
 from oncemq import Done, Envelope, NotDone, Reject, Retry, Unknown
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.checks import ConsumerFacts, Effects, Severity
+from oncemq.contracts.verdict import Outcome, Verdict
 from oncemq.errors import ConfigError, InvalidPayload
-from oncemq.facts import ConsumerFacts, Effects, Severity
 from oncemq.ledger import claims, schema
 from oncemq.ledger.claim import End, State
 from oncemq.ledger.claims import Claims
@@ -26,7 +27,6 @@ from oncemq.ledger.purge import CLAIMS, purge
 from oncemq.message.stored import from_text, to_text
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq.verdict import Outcome, Verdict
 from oncemq_strategies.claim_book import ClaimBook, Phase
 from oncemq_strategies.claiming import UNKNOWN_EFFECT
 from oncemq_strategies.two_phase import TwoPhase

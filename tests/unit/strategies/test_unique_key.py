@@ -22,12 +22,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import Reject
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import Delivery, Message
 from oncemq.testing.strategy_suite.bench import Bench
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import Outcome
 
 MakeBench = Callable[..., Bench]
 DEADLINE = 30.0

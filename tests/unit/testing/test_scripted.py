@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from oncemq.adapter import Dead, Later, Refused, Subscription
+from oncemq.contracts.adapter import Dead, Later, Refused, Subscription
 from oncemq.errors import AlreadySettled, BrokerUnavailable, DeliveryVoid
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.fake_clock import FakeClock

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from sqlalchemy import Engine, event
 
-from oncemq.strategy import UpkeepTask
+from oncemq.contracts.strategy import UpkeepTask
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.upkeep.runner import Upkeep
 

@@ -8,7 +8,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
-from oncemq.adapter import (
+from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
     Burial,
@@ -22,11 +22,11 @@ from oncemq.adapter import (
     Sink,
     Subscription,
 )
-from oncemq.capabilities import Capabilities, Order
+from oncemq.contracts.broker_queries import PrivateNames
+from oncemq.contracts.capabilities import Capabilities, Order
+from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
-from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, OutgoingMessage
-from oncemq.naming import PrivateNames
 from oncemq_adapters.rocketmq.grpc.checks import check_consumer
 from oncemq_adapters.rocketmq.grpc.client import hush
 from oncemq_adapters.rocketmq.grpc.copies import (

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from oncemq.adapter import Burial
+from oncemq.contracts.adapter import Burial
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage

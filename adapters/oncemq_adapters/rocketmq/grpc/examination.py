@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
 from oncemq.errors import BrokerRefused
-from oncemq.facts import ConsumerFacts, Problem, Severity
 from oncemq_adapters.rocketmq.grpc.checks import NATIVE_ATTEMPTS
 from oncemq_adapters.rocketmq.grpc.groups import is_other_kind, other_kind, refuse_others
 from oncemq_adapters.rocketmq.grpc.places import Places

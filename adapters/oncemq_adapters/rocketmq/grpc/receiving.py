@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from threading import Event, Lock, Thread
 from typing import Any
 
-from oncemq.adapter import ConsumerHealth
+from oncemq.contracts.adapter import ConsumerHealth
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.grpc.client import Receiver, ask_route

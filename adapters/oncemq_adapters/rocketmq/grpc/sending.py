@@ -7,7 +7,7 @@ from concurrent.futures import wait as wait_for
 from threading import Lock, Semaphore
 from typing import Any
 
-from oncemq.adapter import Confirmed, Refused
+from oncemq.contracts.adapter import Confirmed, Refused
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.grpc.client import Sender, ask_route
 from oncemq_adapters.rocketmq.grpc.requests import Sending, send_request

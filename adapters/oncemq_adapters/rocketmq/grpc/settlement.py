@@ -8,7 +8,7 @@ from functools import partial
 from threading import Event
 from typing import Any
 
-from oncemq.adapter import SettleFailed
+from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import AlreadySettled, BrokerError, BrokerUnavailable, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.grpc.requests import Sending, acknowledgement, extension

@@ -6,8 +6,8 @@ from datetime import timedelta
 from threading import Condition, Event, Lock
 from typing import Any
 
-from oncemq.adapter import Sink
 from oncemq.common.clock import Clock
+from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery, Message
 
 PRUNE_EVERY = 0.2

@@ -7,10 +7,18 @@ from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
-from oncemq.adapter import AdapterScope, ConsumerHealth, Dead, Later, SettleFailed, Sink, Subscription
-from oncemq.capabilities import Capabilities, Order
+from oncemq.contracts.adapter import (
+    AdapterScope,
+    ConsumerHealth,
+    Dead,
+    Later,
+    SettleFailed,
+    Sink,
+    Subscription,
+)
+from oncemq.contracts.capabilities import Capabilities, Order
+from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.errors import ConfigError, MissingExtra
-from oncemq.facts import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.names import TopicOptions, read_topic

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from threading import RLock
 from typing import Protocol
 
-from oncemq.adapter import Sink
+from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.remoting.stored import StoredMessage

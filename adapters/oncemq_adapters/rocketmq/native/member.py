@@ -16,8 +16,8 @@ from typing import Any
 
 import structlog
 
-from oncemq.adapter import ConsumerHealth
 from oncemq.common.private_files import private_folder
+from oncemq.contracts.adapter import ConsumerHealth
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import TopicOptions, retry_topic

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from oncemq.adapter import SettleFailed
+from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.native.inbox import Held, Holding, Inbox

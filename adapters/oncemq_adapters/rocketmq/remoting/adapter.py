@@ -9,7 +9,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
-from oncemq.adapter import (
+from oncemq.contracts.adapter import (
     AdapterScope,
     Burial,
     Confirmed,
@@ -22,12 +22,12 @@ from oncemq.adapter import (
     Sink,
     Subscription,
 )
-from oncemq.capabilities import Capabilities, Order
+from oncemq.contracts.broker_queries import PrivateNames
+from oncemq.contracts.capabilities import Capabilities, Order
+from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.contracts.transactional_messages import Decision, HeldMessages
 from oncemq.errors import BrokerError, BrokerUnavailable
-from oncemq.facts import ConsumerFacts, Problem, Severity
-from oncemq.held import Decision, HeldMessages
 from oncemq.message.envelope import Delivery, OutgoingMessage
-from oncemq.naming import PrivateNames
 from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic, private_names

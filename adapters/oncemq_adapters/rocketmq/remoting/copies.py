@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 
-from oncemq.adapter import Burial
+from oncemq.contracts.adapter import Burial
 from oncemq.message import headers as names
 from oncemq_adapters.rocketmq.names import retry_topic
 from oncemq_adapters.rocketmq.properties import (

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from oncemq.adapter import DeadLetter
+from oncemq.contracts.adapter import DeadLetter
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, dead_topic, retry_topic
 from oncemq_adapters.rocketmq.properties import TAGS, UNIQUE_ID, moment_of, read_message

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
-from oncemq.adapter import CONFIRMED, Burial, Confirmed, Refused
+from oncemq.contracts.adapter import CONFIRMED, Burial, Confirmed, Refused
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 
 from oncemq.common.durations import format_duration
-from oncemq.facts import ConsumerFacts, Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
 from oncemq_adapters.rocketmq.delays import LEVELS
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting import administration

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.names import RETRY_PREFIX, group_of, parse_topic
 from oncemq_adapters.rocketmq.remoting import codes

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import structlog
 
-from oncemq.adapter import AdapterScope
+from oncemq.contracts.adapter import AdapterScope
+from oncemq.contracts.transactional_messages import Decision, Held
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
-from oncemq.held import Decision, Held
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import in_namespace, parse_topic

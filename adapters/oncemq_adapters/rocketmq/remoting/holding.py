@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from oncemq.adapter import Later, SettleFailed
+from oncemq.contracts.adapter import Later, SettleFailed
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.properties import with_headers
 from oncemq_adapters.rocketmq.remoting.copies import believed

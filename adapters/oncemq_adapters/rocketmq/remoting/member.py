@@ -7,7 +7,7 @@ from functools import partial
 from threading import Lock
 from time import monotonic
 
-from oncemq.adapter import ConsumerHealth
+from oncemq.contracts.adapter import ConsumerHealth
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import FIRST, retry_topic

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oncemq.adapter import Sink, Subscription
+from oncemq.contracts.adapter import Sink, Subscription
 from oncemq.errors import ConfigError
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import group_of, parse_topic

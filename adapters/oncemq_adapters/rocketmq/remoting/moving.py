@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from oncemq.adapter import SettleFailed
+from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import BrokerError, SettleError
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing

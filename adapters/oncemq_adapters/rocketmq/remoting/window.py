@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import NamedTuple
 
-from oncemq.adapter import Sink
+from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery, Message
 from oncemq_adapters.rocketmq.properties import by_stranger, read_message, refuse_unread
 from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue

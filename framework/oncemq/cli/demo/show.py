@@ -12,11 +12,11 @@ from uuid import uuid4
 
 from sqlalchemy import Engine
 
-from oncemq.adapter import Refused, Subscription
 from oncemq.cli.demo.events import Event, as_networks_do, read_events
 from oncemq.cli.demo.stage import Stage, example_folder
 from oncemq.cli.demo.tally import Tally, progress, tally
 from oncemq.config.load import load
+from oncemq.contracts.adapter import Refused, Subscription
 from oncemq.errors import OnceMQError
 from oncemq.ledger import schema
 from oncemq.ledger.probe import prove

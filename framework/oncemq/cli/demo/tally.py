@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, text
 
 from oncemq.cli.demo.events import STATES
+from oncemq.contracts.verdict import Outcome
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.message.identity import join_parts
-from oncemq.verdict import Outcome
 
 _STEPS = text("SELECT order_id, status FROM order_steps WHERE order_id LIKE :mine ORDER BY id")
 _COUNT = text("SELECT count(*) FROM order_steps WHERE order_id LIKE :mine")

@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from oncemq.adapter import Adapter, Confirmed, Later, SettleFailed, Subscription
+from oncemq.contracts.adapter import Adapter, Confirmed, Later, SettleFailed, Subscription
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.testing.adapter_suite.harness import AdapterHarness, Topic

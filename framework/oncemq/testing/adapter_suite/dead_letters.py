@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from oncemq.adapter import Adapter, Burial, Confirmed, Dead, DeadLetter, Subscription
-from oncemq.capabilities import Order
+from oncemq.contracts.adapter import Adapter, Burial, Confirmed, Dead, DeadLetter, Subscription
+from oncemq.contracts.capabilities import Order
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq.testing.adapter_suite.base import SuitePart

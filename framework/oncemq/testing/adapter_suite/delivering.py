@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from oncemq.capabilities import Order
+from oncemq.contracts.capabilities import Order
 from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq.testing.adapter_suite.base import SuitePart
 from oncemq.testing.adapter_suite.bench import Bench, bodies, numbered

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from oncemq.adapter import Adapter, AdapterScope, Refused
-from oncemq.capabilities import Capabilities
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import Adapter, AdapterScope, Refused
+from oncemq.contracts.capabilities import Capabilities
 from oncemq.message.envelope import OutgoingMessage
 
 

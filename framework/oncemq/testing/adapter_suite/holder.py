@@ -10,8 +10,8 @@ from threading import Event, Timer
 from types import TracebackType
 from typing import Any, Self
 
-from oncemq.adapter import Adapter, AdapterScope, Subscription
 from oncemq.common.clock import SystemClock
+from oncemq.contracts.adapter import Adapter, AdapterScope, Subscription
 from oncemq.testing.adapter_suite.harness import AdapterHarness
 from oncemq.testing.recording_sink import RecordingSink
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from oncemq.adapter import Adapter, ConsumerHealth
+from oncemq.contracts.adapter import Adapter, ConsumerHealth
 from oncemq.errors import BrokerRefused, BrokerUnavailable
 from oncemq.testing.adapter_suite.base import SuitePart
 from oncemq.testing.adapter_suite.bench import Bench, bodies, numbered

@@ -6,7 +6,7 @@ from threading import Event, Thread
 
 import pytest
 
-from oncemq.adapter import Refused
+from oncemq.contracts.adapter import Refused
 from oncemq.errors import DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.testing.adapter_suite.base import SuitePart

@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from oncemq.adapter import Confirmed, Refused
+from oncemq.contracts.adapter import Confirmed, Refused
 from oncemq.errors import BrokerError, BrokerRefused, Unroutable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite.base import SuitePart

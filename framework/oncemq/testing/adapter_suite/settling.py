@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from oncemq.adapter import Dead
+from oncemq.contracts.adapter import Dead
 from oncemq.errors import AlreadySettled, DeliveryVoid
 from oncemq.testing.adapter_suite.base import SuitePart
 from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered

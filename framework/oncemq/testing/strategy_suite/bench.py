@@ -9,9 +9,12 @@ from typing import Any
 from sqlalchemy import Engine, MetaData
 from sqlalchemy.orm import Session
 
-from oncemq.adapter import Subscription
 from oncemq.common.clock import Clock, SystemClock
-from oncemq.handler import BoundHandler
+from oncemq.contracts.adapter import Subscription
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
+from oncemq.contracts.verification import Answer, Done, NotDone
+from oncemq.handler.binding import BoundHandler
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
 from oncemq.message.decoding import make_decoder
@@ -35,9 +38,6 @@ from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.testing.strategy_suite import effects
 from oncemq.testing.strategy_suite.building import build_chain
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import RETURNED, Outcome, Verdict
-from oncemq.verification import Answer, Done, NotDone
 
 Handler = Callable[[Any, Session], Any]
 

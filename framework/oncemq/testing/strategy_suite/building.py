@@ -6,13 +6,13 @@ from typing import Any
 from sqlalchemy import Engine
 
 from oncemq.common.clock import Clock
+from oncemq.contracts.strategy import Strategy
+from oncemq.contracts.verification import Answer
 from oncemq.message.envelope import Envelope
 from oncemq.redis import RedisClient
 from oncemq.registry import STRATEGIES, Registry
-from oncemq.strategy import Strategy
 from oncemq.testing.scopes import scope_for
 from oncemq.testing.strategy_suite import effects
-from oncemq.verification import Answer
 
 
 def build_chain(

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.testing.processes import processes
 from oncemq.testing.strategy_suite.base import MakeBench, SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq.verdict import Outcome
 
 DEADLINE = 30.0
 """Seconds after which a test gives up waiting for a signal."""

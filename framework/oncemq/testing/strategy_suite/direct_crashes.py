@@ -6,11 +6,11 @@ import time
 
 import pytest
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.testing.processes import processes
 from oncemq.testing.strategy_suite.base import SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq.verdict import Outcome
 
 DEADLINE = 60.0
 PAUSE = 0.05

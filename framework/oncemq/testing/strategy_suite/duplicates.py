@@ -2,10 +2,10 @@
 
 import random
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.testing.strategy_suite.base import SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq.verdict import Outcome
 
 
 class Duplicates(SuitePart):

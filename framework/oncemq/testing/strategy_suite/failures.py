@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import Reject, Retry
 from oncemq.testing.strategy_suite import effects
 from oncemq.testing.strategy_suite.base import SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq.verdict import Outcome
 
 Fail = Callable[[Any, Session], None]
 

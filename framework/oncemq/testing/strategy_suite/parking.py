@@ -10,6 +10,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import Retry
 from oncemq.ledger import parking
 from oncemq.testing.fake_clock import FakeClock
@@ -17,7 +18,6 @@ from oncemq.testing.processes import processes
 from oncemq.testing.strategy_suite.base import MakeBench, SuitePart
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq.verdict import Outcome
 
 DEADLINE = 90.0
 KEYS = 30

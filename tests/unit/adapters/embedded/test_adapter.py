@@ -11,7 +11,7 @@ from time import monotonic
 
 import pytest
 
-from oncemq.adapter import Refused, Subscription
+from oncemq.contracts.adapter import Refused, Subscription
 from oncemq.errors import BrokerRefused, BrokerUnavailable, DeliveryVoid
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite.holder import Holder

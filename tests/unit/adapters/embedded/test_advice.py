@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from oncemq.facts import ConsumerFacts, Effects, Severity
+from oncemq.contracts.checks import ConsumerFacts, Effects, Severity
 from support.embedded_broker import build
 
 SECOND = timedelta(seconds=1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerRefused
 from support.embedded_broker import SUBSCRIPTION, consuming, publish, publishing, rows
 

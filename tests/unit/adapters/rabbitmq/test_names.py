@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
 from oncemq.errors import ConfigError
 from oncemq_adapters.rabbitmq.names import parse_topic, place_of
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 import zstandard
 
-from oncemq.adapter import Burial
+from oncemq.contracts.adapter import Burial
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message
 from oncemq_adapters.rocketmq.properties import LONGEST, to_text

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from oncemq.adapter import Later
+from oncemq.contracts.adapter import Later
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.properties import LONGEST, to_text

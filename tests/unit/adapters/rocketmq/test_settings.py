@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerRefused, ConfigError
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.delays import delay_properties

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from oncemq.batch import Batch
+from oncemq.contracts.strategy import Strategy, Traits
 from oncemq.errors import Reject
+from oncemq.handler.batch import Batch
 from oncemq.run.recorder import FLUSHING, NoRecorder
-from oncemq.strategy import Strategy, Traits
 from oncemq.testing.fake_clock import FakeClock
 from oncemq_strategies.unique_key import UniqueKey
 from support.effects import TAKE_THE_TAKEN, effects, give

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.unit import Unit
 from oncemq.testing.fake_clock import FakeClock
-from oncemq.unit import Unit
 from support.effects import effects, give
 from support.units import UnitBench, orders
 

@@ -9,12 +9,12 @@ from sqlalchemy import Engine, insert, select
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, Verdict
 from oncemq.errors import InfrastructureError, Reject, Retry
 from oncemq.ledger.connect import READ_ONLY
 from oncemq.run.recorder import Recorder, read_crash
-from oncemq.strategy import Strategy, Traits
-from oncemq.unit import Item, Run
-from oncemq.verdict import PROCEED, Verdict
 from oncemq_strategies.unique_key import UniqueKey
 from support.effects import Effect, Name, Shared, effects, give
 from support.units import UnitBench, orders

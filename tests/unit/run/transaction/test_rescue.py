@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import PROCEED, Culprits, Verdict, defer, reject
 from oncemq.errors import Reject, Retry, StrategyBug
-from oncemq.strategy import Strategy, Traits
 from oncemq.testing.fake_clock import FakeClock
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import PROCEED, Culprits, Verdict, defer, reject
 from oncemq_strategies.unique_key import UniqueKey
 from support.effects import TAKE_THE_TAKEN, effects, give
 from support.units import UnitBench, orders

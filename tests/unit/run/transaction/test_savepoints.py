@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Run
 from oncemq.errors import Reject
 from oncemq.observe.events import RescueStep
 from oncemq.run.recorder import Recorder, read_crash
-from oncemq.strategy import Strategy, Traits
 from oncemq.testing.fake_clock import FakeClock
-from oncemq.unit import Run
 from oncemq_strategies.unique_key import UniqueKey
 from support.effects import TAKE_THE_TAKEN, Effect, Name, effects, give
 from support.failing import failing, losing_the_connection_at

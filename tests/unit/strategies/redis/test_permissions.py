@@ -5,11 +5,11 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from oncemq.examining import RedisStrategy
+from oncemq.contracts.examining import RedisStrategy
+from oncemq.contracts.strategy import Strategy
 from oncemq.redis import RedisClient
 from oncemq.redis.address import parse_address
 from oncemq.redis.connect import make_client
-from oncemq.strategy import Strategy
 from oncemq.testing.scopes import scope_for
 from oncemq_strategies.redis_flag import RedisFlag
 from oncemq_strategies.redis_lock import RedisLock

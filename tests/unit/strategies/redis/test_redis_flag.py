@@ -6,15 +6,15 @@ from datetime import timedelta
 import pytest
 
 from oncemq import Reject, Retry
+from oncemq.contracts.checks import Effects, Severity
+from oncemq.contracts.verdict import Outcome
+from oncemq.contracts.verification import Done
 from oncemq.errors import ConfigError, RedisUnavailable
-from oncemq.facts import Effects, Severity
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import Envelope
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq.verdict import Outcome
-from oncemq.verification import Done
 from oncemq_strategies.claim_book import Phase
 from oncemq_strategies.claiming import UNKNOWN_EFFECT
 from oncemq_strategies.redis.flags import Flags

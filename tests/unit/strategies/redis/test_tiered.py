@@ -9,8 +9,8 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.checks import Severity
 from oncemq.errors import ConfigError
-from oncemq.facts import Severity
 from oncemq.ledger import schema
 from oncemq.redis.routes import slot_of
 from oncemq_strategies.redis.marks import key_in_redis

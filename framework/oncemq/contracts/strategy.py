@@ -50,13 +50,13 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection, Engine, MetaData, Table
 
 from oncemq.common.clock import Clock
-from oncemq.facts import ConsumerFacts, Problem, UnitKind
+from oncemq.contracts.checks import ConsumerFacts, Problem, UnitKind
+from oncemq.contracts.publisher import Publishers
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import PROCEED, Verdict
+from oncemq.contracts.verification import Answer
 from oncemq.message.expressions import Expression
-from oncemq.publisher import Publishers
 from oncemq.redis.client import RedisClient
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import PROCEED, Verdict
-from oncemq.verification import Answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Capabilities:
         browse_dead_letters: dead letters can be listed, replayed and purged.
         survives_restart: confirmed messages outlive a restart of the broker.
         max_headers: bytes of a message's header names and values that it takes at most; None = nobody knows of a limit.
-        transactions: it can hold a message until a database transaction has ended: an `oncemq.held.TransactionalAdapter`.
+        transactions: it can hold a message until a database transaction has ended: an `oncemq.contracts.transactional_messages.TransactionalAdapter`.
     """
 
     delay: bool

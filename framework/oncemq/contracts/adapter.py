@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Protocol, Self
 
-from oncemq.capabilities import Capabilities
 from oncemq.common.clock import Clock
-from oncemq.facts import ConsumerFacts, Problem
+from oncemq.contracts.capabilities import Capabilities
+from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
 
 

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final, NoReturn, get_args, get_origin, get_ty
 
 from sqlalchemy.orm import Session
 
-from oncemq.annotations import find_in, looks_like_session
-from oncemq.batch import Batch
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.publisher import Publisher
+from oncemq.contracts.unit import Item, Run
 from oncemq.errors import ConfigError
-from oncemq.facts import Effects
+from oncemq.handler.annotations import find_in, looks_like_session
+from oncemq.handler.batch import Batch
+from oncemq.handler.payload import Validate, make_validate, type_name
 from oncemq.message.envelope import Envelope
-from oncemq.payload import Validate, make_validate, type_name
-from oncemq.publisher import Publisher
-from oncemq.unit import Item, Run
 
 Getter = Callable[[Run, Item], Any]
 """What fills one parameter, for one item of one run."""

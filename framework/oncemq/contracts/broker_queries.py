@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
-from oncemq.adapter import Subscription
+from oncemq.contracts.adapter import Subscription
+from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.errors import RedisRefused
-from oncemq.facts import ConsumerFacts, Problem
 
 
 @runtime_checkable

@@ -8,8 +8,8 @@ from uuid import uuid4
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.verdict import Verdict
 from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
-from oncemq.verdict import Verdict
 
 
 class Unit:

@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sqlalchemy.orm import Session
 from typing_extensions import TypedDict
 
-from oncemq.batch import Batch
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import Culprits
 from oncemq.errors import ConfigError, HandlerFault, InvalidPayload
-from oncemq.facts import Effects
-from oncemq.handler import BoundHandler, bind
+from oncemq.handler.batch import Batch
+from oncemq.handler.binding import BoundHandler, bind
 from oncemq.message.envelope import Delivery, Envelope, Message, make_envelope
-from oncemq.unit import Item, Run, Unit
-from oncemq.verdict import Culprits
 
 
 class Order(BaseModel):

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
+from oncemq.contracts.unit import Item, Outgoing, Run
 from oncemq.errors import HandlerFault, Unpublishable
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.registry import did_you_mean
-from oncemq.unit import Item, Outgoing, Run
 
 
 class Collects(Protocol):

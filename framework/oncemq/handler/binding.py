@@ -6,13 +6,21 @@ from dataclasses import dataclass
 from types import CoroutineType, MappingProxyType
 from typing import Any, Final
 
-from oncemq.batch import Batch
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import Culprits, reject
 from oncemq.errors import HandlerFault, InvalidPayload
-from oncemq.facts import Effects
-from oncemq.payload import Validate
-from oncemq.signature import PAYLOAD, SESSION, Filled, Getter, Share, Signature, read_signature
-from oncemq.unit import Item, Run
-from oncemq.verdict import Culprits, reject
+from oncemq.handler.batch import Batch
+from oncemq.handler.payload import Validate
+from oncemq.handler.signature import (
+    PAYLOAD,
+    SESSION,
+    Filled,
+    Getter,
+    Share,
+    Signature,
+    read_signature,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from oncemq.adapter import Adapter
+from oncemq.contracts.adapter import Adapter
 from oncemq.message.envelope import OutgoingMessage
 
 
