@@ -11,16 +11,16 @@ from sqlalchemy.orm import Session
 from oncemq import App
 from oncemq.config.catalog import Catalog
 from oncemq.contracts.adapter import SettleFailed
+from oncemq.engine.application import tables_of
+from oncemq.engine.base.hook_points import nothing
+from oncemq.engine.consumer_runtime import Crew
+from oncemq.engine.crash.time_limits import Watchdog
+from oncemq.engine.outbox.confirmed_publisher import Publishing
+from oncemq.engine.plan import AppPlan
+from oncemq.engine.workshop import Workshop
 from oncemq.ledger import schema
 from oncemq.message.envelope import Delivery, Message
 from oncemq.observe.monitor import Monitor
-from oncemq.run.application import tables_of
-from oncemq.run.assembly import Crew
-from oncemq.run.limits import Watchdog
-from oncemq.run.plan import AppPlan
-from oncemq.run.points import nothing
-from oncemq.run.publishing import Publishing
-from oncemq.run.workshop import Workshop
 from oncemq.testing.scripted import ScriptedAdapter
 
 TOPIC = "orders"

@@ -27,9 +27,9 @@ from benchmarks.tables import THINGS, Points, Thing
 from oncemq import App, Done, Envelope, NotDone, Publisher
 from oncemq.config.catalog import Catalog
 from oncemq.contracts.adapter import SettleFailed
+from oncemq.engine.application import Application, tables_of
 from oncemq.ledger import schema
 from oncemq.message.envelope import Delivery
-from oncemq.run.application import Application, tables_of
 from oncemq.testing.scripted import ScriptedAdapter
 
 WINDOW = 1000

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import oncemq.errors
+from oncemq.engine.base.hook_points import OUTBOX_POINTS, POINTS, TRANSACTION_POINTS
 from oncemq.errors import MissingExtra
-from oncemq.run.points import OUTBOX_POINTS, POINTS, TRANSACTION_POINTS
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {

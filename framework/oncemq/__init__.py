@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from oncemq.contracts.fencing import FencingToken
     from oncemq.contracts.publisher import Publisher
     from oncemq.contracts.verification import Done, NotDone, Unknown
+    from oncemq.engine.publishers.app_publisher import AppPublisher, NewMessage
+    from oncemq.engine.publishers.async_app_publisher import AsyncAppPublisher
+    from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
     from oncemq.errors import (
         ConfigError,
         OnceMQError,
@@ -23,9 +26,6 @@ if TYPE_CHECKING:
     from oncemq.message.envelope import Envelope
     from oncemq.operate.dead_letters import AppDeadLetter, DeadLetters
     from oncemq.retry.unique import UniqueViolation
-    from oncemq.run.app_publisher import AppPublisher, NewMessage
-    from oncemq.run.async_app_publisher import AsyncAppPublisher
-    from oncemq.run.transactions import TransactionalPublisher
 
 __version__ = "0.1.0"
 
@@ -62,15 +62,15 @@ __all__ = [
 _HOMES = {
     "App": "oncemq.app",
     "AppDeadLetter": "oncemq.operate.dead_letters",
-    "AppPublisher": "oncemq.run.app_publisher",
-    "AsyncAppPublisher": "oncemq.run.async_app_publisher",
+    "AppPublisher": "oncemq.engine.publishers.app_publisher",
+    "AsyncAppPublisher": "oncemq.engine.publishers.async_app_publisher",
     "Batch": "oncemq.handler.batch",
     "ConfigError": "oncemq.errors",
     "DeadLetters": "oncemq.operate.dead_letters",
     "Done": "oncemq.contracts.verification",
     "Envelope": "oncemq.message.envelope",
     "FencingToken": "oncemq.contracts.fencing",
-    "NewMessage": "oncemq.run.app_publisher",
+    "NewMessage": "oncemq.engine.publishers.app_publisher",
     "NotDone": "oncemq.contracts.verification",
     "OnceMQError": "oncemq.errors",
     "PartlyPublished": "oncemq.errors",
@@ -78,7 +78,7 @@ _HOMES = {
     "Reject": "oncemq.errors",
     "Retry": "oncemq.errors",
     "Session": "sqlalchemy.orm",
-    "TransactionalPublisher": "oncemq.run.transactions",
+    "TransactionalPublisher": "oncemq.engine.publishers.transactional_publisher",
     "UniqueViolation": "oncemq.retry.unique",
     "Unknown": "oncemq.contracts.verification",
     "Unpublishable": "oncemq.errors",

@@ -23,15 +23,15 @@ from oncemq.config.problems import ConfigProblem, Position, Problems
 from oncemq.config.read import note_secrets, read_tree
 from oncemq.config.tree import Fields, from_python
 from oncemq.config.validate import validate
+from oncemq.engine.application import create_tables
+from oncemq.engine.plan import AppPlan
+from oncemq.engine.publishers.app_publisher import AppPublisher
+from oncemq.engine.publishers.async_app_publisher import AsyncAppPublisher
+from oncemq.engine.thread_runner import RunningApp
 from oncemq.errors import ConfigError
 from oncemq.operate import databases, inspection
 from oncemq.operate.brokers import chosen_consumers
 from oncemq.operate.dead_letters import DeadLetters
-from oncemq.run.app_publisher import AppPublisher
-from oncemq.run.application import create_tables
-from oncemq.run.async_app_publisher import AsyncAppPublisher
-from oncemq.run.plan import AppPlan
-from oncemq.run.running import RunningApp
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 

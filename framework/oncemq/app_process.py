@@ -9,11 +9,11 @@ from datetime import timedelta
 from types import FrameType
 
 from oncemq.config.build import LoadedApp
+from oncemq.engine.application import Application
+from oncemq.engine.stop_conditions import Retries, Until
 from oncemq.observe.events import Observer
 from oncemq.observe.logs import configure
 from oncemq.observe.monitor import Monitor
-from oncemq.run.application import Application
-from oncemq.run.ending import Retries, Until
 
 EXIT_STOPPED_AT_ONCE = 130
 """A second signal came while draining."""

@@ -16,12 +16,12 @@ from alone.world import KEYS, NAMES, empty, seen
 from oncemq import Publisher
 from oncemq.common.clock import SystemClock
 from oncemq.contracts.strategy import Strategy
+from oncemq.engine.base.hook_points import nothing
+from oncemq.engine.outbox.confirmed_publisher import Publishing
+from oncemq.engine.outbox.relay import Relay
 from oncemq.ledger.processed import TABLE as PROCESSED
 from oncemq.message.envelope import Delivery
 from oncemq.observe.monitor import Monitor
-from oncemq.run.points import nothing
-from oncemq.run.publishing import Publishing
-from oncemq.run.relay import Relay
 from oncemq_strategies.optimistic_lock import OptimisticLock
 from oncemq_strategies.pessimistic_lock import PessimisticLock
 from oncemq_strategies.state_machine import StateMachine

@@ -19,10 +19,10 @@ from matrix.tables import Effect, Thing, add_things
 from oncemq import App, Done, Envelope, NotDone, Reject, Retry
 from oncemq.config.catalog import Catalog
 from oncemq.contracts.checks import Effects
+from oncemq.engine.application import tables_of
+from oncemq.engine.plan import AppPlan
 from oncemq.ledger import parking, schema
 from oncemq.message.envelope import Message
-from oncemq.run.application import tables_of
-from oncemq.run.plan import AppPlan
 from oncemq.testing.scripted import ScriptedAdapter
 from services.waiting import wait_until
 from support.engine import running

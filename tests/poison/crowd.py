@@ -18,12 +18,12 @@ from sqlalchemy.orm import Session
 
 from oncemq.contracts.adapter import Adapter, DeadLetter, Subscription
 from oncemq.contracts.checks import Effects
+from oncemq.engine.plan import ConsumerPlan
 from oncemq.handler.batch import Batch
 from oncemq.message import headers
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe import logs
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.plan import ConsumerPlan
 from oncemq_strategies.unique_key import UniqueKey
 from poison.ways import ON_ROCKETMQ, WAYS
 from support.effects import effects, give

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from sqlalchemy import create_engine, make_url, text
 
 from oncemq.config import load
+from oncemq.engine.application import Application
 from oncemq.errors import OnceMQError
-from oncemq.run.application import Application
 from oncemq_adapters.rabbitmq.address import parse_address
 from services.waiting import wait_until
 from support.canary import ENCODED, HARD, PASSWORD, STEM, assert_unseen, logged, told_by

@@ -16,13 +16,13 @@ from sqlalchemy.orm import Session
 from oncemq.common.clock import SystemClock
 from oncemq.config import load
 from oncemq.contracts.adapter import AdapterScope, Confirmed
+from oncemq.engine.consumer.receiver import Intake
 from oncemq.errors import MessageRefused, OnceMQError
 from oncemq.ledger.engine import make_engine
 from oncemq.message.decoding import make_decoder
 from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
 from oncemq.message.headers import REASON
 from oncemq.message.reader import Reader
-from oncemq.run.intake import Intake
 from oncemq_adapters.embedded.adapter import InMemoryAdapter
 from oncemq_strategies.unique_key import UniqueKey
 from support.declared import CATALOG

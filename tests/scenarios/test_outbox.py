@@ -12,10 +12,10 @@ import pika
 import pytest
 from sqlalchemy import Engine
 
+from oncemq.engine.application import tables_of
 from oncemq.ledger import outbox, schema
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage
-from oncemq.run.application import tables_of
 from support.effects import Base, effects
 from support.program import eventually
 from support.publishing_app import Spec

@@ -15,14 +15,15 @@ from sqlalchemy.orm import Session
 
 from oncemq import App, Done
 from oncemq.common.sharding import Layout
+from oncemq.engine.application import tables_of
+from oncemq.engine.plan import AppPlan
+from oncemq.engine.settlement import settler as settle
+from oncemq.engine.workers import worker
 from oncemq.ledger import schema, shards
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe import logs
 from oncemq.observe.state import PauseReason
-from oncemq.run import settle, worker
-from oncemq.run.application import tables_of
-from oncemq.run.plan import AppPlan
 from oncemq.testing.tcp_proxy import TcpProxy
 from support.effects import Base, effects, give
 from support.engine import running

@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session
 
 from oncemq import App, Done, Publisher
 from oncemq.common.sharding import Layout
+from oncemq.engine.application import Application, tables_of
+from oncemq.engine.plan import AppPlan
 from oncemq.ledger import claims, outbox, parking, schema, shards
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage
-from oncemq.run.application import Application, tables_of
-from oncemq.run.plan import AppPlan
 from support.effects import Base, effects, give
 
 SHARDS = 3

@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import Engine, func, select
 
 from oncemq.contracts.transactional_messages import Decision
+from oncemq.engine.application import Application
+from oncemq.engine.base.hook_points import TRANSACTION_POINTS
+from oncemq.engine.plan import AppPlan
+from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
 from oncemq.ledger import schema, transactions
 from oncemq.ledger.engine import make_engine
-from oncemq.run.application import Application
-from oncemq.run.plan import AppPlan
-from oncemq.run.points import TRANSACTION_POINTS
-from oncemq.run.transactions import TransactionalPublisher
 from support.effects import Base, Name, effects
 from support.program import eventually
 from support.transactional_app import Spec

@@ -13,10 +13,10 @@ from typing import Any
 from oncemq.common.durations import parse_duration
 from oncemq.config import load
 from oncemq.contracts.adapter import Confirmed
+from oncemq.engine.application import Application
 from oncemq.errors import OnceMQError
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.logs import configure
-from oncemq.run.application import Application
 from storm import handlers
 from storm.files import ARRIVALS, SENDS, Trace
 from storm.killer import Killer

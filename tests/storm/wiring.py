@@ -15,8 +15,8 @@ from oncemq.contracts.checks import UnitKind
 from oncemq.contracts.strategy import Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Verdict
+from oncemq.engine.plan import AppPlan
 from oncemq.message.envelope import Delivery
-from oncemq.run.plan import AppPlan
 from storm.files import MOVED, Trace
 from storm.killer import Killer
 from storm.rocketmq_wiring import wire_rocketmq

@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 from oncemq.cli.main import main
 from oncemq.config import load
 from oncemq.contracts.adapter import Dead
+from oncemq.engine.plan import AppPlan
 from oncemq.ledger import schema
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
-from oncemq.run.plan import AppPlan
 from oncemq.testing.recording_sink import RecordingSink
 
 APP = """

@@ -15,6 +15,9 @@ from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.publisher import Publisher, Publishers
 from oncemq.contracts.strategy import Strategy
+from oncemq.engine.application import Application, tables_of
+from oncemq.engine.base.hook_points import nothing
+from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.handler.binding import bind
 from oncemq.ledger import schema
 from oncemq.message.decoding import make_decoder
@@ -23,9 +26,6 @@ from oncemq.message.reader import Reader
 from oncemq.observe.events import Observer
 from oncemq.observe.monitor import Monitor
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.application import Application, tables_of
-from oncemq.run.plan import AppPlan, ConsumerPlan
-from oncemq.run.points import nothing
 
 
 def make_consumer(

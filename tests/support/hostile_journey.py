@@ -20,6 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from oncemq.cli.dead_letters import _show
 from oncemq.cli.output import Output
 from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetter
+from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import Reject
 from oncemq.ledger.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage
@@ -27,7 +28,6 @@ from oncemq.observe import logs
 from oncemq.operate.dead_letters import row_of
 from oncemq.operate.letters import Letters
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.plan import ConsumerPlan
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_strategies.unique_key import UniqueKey
 from support.engine import make_app, make_consumer, running

@@ -15,8 +15,8 @@ from sqlalchemy import create_engine, text
 
 from oncemq.config import load
 from oncemq.contracts.adapter import Confirmed, DeadLetter, Refused
+from oncemq.engine.plan import AppPlan
 from oncemq.message.envelope import OutgoingMessage
-from oncemq.run.plan import AppPlan
 from support.places import Place
 from support.program import Program
 

@@ -10,6 +10,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from oncemq.contracts.strategy import Scope, Strategy
+from oncemq.engine.base.overtaken import OVERTAKEN
+from oncemq.engine.consumer_runtime import Crew
+from oncemq.engine.crash.time_limits import Watchdog
+from oncemq.engine.crews import Crews
+from oncemq.engine.outbox.confirmed_publisher import Publishing
+from oncemq.engine.workshop import Workshop
 from oncemq.errors import InfrastructureError, Reject, Retry
 from oncemq.message.envelope import Delivery, Envelope
 from oncemq.message.expressions import compile_expression
@@ -18,12 +24,6 @@ from oncemq.observe.observers import Observers
 from oncemq.observe.state import PauseReason
 from oncemq.registry import STRATEGIES, Registry
 from oncemq.retry.backoff import RetryPolicy
-from oncemq.run.assembly import Crew
-from oncemq.run.crews import Crews
-from oncemq.run.limits import Watchdog
-from oncemq.run.overtaken import OVERTAKEN
-from oncemq.run.publishing import Publishing
-from oncemq.run.workshop import Workshop
 from oncemq.testing.fake_clock import FakeClock
 from support.effects import TAKE_THE_TAKEN, Effect, Name
 from support.engine import make_consumer

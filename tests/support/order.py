@@ -44,7 +44,7 @@ LONGEST_FIRST: Sequence[str] = (
     "tests/unit/strategies",
     "tests/unit/test_",
     "tests/unit/adapters",
-    "tests/unit/run",
+    "tests/unit/engine",
 )
 """Beginnings of paths; what is not among them comes last."""
 

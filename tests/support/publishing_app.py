@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from oncemq import App, Publisher
-from oncemq.run.application import Application
-from oncemq.run.plan import AppPlan
+from oncemq.engine.application import Application
+from oncemq.engine.plan import AppPlan
 from support.effects import give
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from oncemq.run.supervisor import Death, Supervisor
+from oncemq.engine.supervisor import Death, Supervisor
 
 FATAL_CODE = 3
 AWAY_CODE = 5

@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from oncemq import App
-from oncemq.run.plan import AppPlan
-from oncemq.run.transactions import TransactionalPublisher
+from oncemq.engine.plan import AppPlan
+from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
 from support.effects import Name, give
 
 

@@ -11,19 +11,19 @@ from sqlalchemy import Engine
 from oncemq.common.clock import Clock, SystemClock
 from oncemq.contracts.strategy import Strategy
 from oncemq.contracts.unit import Unit
+from oncemq.engine.base.hook_points import nothing
+from oncemq.engine.base.strategy_chain import Chain
+from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.crash.flight_recorder import AnyRecorder, NoRecorder
+from oncemq.engine.crash.time_limits import Slot
+from oncemq.engine.transaction.batch_loop import BatchLoop
+from oncemq.engine.transaction.item_loop import ItemLoop
+from oncemq.engine.transaction.unit_transaction import Attempt
+from oncemq.engine.workers.failure_isolation import Rescue, UnitResult
+from oncemq.engine.workers.transactional_unit import UnitRunner
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.redis import RedisClient
-from oncemq.run.attempt import Attempt
-from oncemq.run.batches import BatchLoop
-from oncemq.run.chain import Chain
-from oncemq.run.items import ItemLoop
-from oncemq.run.lane import Lane
-from oncemq.run.limits import Slot
-from oncemq.run.points import nothing
-from oncemq.run.recorder import AnyRecorder, NoRecorder
-from oncemq.run.rescue import Rescue, UnitResult
-from oncemq.run.transactional import UnitRunner
 from oncemq.testing.scopes import scope_for
 from support.engine import make_consumer
 

@@ -9,9 +9,9 @@ from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened_ledger
 from oncemq.cli.output import Output, confirm, counted, json_option
+from oncemq.engine.group_ownership import places_of
 from oncemq.ledger import groups as ledger_groups
 from oncemq.operate.brokers import chosen_consumers
-from oncemq.run.ownership import places_of
 
 COLUMNS = {"name": "name", "broker": "broker", "owner": "owner"}
 

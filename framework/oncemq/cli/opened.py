@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from oncemq.config import load
+from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError
 from oncemq.operate import databases
-from oncemq.run.plan import AppPlan
 
 
 def opened(plan: AppPlan) -> None:

@@ -11,9 +11,9 @@ from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened_ledger
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
+from oncemq.engine.plan import AppPlan
 from oncemq.ledger import outbox_refused
 from oncemq.ledger.outbox_refused import Chosen
-from oncemq.run.plan import AppPlan
 
 COLUMNS = {
     "state": "state",

@@ -11,12 +11,12 @@ from oncemq.config.examined import examined
 from oncemq.config.problems import Problems
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.examining import ExaminingAdapter, RedisStrategy
+from oncemq.engine.application import tables_of
+from oncemq.engine.group_ownership import in_words, left_names, look
+from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.ledger import probe, schema, shards
 from oncemq.redis.probe import prove, startup_warnings
-from oncemq.run.application import tables_of
-from oncemq.run.ownership import in_words, left_names, look
-from oncemq.run.plan import AppPlan
 
 
 @dataclass(slots=True)

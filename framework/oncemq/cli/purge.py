@@ -13,13 +13,13 @@ from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, json_option
 from oncemq.common.durations import format_duration, parse_duration
 from oncemq.config import load
+from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError, LedgerError
 from oncemq.ledger import parking
 from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, PROCESSED, SUSPECTS, Aged
 from oncemq.ledger.purge import purge as purge_batch
 from oncemq.ledger.server_clock import LedgerClock
 from oncemq.operate.brokers import chosen_consumers
-from oncemq.run.plan import AppPlan, ConsumerPlan
 
 TABLES = {"processed": PROCESSED, "claims": CLAIMS, "history": HISTORY, "suspects": SUSPECTS}
 COLUMNS = {

@@ -13,9 +13,9 @@ from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, json_option
 from oncemq.config import load
 from oncemq.contracts.verification import Answer, Done, NotDone
+from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import ConfigError
 from oncemq.operate.brokers import chosen_consumers
-from oncemq.run.plan import ConsumerPlan
 
 COLUMNS = {
     "consumer": "consumer",

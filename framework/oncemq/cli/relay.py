@@ -14,12 +14,12 @@ from oncemq.cli.opened import opened
 from oncemq.cli.output import Output, counted
 from oncemq.common.redaction import Redactor
 from oncemq.config import load
+from oncemq.engine.outbox.confirmed_publisher import Publishing
+from oncemq.engine.plan import AppPlan
+from oncemq.engine.publishers.caller_outbox import CallerOutbox
 from oncemq.errors import ConfigError
 from oncemq.ledger import outbox
 from oncemq.observe.logs import configure
-from oncemq.run.caller_outbox import CallerOutbox
-from oncemq.run.plan import AppPlan
-from oncemq.run.publishing import Publishing
 
 _LOOK_EVERY = 0.5
 _CLOSE_WITHIN = timedelta(seconds=10)

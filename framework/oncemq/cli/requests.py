@@ -10,9 +10,9 @@ from oncemq.cli import choosing
 from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened_ledger
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option
+from oncemq.engine.plan import AppPlan
 from oncemq.ledger import requests_unknown
 from oncemq.ledger.requests_unknown import Chosen
-from oncemq.run.plan import AppPlan
 
 COLUMNS = {"scope": "ledger", "identity": "identity", "changed_at": "since"}
 WARNING = (

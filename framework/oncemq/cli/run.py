@@ -15,9 +15,9 @@ from oncemq.cli.worker import Mourner, Worker
 from oncemq.common.durations import parse_duration
 from oncemq.config import load
 from oncemq.config.build import DEFAULT_GRACE
+from oncemq.engine.supervisor import Supervisor
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.observe.logs import configure
-from oncemq.run.supervisor import Supervisor
 
 
 def _duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:

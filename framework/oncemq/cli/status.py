@@ -15,12 +15,12 @@ from oncemq.cli.output import Output, counted, json_option, shown, warn
 from oncemq.config import load
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.examining import ConcernedAdapter
+from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
 from oncemq.ledger import outbox, overview
 from oncemq.operate.brokers import by_broker, prepared
 from oncemq.operate.dead_letters import Filter, browsing
 from oncemq.operate.letters import letters_of
-from oncemq.run.plan import AppPlan, ConsumerPlan
 
 MOST_LETTERS = 1000
 """Dead letters are read one by one; beyond so many the figure says `1000+`."""

@@ -10,14 +10,14 @@ from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
 from oncemq.cli.output import confirm
 from oncemq.config import load
+from oncemq.engine.application import tables_of
+from oncemq.engine.group_ownership import in_words, left_names
+from oncemq.engine.plan import AppPlan
+from oncemq.engine.pruning import prune_left
 from oncemq.errors import ConfigError
 from oncemq.ledger import probe, schema, shards
 from oncemq.ledger.connect import place
 from oncemq.registry import did_you_mean
-from oncemq.run.application import tables_of
-from oncemq.run.ownership import in_words, left_names
-from oncemq.run.plan import AppPlan
-from oncemq.run.pruning import prune_left
 
 _NO_DATABASE = 'the app has no database, so there are no tables: add database: {url: "sqlite:///app.db"}'
 

@@ -16,10 +16,10 @@ from oncemq.cli.exit_codes import FAILED, HARD_LIMIT, exit_code
 from oncemq.cli.main import show_error
 from oncemq.config import load
 from oncemq.config.build import LoadedApp
+from oncemq.engine.crash.suspects import SuspectBook, collect, discard
+from oncemq.engine.supervisor import Death
 from oncemq.errors import OnceMQError
 from oncemq.observe.first_effect import FirstEffect
-from oncemq.run.crashes import SuspectBook, collect, discard
-from oncemq.run.supervisor import Death
 
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 

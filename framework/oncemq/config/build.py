@@ -28,10 +28,10 @@ from oncemq.config.shared_columns import check_columns, owned_columns
 from oncemq.config.topic_names import check_topic_names
 from oncemq.config.tree import Fields
 from oncemq.contracts.checks import ConsumerFacts
+from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.ledger.server_clock import LedgerClock
 from oncemq.observe.monitor import require_metrics
 from oncemq.registry import did_you_mean
-from oncemq.run.plan import AppPlan, ConsumerPlan
 
 DEFAULT_GRACE = timedelta(seconds=30)
 DEFAULT_STATE = Path(".oncemq")

@@ -29,13 +29,13 @@ from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic
 from oncemq.contracts.strategy import Scope, Strategy
+from oncemq.engine.plan import ConsumerPlan, Part
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.signature import Getter
 from oncemq.message.expressions import compile_expression
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.redis.client import RedisClient
-from oncemq.run.plan import ConsumerPlan, Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from oncemq.config.build_parts import Reporter
 from oncemq.config.settled import Settled
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.broker_queries import names_of
-from oncemq.run.plan import ConsumerPlan
+from oncemq.engine.plan import ConsumerPlan
 
 
 def check_groups(consumers: Sequence[Settled], report: Reporter) -> None:

@@ -15,8 +15,8 @@ from oncemq.config.problems import Problems
 from oncemq.config.read import read_tree
 from oncemq.config.tree import Fields
 from oncemq.config.validate import validate
+from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError
-from oncemq.run.plan import AppPlan
 
 _IN_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 

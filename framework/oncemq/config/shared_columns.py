@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from oncemq.contracts.checks import Problem
-from oncemq.run.plan import ConsumerPlan
+from oncemq.engine.plan import ConsumerPlan
 
 
 @dataclass(frozen=True, slots=True)

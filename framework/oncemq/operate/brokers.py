@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from oncemq.contracts.adapter import Adapter
+from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError
 from oncemq.registry import did_you_mean
-from oncemq.run.plan import AppPlan, ConsumerPlan
 
 CLOSE_WITHIN = timedelta(seconds=5)
 

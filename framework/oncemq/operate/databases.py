@@ -1,8 +1,8 @@
 """Databases for what consumes nothing: they answer, and hold the ledger and the keys that they had before."""
 
+from oncemq.engine.plan import AppPlan
 from oncemq.ledger import probe, schema, shards
 from oncemq.ledger.server_clock import LedgerClock
-from oncemq.run.plan import AppPlan
 
 
 def prove(plan: AppPlan) -> None:

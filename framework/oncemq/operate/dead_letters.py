@@ -9,10 +9,10 @@ from itertools import islice
 from typing import Any
 
 from oncemq.contracts.adapter import DeadLetter
+from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.message import headers as names
 from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
 from oncemq.operate.letters import EVERYTHING, Letters, Tell, letters_of
-from oncemq.run.plan import AppPlan, ConsumerPlan
 
 BATCH = 100
 """How many dead letters an adapter may hold in memory at once."""

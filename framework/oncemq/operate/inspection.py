@@ -6,12 +6,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
 from oncemq.ledger import claims, history, outbox, parking, processed, requests, states, suspects
 from oncemq.operate.brokers import by_broker
 from oncemq.operate.dead_letters import Filter, found_letters, row_of
 from oncemq.operate.letters import EVERYTHING, Tell
-from oncemq.run.plan import AppPlan, ConsumerPlan
 
 Rows = dict[str, list[dict[str, Any]]]
 """Rows by what they are about."""

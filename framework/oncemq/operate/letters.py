@@ -10,10 +10,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.common.error_text import describe
 from oncemq.contracts.adapter import Adapter, Burial, DeadLetter, Refused
+from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerRefused
 from oncemq.ledger import dead_letters as ledger
 from oncemq.message import headers as names
-from oncemq.run.plan import AppPlan, ConsumerPlan
 
 EVERYTHING = 10_000_000
 """More dead letters than anyone keeps; they are read one by one."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 from sqlalchemy import Connection, Engine, exc
 
 from oncemq.common.clock import Clock, SystemClock
+from oncemq.engine.transaction.connection_watch import install
 from oncemq.errors import InfrastructureError, OutcomeUnknown, RequestConflict, RequestInProgress
 from oncemq.ledger import requests, schema
 from oncemq.ledger.connect import READ_ONLY
@@ -21,7 +22,6 @@ from oncemq.requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, Recovery, Ver
 from oncemq.requests.answer import Answer, from_record, stored_headers
 from oncemq.requests.housekeeping import Housekeeping, best_effort
 from oncemq.requests.safety import check_ledger, plain_engine
-from oncemq.run.watch import install
 from oncemq.upkeep.purging import Purger, purge_task
 
 _LOOKS = 5

@@ -4,11 +4,11 @@ from typing import Any
 
 from sqlalchemy import Connection, event
 
+from oncemq.engine.transaction.session_loan import Lent
 from oncemq.errors import RequestInProgress
 from oncemq.requests.answer import Answer
 from oncemq.requests.ledger import Claim, RequestLedger
 from oncemq.requests.lent import on_event_loop, refuse_on_event_loop
-from oncemq.run.lent import Lent
 
 
 class LentTransaction(Lent):

@@ -1,6 +1,6 @@
 """Classifies database errors: one table for each database, and one function that reads them.
 
-Whose fault an error is follows from that and from who else meets it: see `oncemq.run.whose`.
+Whose fault an error is follows from that and from who else meets it: see `oncemq.engine.transaction.error_attribution`.
 """
 
 import re

@@ -2,9 +2,9 @@
 
 from defects.defect import Defect, Edit
 
-SETTLE = "framework/oncemq/run/settle.py"
-SETTLING = "tests/unit/run/test_settle.py"
-APP = "tests/unit/run/test_application.py"
+SETTLE = "framework/oncemq/engine/settlement/settler.py"
+SETTLING = "tests/unit/engine/settlement/test_settler.py"
+APP = "tests/unit/engine/test_application.py"
 
 DEFECTS = (
     Defect(
@@ -12,7 +12,7 @@ DEFECTS = (
         "Nothing is acknowledged before the transaction that applied it has committed.",
         [
             Edit(
-                "framework/oncemq/run/worker.py",
+                "framework/oncemq/engine/workers/worker.py",
                 "        result = self._execute(",
                 "        from oncemq.contracts.verdict import PROCEED\n"
                 "        self._settler.settle([(delivery, PROCEED) for delivery in ready])\n"
@@ -26,7 +26,7 @@ DEFECTS = (
         "What cannot be decoded is dead-lettered, never acknowledged away.",
         [
             Edit(
-                "framework/oncemq/run/consumer.py",
+                "framework/oncemq/engine/consumer/consumer.py",
                 "            return reject(str(refusal), error=refusal, code=refusal.reason)\n",
                 "            from oncemq.contracts.verdict import DUPLICATE\n            return DUPLICATE\n",
             )
@@ -102,7 +102,11 @@ DEFECTS = (
     Defect(
         "drain-keeps-what-waits",
         "A drain hands back to the broker what was never started.",
-        [Edit("framework/oncemq/run/assembly.py", "        self._settler().hand_back(left)\n", "")],
+        [
+            Edit(
+                "framework/oncemq/engine/consumer_runtime.py", "        self._settler().hand_back(left)\n", ""
+            )
+        ],
         [f"{APP}::test_a_drain_finishes_what_runs_and_returns_the_rest"],
     ),
     Defect(
@@ -110,7 +114,7 @@ DEFECTS = (
         "A drain ends with its grace, whatever handlers do.",
         [
             Edit(
-                "framework/oncemq/run/application.py",
+                "framework/oncemq/engine/application.py",
                 "        self._leaving.set()\n",
                 "        for crew in self._crews.values():\n            crew.join(1000.0)\n        self._leaving.set()\n",
             )

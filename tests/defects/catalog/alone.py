@@ -3,8 +3,8 @@
 from defects.defect import Defect, Edit
 
 SUITE = "tests/alone/test_as_if_alone.py::test_programs_leave_the_same_behind_in_units_of_any_size"
-ITEMS = "framework/oncemq/run/items.py"
-ISOLATION = "tests/unit/run/transaction/test_isolation.py"
+ITEMS = "framework/oncemq/engine/transaction/item_loop.py"
+ISOLATION = "tests/unit/engine/transaction/test_isolation.py"
 
 DEFECTS = (
     Defect(
@@ -16,7 +16,13 @@ DEFECTS = (
     Defect(
         "settings-shared",
         "A message that sets something on the connection runs in a transaction of its own.",
-        [Edit("framework/oncemq/run/watch.py", "        if not self.isolated:", "        if False:")],
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/connection_watch.py",
+                "        if not self.isolated:",
+                "        if False:",
+            )
+        ],
         [SUITE],
     ),
     Defect(
@@ -24,7 +30,7 @@ DEFECTS = (
         "What a handler set on a connection is gone before another message has it.",
         [
             Edit(
-                "framework/oncemq/run/attempt.py",
+                "framework/oncemq/engine/transaction/unit_transaction.py",
                 "                clean(connection, thoroughly=watch.raw)\n",
                 "                pass\n",
             )
@@ -36,7 +42,7 @@ DEFECTS = (
         "A transaction that a handler ended past the framework is never taken for the one that began.",
         [Edit(ITEMS, "and frame.watch.settings and not frame.proof.holds():", "and False:")],
         [
-            "tests/unit/run/transaction/test_isolation.py::test_a_hidden_commit_loses_no_neighbour_and_no_record_stays"
+            "tests/unit/engine/transaction/test_isolation.py::test_a_hidden_commit_loses_no_neighbour_and_no_record_stays"
         ],
     ),
     Defect(
@@ -44,12 +50,12 @@ DEFECTS = (
         "A handler's session is refused to other threads, and to everything after the handler has returned.",
         [
             Edit(
-                "framework/oncemq/run/session.py",
+                "framework/oncemq/engine/transaction/handler_session.py",
                 "        if self._user == ANY_THREAD:\n            return\n",
                 "        return\n",
             )
         ],
-        ["tests/unit/run/transaction/test_isolation.py::test_a_session_in_another_thread_is_refused"],
+        ["tests/unit/engine/transaction/test_isolation.py::test_a_session_in_another_thread_is_refused"],
     ),
     Defect(
         "options-shared",
@@ -65,7 +71,7 @@ DEFECTS = (
         "A failure is not charged to a message that ran on what an earlier one of its key never reached.",
         [
             Edit(
-                "framework/oncemq/run/rescue.py",
+                "framework/oncemq/engine/workers/failure_isolation.py",
                 "        if self._tries.keys_matter and self._cuts_before(charged):\n            return\n",
                 "",
             )

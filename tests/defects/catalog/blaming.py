@@ -2,9 +2,9 @@
 
 from defects.defect import Defect, Edit
 
-STILL = "tests/unit/run/test_standing_still.py"
-CRASHES = "tests/unit/run/test_crashes.py"
-APP = "tests/unit/run/test_application.py"
+STILL = "tests/unit/engine/workers/test_standing_still.py"
+CRASHES = "tests/unit/engine/crash/test_suspects.py"
+APP = "tests/unit/engine/test_application.py"
 
 DEFECTS = (
     Defect(
@@ -12,14 +12,14 @@ DEFECTS = (
         "Deadlocks and lock time-outs cost no attempt.",
         [
             Edit(
-                "framework/oncemq/run/judge.py",
+                "framework/oncemq/engine/base/error_verdicts.py",
                 "frozenset({Fault.TRANSIENT, Fault.OFFLINE,",
                 "frozenset({Fault.OFFLINE,",
             )
         ],
         [
-            "tests/unit/run/test_judge.py::test_the_databases_trouble_is_no_messages_fault",
-            "tests/unit/run/transaction/test_infrastructure.py::test_a_lock_time_out_charges_nobody",
+            "tests/unit/engine/base/test_error_verdicts.py::test_the_databases_trouble_is_no_messages_fault",
+            "tests/unit/engine/transaction/test_infrastructure.py::test_a_lock_time_out_charges_nobody",
         ],
     ),
     Defect(
@@ -33,21 +33,27 @@ DEFECTS = (
         "While nothing commits at all, no message is charged, however often it fails.",
         [
             Edit(
-                "framework/oncemq/run/rescue.py",
+                "framework/oncemq/engine/workers/failure_isolation.py",
                 "        if self._lane.commits <= delivery.commits_at_failure:\n",
                 "        if False:\n",
             )
         ],
         [
-            "tests/unit/run/transaction/test_infrastructure.py::test_while_nobody_succeeds_nobody_is_charged[sqlite-whole]"
+            "tests/unit/engine/transaction/test_infrastructure.py::test_while_nobody_succeeds_nobody_is_charged[sqlite-whole]"
         ],
     ),
     Defect(
         "poison-never-charged",
         "When others succeed meanwhile, an item's third failure in the database counts.",
-        [Edit("framework/oncemq/run/rescue.py", "if delivery.failures < _THIRD_COUNTS:", "if True:")],
         [
-            "tests/unit/run/transaction/test_infrastructure.py::test_the_third_lock_time_out_counts_while_others_succeed[sqlite-whole]"
+            Edit(
+                "framework/oncemq/engine/workers/failure_isolation.py",
+                "if delivery.failures < _THIRD_COUNTS:",
+                "if True:",
+            )
+        ],
+        [
+            "tests/unit/engine/transaction/test_infrastructure.py::test_the_third_lock_time_out_counts_while_others_succeed[sqlite-whole]"
         ],
     ),
     Defect(
@@ -55,7 +61,7 @@ DEFECTS = (
         "Whoever stands still in a transaction holds up his own messages alone.",
         [
             Edit(
-                "framework/oncemq/run/rescue.py",
+                "framework/oncemq/engine/workers/failure_isolation.py",
                 "        locked = is_lock_timeout(cause)\n",
                 "        locked = False\n",
             )
@@ -67,7 +73,7 @@ DEFECTS = (
         "A lock that was not waited for is no lock time-out.",
         [
             Edit(
-                "framework/oncemq/run/rescue.py",
+                "framework/oncemq/engine/workers/failure_isolation.py",
                 "        return not self._hurried or ",
                 "        return True or ",
             )
@@ -79,31 +85,31 @@ DEFECTS = (
         "A bug in a strategy pauses the consumer; no message is charged.",
         [
             Edit(
-                "framework/oncemq/run/attempt.py",
+                "framework/oncemq/engine/transaction/unit_transaction.py",
                 '        raise StrategyBug(f"{doing} failed: {describe(error)}") from error\n',
                 "        raise UnknownCulprit(describe(error)) from error\n",
             )
         ],
-        ["tests/unit/run/transaction/test_rescue.py::test_a_strategys_bug_charges_nobody"],
+        ["tests/unit/engine/transaction/test_rescue.py::test_a_strategys_bug_charges_nobody"],
     ),
     Defect(
         "neighbour-blamed-for-flush",
         "When a flush fails on a neighbour's objects, whoever triggered it is not to blame.",
         [
             Edit(
-                "framework/oncemq/run/items.py",
+                "framework/oncemq/engine/transaction/item_loop.py",
                 "        if call.frame.failed is not None:\n            raise call.frame.failed\n",
                 "",
             )
         ],
         [
-            "tests/unit/run/transaction/test_commit_order.py::test_the_first_to_read_is_not_blamed_for_a_neighbours_row[sqlite-whole]"
+            "tests/unit/engine/transaction/test_commit_order.py::test_the_first_to_read_is_not_blamed_for_a_neighbours_row[sqlite-whole]"
         ],
     ),
     Defect(
         "crash-charged-to-the-neighbour",
         "A death is charged to exactly the message that was running.",
-        [Edit("framework/oncemq/run/recorder.py", "(entries[index - 1],)", "(entries[0],)")],
+        [Edit("framework/oncemq/engine/crash/flight_recorder.py", "(entries[index - 1],)", "(entries[0],)")],
         [f"{CRASHES}::test_the_running_item_is_the_culprit"],
     ),
     Defect(
@@ -111,19 +117,19 @@ DEFECTS = (
         "A death while the unit was committing is charged to nobody.",
         [
             Edit(
-                "framework/oncemq/run/attempt.py",
+                "framework/oncemq/engine/transaction/unit_transaction.py",
                 "        self._recorder.index[0] = FLUSHING\n        flush(",
                 "        flush(",
             )
         ],
         [
-            "tests/unit/run/transaction/test_commit_order.py::test_a_death_while_committing_has_no_culprit[sqlite-whole]"
+            "tests/unit/engine/transaction/test_commit_order.py::test_a_death_while_committing_has_no_culprit[sqlite-whole]"
         ],
     ),
     Defect(
         "crashes-not-counted",
         "Deaths count as attempts; a message that kills ends as a dead letter.",
-        [Edit("framework/oncemq/run/crashes.py", "weight = 1 if crash.known else 0", "weight = 0")],
+        [Edit("framework/oncemq/engine/crash/suspects.py", "weight = 1 if crash.known else 0", "weight = 0")],
         [f"{CRASHES}::test_the_only_running_message_is_charged"],
     ),
     Defect(
@@ -131,7 +137,7 @@ DEFECTS = (
         "A torn flight record accuses nobody.",
         [
             Edit(
-                "framework/oncemq/run/recorder.py",
+                "framework/oncemq/engine/crash/flight_recorder.py",
                 "if index == IDLE or zlib.crc32(text) != crc:",
                 "if index == IDLE:",
             )
@@ -143,19 +149,21 @@ DEFECTS = (
         "A message that a process died on runs in a unit of its own.",
         [
             Edit(
-                "framework/oncemq/run/worker.py",
+                "framework/oncemq/engine/workers/worker.py",
                 "if delivery.refusal is None and not delivery.suspect:",
                 "if delivery.refusal is None:",
             )
         ],
-        ["tests/unit/run/test_segments.py::test_suspects_and_refused_messages_have_units_of_their_own"],
+        [
+            "tests/unit/engine/workers/test_segments.py::test_suspects_and_refused_messages_have_units_of_their_own"
+        ],
     ),
     Defect(
         "two-suspects-at-once",
         "No two crash suspects run at once in a process.",
         [
             Edit(
-                "framework/oncemq/run/worker.py",
+                "framework/oncemq/engine/workers/worker.py",
                 "            with self._alone:\n                return self._unit(ready, hands)\n",
                 "            return self._unit(ready, hands)\n",
             )
@@ -167,25 +175,25 @@ DEFECTS = (
         "A handler that does not return ends the process at its hard limit.",
         [
             Edit(
-                "framework/oncemq/run/limits.py",
+                "framework/oncemq/engine/crash/time_limits.py",
                 "if limits.hard is not None and elapsed >",
                 "if False and elapsed >",
             )
         ],
-        ["tests/unit/run/test_limits.py::test_the_hard_limit_ends_the_process"],
+        ["tests/unit/engine/crash/test_time_limits.py::test_the_hard_limit_ends_the_process"],
     ),
     Defect(
         "soft-limit-swallowed",
         "A handler that swallows the cancel of its soft limit is rolled back all the same.",
         [
             Edit(
-                "framework/oncemq/run/items.py",
+                "framework/oncemq/engine/transaction/item_loop.py",
                 "        if slot.overdue == now:\n            raise Culprits({item: overdue()})\n",
                 "",
             )
         ],
         [
-            "tests/unit/run/test_limits.py::test_a_handler_that_is_slow_without_a_statement_is_rolled_back",
+            "tests/unit/engine/crash/test_time_limits.py::test_a_handler_that_is_slow_without_a_statement_is_rolled_back",
         ],
     ),
 )

@@ -2,9 +2,9 @@
 
 from defects.defect import Defect, Edit
 
-ATTEMPT = "framework/oncemq/run/attempt.py"
-SESSION = "framework/oncemq/run/session.py"
-WATCH = "framework/oncemq/run/watch.py"
+ATTEMPT = "framework/oncemq/engine/transaction/unit_transaction.py"
+SESSION = "framework/oncemq/engine/transaction/handler_session.py"
+WATCH = "framework/oncemq/engine/transaction/connection_watch.py"
 
 DEFECTS = (
     Defect(
@@ -21,7 +21,7 @@ DEFECTS = (
             ),
         ],
         [
-            "tests/unit/run/transaction/test_commit_order.py::test_caches_are_filled_only_after_the_commit[postgresql-whole]"
+            "tests/unit/engine/transaction/test_commit_order.py::test_caches_are_filled_only_after_the_commit[postgresql-whole]"
         ],
     ),
     Defect(
@@ -35,7 +35,7 @@ DEFECTS = (
             )
         ],
         [
-            "tests/unit/run/transaction/test_infrastructure.py::test_a_lost_answer_to_commit_is_asked_again_through_the_chain"
+            "tests/unit/engine/transaction/test_infrastructure.py::test_a_lost_answer_to_commit_is_asked_again_through_the_chain"
         ],
     ),
     Defect(
@@ -48,33 +48,41 @@ DEFECTS = (
                 "    if classify(original) is not Fault.DATA:",
             )
         ],
-        ["tests/unit/run/transaction/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"],
+        [
+            "tests/unit/engine/transaction/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"
+        ],
     ),
     Defect(
         "doomed-ignored-at-commit",
         "A doomed run is never committed.",
         [
-            Edit("framework/oncemq/run/transaction.py", "if watch.doomed is not None:", "if False:"),
             Edit(
-                "framework/oncemq/run/items.py",
+                "framework/oncemq/engine/transaction/transaction.py",
+                "if watch.doomed is not None:",
+                "if False:",
+            ),
+            Edit(
+                "framework/oncemq/engine/transaction/item_loop.py",
                 "        fault = call.fault()\n",
                 "        fault = None\n",
             ),
         ],
-        ["tests/unit/run/transaction/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"],
+        [
+            "tests/unit/engine/transaction/test_dooming_errors.py::test_a_swallowed_integrity_error_loses_nothing"
+        ],
     ),
     Defect(
         "server-status-ignored",
         "Before COMMIT the transaction must be open and without error on the server itself.",
         [
             Edit(
-                "framework/oncemq/run/transaction.py",
+                "framework/oncemq/engine/transaction/transaction.py",
                 "if status != _PSYCOPG_IN_TRANSACTION or",
                 "if False and",
             )
         ],
         [
-            "tests/unit/run/transaction/test_commit_order.py::test_an_end_of_the_transaction_behind_our_back_is_seen"
+            "tests/unit/engine/transaction/test_commit_order.py::test_an_end_of_the_transaction_behind_our_back_is_seen"
         ],
     ),
     Defect(
@@ -87,13 +95,13 @@ DEFECTS = (
                 "        self.flush()\n        self.bind.connection.driver_connection.commit()",
             )
         ],
-        ["tests/unit/run/transaction/test_owned_session.py::test_commit_only_flushes[postgresql-whole]"],
+        ["tests/unit/engine/transaction/test_owned_session.py::test_commit_only_flushes[postgresql-whole]"],
     ),
     Defect(
         "own-savepoint-dooms",
         "An integrity error inside the handler's own savepoint is the handler's own business.",
         [Edit(WATCH, "    if in_savepoint(connection, watch):\n        return True\n", "")],
-        ["tests/unit/run/transaction/test_owned_session.py::test_own_savepoints_are_allowed"],
+        ["tests/unit/engine/transaction/test_owned_session.py::test_own_savepoints_are_allowed"],
     ),
     Defect(
         "savepoint-hides-deadlock",
@@ -106,7 +114,7 @@ DEFECTS = (
             )
         ],
         [
-            "tests/unit/run/transaction/test_commit_order.py::test_a_lock_failure_inside_an_own_savepoint_dooms_the_run"
+            "tests/unit/engine/transaction/test_commit_order.py::test_a_lock_failure_inside_an_own_savepoint_dooms_the_run"
         ],
     ),
     Defect(
@@ -114,7 +122,7 @@ DEFECTS = (
         "A handler cannot drop the pending objects of other messages from the session.",
         [Edit(SESSION, '        self._refuse("expunge_all")\n', "")],
         [
-            "tests/unit/run/transaction/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone[sqlite-expunge_all]"
+            "tests/unit/engine/transaction/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone[sqlite-expunge_all]"
         ],
     ),
     Defect(
@@ -122,19 +130,21 @@ DEFECTS = (
         "SQL that ends the transaction never reaches the server.",
         [
             Edit(
-                "framework/oncemq/run/statements.py", "    if word in _ENDS_TRANSACTION:\n", "    if False:\n"
+                "framework/oncemq/engine/transaction/statements.py",
+                "    if word in _ENDS_TRANSACTION:\n",
+                "    if False:\n",
             )
         ],
         [
-            "tests/unit/run/transaction/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone"
+            "tests/unit/engine/transaction/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone"
         ],
     ),
     Defect(
         "dropped-after-writing",
         "An item is dropped without roll-back only if it sent no statement.",
-        [Edit("framework/oncemq/run/items.py", " and not call.spoke\n", "\n")],
+        [Edit("framework/oncemq/engine/transaction/item_loop.py", " and not call.spoke\n", "\n")],
         [
-            "tests/unit/run/transaction/test_commit_order.py::test_a_reject_after_sql_is_rolled_back[sqlite-whole]"
+            "tests/unit/engine/transaction/test_commit_order.py::test_a_reject_after_sql_is_rolled_back[sqlite-whole]"
         ],
     ),
     Defect(
@@ -142,13 +152,13 @@ DEFECTS = (
         "An item is dropped without roll-back only if it leaves nothing in the session.",
         [
             Edit(
-                "framework/oncemq/run/items.py",
+                "framework/oncemq/engine/transaction/item_loop.py",
                 "            call.session.end()\n            self.dropped",
                 "            call.keep(waits=True)\n            self.dropped",
             )
         ],
         [
-            "tests/unit/run/transaction/test_dropped_items.py::test_what_was_only_added_is_taken_back[sqlite-whole]"
+            "tests/unit/engine/transaction/test_dropped_items.py::test_what_was_only_added_is_taken_back[sqlite-whole]"
         ],
     ),
     Defect(
@@ -156,25 +166,27 @@ DEFECTS = (
         "What a handler did behind its own savepoint is undone when it fails.",
         [
             Edit(
-                "framework/oncemq/run/guard.py",
+                "framework/oncemq/engine/transaction/handler_savepoint.py",
                 "            savepoint.rollback()",
                 "            savepoint.commit()",
             )
         ],
-        ["tests/unit/run/transaction/test_guard.py::test_only_the_culprit_is_undone[sqlite-raise]"],
+        [
+            "tests/unit/engine/transaction/test_handler_savepoint.py::test_only_the_culprit_is_undone[sqlite-raise]"
+        ],
     ),
     Defect(
         "payload-not-decoded-anew",
         "Every run has a payload of its own: what a failed handler changed in it is gone.",
         [
             Edit(
-                "framework/oncemq/run/making.py",
+                "framework/oncemq/engine/base/items.py",
                 "    delivery.payload = None\n",
                 "    delivery.payload = payload\n",
             )
         ],
         [
-            "tests/unit/run/transaction/test_dropped_items.py::test_payload_changes_of_a_failed_run_are_gone[sqlite-whole]"
+            "tests/unit/engine/transaction/test_dropped_items.py::test_payload_changes_of_a_failed_run_are_gone[sqlite-whole]"
         ],
     ),
     Defect(
@@ -187,6 +199,6 @@ DEFECTS = (
                 "            raise",
             )
         ],
-        ["tests/unit/run/transaction/test_rescue.py::test_an_error_after_the_commit_changes_nothing"],
+        ["tests/unit/engine/transaction/test_rescue.py::test_an_error_after_the_commit_changes_nothing"],
     ),
 )

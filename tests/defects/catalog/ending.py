@@ -2,9 +2,9 @@
 
 from defects.defect import Defect, Edit
 
-CHAIN = "framework/oncemq/run/chain.py"
-CHAINS = "tests/unit/run/test_chain.py"
-OVERTAKEN = "tests/unit/run/test_overtaken.py"
+CHAIN = "framework/oncemq/engine/base/strategy_chain.py"
+CHAINS = "tests/unit/engine/base/test_strategy_chain.py"
+OVERTAKEN = "tests/unit/engine/base/test_overtaken.py"
 SEQUENCE = "strategies/oncemq_strategies/sequence.py"
 BUILD = "tests/unit/config/test_build.py"
 
@@ -38,7 +38,7 @@ DEFECTS = (
         "To wait for an earlier message, or for room, costs no attempt.",
         [
             Edit(
-                "framework/oncemq/run/settle.py",
+                "framework/oncemq/engine/settlement/settler.py",
                 "self._headers(delivery, message.attempt) | {headers.WAITING_SINCE",
                 "self._headers(delivery, message.attempt + 1) | {headers.WAITING_SINCE",
             )
@@ -50,7 +50,7 @@ DEFECTS = (
         "What came too early lets by what it waits for.",
         [
             Edit(
-                "framework/oncemq/run/parked.py",
+                "framework/oncemq/engine/parking/parked_source.py",
                 "early = ticket.held and not must_hold_key(later.headers)",
                 "early = False",
             )

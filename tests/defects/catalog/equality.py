@@ -70,11 +70,11 @@ DEFECTS = (
         "A copy waits until its first one has run, and is not handed to the handler beside it.",
         [
             Edit(
-                "framework/oncemq/run/batches.py",
+                "framework/oncemq/engine/transaction/batch_loop.py",
                 "if joins and remembers and item.envelope.identity in identities:",
                 "if False:",
             )
         ],
-        ["tests/unit/run/transaction/test_batch_handlers.py::test_a_copy_joins_its_pending_first_one"],
+        ["tests/unit/engine/transaction/test_batch_handlers.py::test_a_copy_joins_its_pending_first_one"],
     ),
 )

@@ -2,8 +2,8 @@
 
 from defects.defect import Defect, Edit
 
-WHOSE = "tests/unit/run/test_whose.py"
-SETTLE = "tests/unit/run/test_settle.py"
+WHOSE = "tests/unit/engine/workers/test_error_attribution.py"
+SETTLE = "tests/unit/engine/settlement/test_settler.py"
 
 DEFECTS = (
     Defect(
@@ -16,26 +16,30 @@ DEFECTS = (
                 "after  # type: ignore[assignment]",
             )
         ],
-        ["tests/unit/run/test_judge.py::test_retry_refuses_any_other_delay_where_it_is_raised"],
+        [
+            "tests/unit/engine/base/test_error_verdicts.py::test_retry_refuses_any_other_delay_where_it_is_raised"
+        ],
     ),
     Defect(
         "settling-thread-dies",
         "An error while one message is settled is that message's, and the thread lives.",
         [
             Edit(
-                "framework/oncemq/run/aftermath.py",
+                "framework/oncemq/engine/settlement/background_settler.py",
                 "            if len(failed) == 1:\n",
                 "            if True:\n                raise\n            if len(failed) == 1:\n",
             )
         ],
-        ["tests/unit/run/test_aftermath.py::test_a_settlement_that_raises_is_that_messages_alone"],
+        [
+            "tests/unit/engine/settlement/test_background_settler.py::test_a_settlement_that_raises_is_that_messages_alone"
+        ],
     ),
     Defect(
         "strange-error-of-a-send-is-everybodys",
         "What an adapter raises about one message does not reach those sent with it.",
         [
             Edit(
-                "framework/oncemq/run/sending.py",
+                "framework/oncemq/engine/settlement/sending.py",
                 "        if len(parts) == 1:\n",
                 "        raise\n        if len(parts) == 1:\n",
             )
@@ -63,13 +67,25 @@ DEFECTS = (
     Defect(
         "poison-is-everybodys",
         "A message that fails alone, with nothing behind it, is charged and ends as a dead letter.",
-        [Edit("framework/oncemq/run/whose.py", "    own = shared < SHARED or ", "    own = False or ")],
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/error_attribution.py",
+                "    own = shared < SHARED or ",
+                "    own = False or ",
+            )
+        ],
         [f"{WHOSE}::test_a_message_with_nothing_behind_it_is_charged[sqlite-missing]"],
     ),
     Defect(
         "missing-table-burns-messages",
         "What another message fails by too is everything's: the consumer pauses, no message is burnt.",
-        [Edit("framework/oncemq/run/whose.py", "    own = shared < SHARED or ", "    own = True or ")],
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/error_attribution.py",
+                "    own = shared < SHARED or ",
+                "    own = True or ",
+            )
+        ],
         [f"{WHOSE}::test_where_the_handlers_table_is_missing_no_message_is_burnt[sqlite]"],
     ),
     Defect(
@@ -77,7 +93,7 @@ DEFECTS = (
         "When the framework's own tables cannot be used, no message is charged.",
         [
             Edit(
-                "framework/oncemq/run/rescue.py",
+                "framework/oncemq/engine/workers/failure_isolation.py",
                 "        elif not self._tries.database_answers():\n",
                 "        elif False:\n",
             )
@@ -89,7 +105,7 @@ DEFECTS = (
         "An error of a connection that is not the unit's is the handler's.",
         [
             Edit(
-                "framework/oncemq/run/whose.py",
+                "framework/oncemq/engine/transaction/error_attribution.py",
                 "        return False  # seen by the events of another engine",
                 "        return True",
             )
@@ -101,7 +117,7 @@ DEFECTS = (
         "The neighbours of a message that makes the database fail go on without it, in one transaction.",
         [
             Edit(
-                "framework/oncemq/run/rescue.py",
+                "framework/oncemq/engine/workers/failure_isolation.py",
                 "            self._set_aside(error.item.delivery)\n",
                 "            self._give_up(error)\n",
             )
@@ -125,13 +141,13 @@ DEFECTS = (
     Defect(
         "retry-beyond-keep",
         "A retry later than records are kept is refused: a copy would take effect again.",
-        [Edit("framework/oncemq/run/settle.py", "and delay > self._longest:", "and False:")],
+        [Edit("framework/oncemq/engine/settlement/settler.py", "and delay > self._longest:", "and False:")],
         [f"{SETTLE}::test_a_retry_later_than_records_are_kept_is_refused_in_words"],
     ),
     Defect(
         "retry-beyond-the-broker",
         "A retry for which the broker holds nothing comes as the policy says.",
-        [Edit("framework/oncemq/run/settle.py", "if verdict.delay is not None]", "if False]")],
+        [Edit("framework/oncemq/engine/settlement/settler.py", "if verdict.delay is not None]", "if False]")],
         [f"{SETTLE}::test_a_retry_for_which_the_broker_holds_nothing_comes_as_the_policy_says"],
     ),
     Defect(
@@ -139,12 +155,14 @@ DEFECTS = (
         "What SQLAlchemy has rolled back after a flush that the handler swallowed is its failure, and no strategy's bug.",
         [
             Edit(
-                "framework/oncemq/run/items.py",
+                "framework/oncemq/engine/transaction/item_loop.py",
                 "self.guard is not None and self.guard.lost and self.frame.watch.doomed is None",
                 "False",
             )
         ],
-        ["tests/unit/run/transaction/test_guard.py::test_only_the_culprit_is_undone[sqlite-swallowed flush]"],
+        [
+            "tests/unit/engine/transaction/test_handler_savepoint.py::test_only_the_culprit_is_undone[sqlite-swallowed flush]"
+        ],
     ),
     Defect(
         "errors-are-asked-what-they-are",
@@ -164,7 +182,13 @@ DEFECTS = (
     Defect(
         "own-file-is-the-units",
         "A file of the handler's own that is locked pauses nothing.",
-        [Edit("framework/oncemq/run/whose.py", '(("psycopg", "sqlite3"))', '("psycopg")')],
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/error_attribution.py",
+                '(("psycopg", "sqlite3"))',
+                '("psycopg")',
+            )
+        ],
         [f"{WHOSE}::test_a_file_of_the_handlers_own_that_is_locked_is_its_own[sqlite]"],
     ),
 )

@@ -2,7 +2,7 @@
 
 from defects.defect import Defect, Edit
 
-SUPERVISOR = "tests/unit/run/test_supervisor.py"
+SUPERVISOR = "tests/unit/engine/test_supervisor.py"
 RABBITMQ_TRAPS = "tests/suites/test_rabbitmq_traps.py"
 RABBITMQ_EXAMINATION = "tests/suites/test_rabbitmq_examination.py"
 ROCKETMQ_TRAPS = "tests/suites/test_rocketmq_traps.py"
@@ -114,7 +114,7 @@ DEFECTS = (
     Defect(
         "useful-worker-waits",
         "A worker process that did useful work is started again at once.",
-        [Edit("framework/oncemq/run/supervisor.py", "if child.was_useful() or now", "if now")],
+        [Edit("framework/oncemq/engine/supervisor.py", "if child.was_useful() or now", "if now")],
         [f"{SUPERVISOR}::test_a_worker_that_was_useful_is_started_at_once"],
     ),
     Defect(
@@ -122,7 +122,7 @@ DEFECTS = (
         "One worker's early deaths do not make another wait.",
         [
             Edit(
-                "framework/oncemq/run/supervisor.py",
+                "framework/oncemq/engine/supervisor.py",
                 "pause = self._pauses.get(child.index, _FIRST_PAUSE)",
                 "pause = max(self._pauses.values(), default=_FIRST_PAUSE)",
             )

@@ -33,14 +33,26 @@ DEFECTS = (
     Defect(
         "refused-copy-tried-for-ever",
         "One message that its broker refuses holds up no other.",
-        [Edit("framework/oncemq/run/settle.py", "refusals[failure.delivery] >= _REFUSALS", "False")],
-        ["tests/unit/run/test_settle.py::test_what_no_broker_takes_is_kept"],
+        [
+            Edit(
+                "framework/oncemq/engine/settlement/settler.py",
+                "refusals[failure.delivery] >= _REFUSALS",
+                "False",
+            )
+        ],
+        ["tests/unit/engine/settlement/test_settler.py::test_what_no_broker_takes_is_kept"],
     ),
     Defect(
         "refused-dead-letter-dropped",
         "What no broker takes is kept in the ledger.",
-        [Edit("framework/oncemq/run/settle.py", "if broken and self._keep is not None:", "if False:")],
-        ["tests/unit/run/test_settle.py::test_what_no_broker_takes_is_kept"],
+        [
+            Edit(
+                "framework/oncemq/engine/settlement/settler.py",
+                "if broken and self._keep is not None:",
+                "if False:",
+            )
+        ],
+        ["tests/unit/engine/settlement/test_settler.py::test_what_no_broker_takes_is_kept"],
     ),
     Defect(
         "raw-form-not-parked",
@@ -59,12 +71,14 @@ DEFECTS = (
         "A message without a form for the ledger is dead-lettered alone.",
         [
             Edit(
-                "framework/oncemq/run/parking_chain.py",
+                "framework/oncemq/engine/parking/parking_strategies.py",
                 "if (wrong := unstorable(message)) is not None:",
                 "if (wrong := None) is not None:",
             )
         ],
-        ["tests/unit/run/test_parking.py::test_a_message_that_cannot_be_stored_is_one_dead_letter"],
+        [
+            "tests/unit/engine/parking/test_parking.py::test_a_message_that_cannot_be_stored_is_one_dead_letter"
+        ],
     ),
     Defect(
         "forged-origin-believed",

@@ -39,7 +39,7 @@ DEFECTS = (
         "A second app in one group is refused before it receives anything.",
         [
             Edit(
-                "framework/oncemq/run/ownership.py",
+                "framework/oncemq/engine/group_ownership.py",
                 "    if finding.conflicts:\n        raise",
                 "    if not places:\n        raise",
             )
@@ -49,7 +49,13 @@ DEFECTS = (
     Defect(
         "second-owner-of-a-column-starts",
         "A second app that decides about a topic's messages by the same column is refused.",
-        [Edit("framework/oncemq/run/ownership.py", "for column in owned]", "for column in owned[:0]]")],
+        [
+            Edit(
+                "framework/oncemq/engine/group_ownership.py",
+                "for column in owned]",
+                "for column in owned[:0]]",
+            )
+        ],
         ["tests/unit/cli/test_shared_columns.py::test_a_second_app_that_decides_by_the_column_is_refused"],
     ),
     Defect(
@@ -111,24 +117,24 @@ DEFECTS = (
         "A run that was never subscribed does not end well.",
         [
             Edit(
-                "framework/oncemq/run/ending.py",
+                "framework/oncemq/engine/stop_conditions.py",
                 "live = all(row.live for row in rows)",
                 "live = True",
             )
         ],
-        ["tests/unit/run/test_ending.py::test_a_run_without_a_subscription_does_not_end_well"],
+        ["tests/unit/engine/test_stop_conditions.py::test_a_run_without_a_subscription_does_not_end_well"],
     ),
     Defect(
         "idle-while-retries-wait",
         "A run waits for what it has sent on for a retry.",
         [
             Edit(
-                "framework/oncemq/run/ending.py",
+                "framework/oncemq/engine/stop_conditions.py",
                 "min(idle_for, self._retries.since_due())",
                 "idle_for",
             )
         ],
-        ["tests/unit/run/test_ending.py::test_retries_are_waited_for"],
+        ["tests/unit/engine/test_stop_conditions.py::test_retries_are_waited_for"],
     ),
     Defect(
         "other-subscriptions-unseen",
@@ -159,7 +165,7 @@ DEFECTS = (
         "What was applied under the new name before `formerly` was written is a record of the first name's, too.",
         [
             Edit(
-                "framework/oncemq/run/ownership.py",
+                "framework/oncemq/engine/group_ownership.py",
                 "    told = list(carry_over(plan))\n",
                 "    told: list[str] = []\n",
             )

@@ -2,8 +2,8 @@
 
 from defects.defect import Defect, Edit
 
-SCHEDULER = "framework/oncemq/run/scheduler.py"
-SCHEDULING = "tests/unit/run/test_scheduler.py"
+SCHEDULER = "framework/oncemq/engine/consumer/scheduler.py"
+SCHEDULING = "tests/unit/engine/consumer/test_scheduler.py"
 
 DEFECTS = (
     Defect(
@@ -55,30 +55,30 @@ DEFECTS = (
         "After a retry its key's later messages wait, also when the unit runs again.",
         [
             Edit(
-                "framework/oncemq/run/rescue.py",
+                "framework/oncemq/engine/workers/failure_isolation.py",
                 "            elif delivery.key in holding:\n",
                 "            elif False:\n",
             )
         ],
-        ["tests/unit/run/transaction/test_rescue.py::test_successors_wait_behind_a_retry[sqlite-whole]"],
+        ["tests/unit/engine/transaction/test_rescue.py::test_successors_wait_behind_a_retry[sqlite-whole]"],
     ),
     Defect(
         "successors-overtake-their-part",
         "After a retry its key's later messages wait, also in the parts of a unit that follow.",
         [
             Edit(
-                "framework/oncemq/run/parts.py",
+                "framework/oncemq/engine/transaction/savepoint_batches.py",
                 "RETURNED if delivery.key in self.held else None",
                 "None",
             ),
             Edit(
-                "framework/oncemq/run/parts.py",
+                "framework/oncemq/engine/transaction/savepoint_batches.py",
                 "[item for item in part if item.key not in done.held]",
                 "part",
             ),
         ],
         [
-            "tests/unit/run/transaction/test_savepoints.py::test_successors_in_later_parts_wait_behind_a_retry[sqlite]"
+            "tests/unit/engine/transaction/test_savepoints.py::test_successors_in_later_parts_wait_behind_a_retry[sqlite]"
         ],
     ),
     Defect(
@@ -86,26 +86,32 @@ DEFECTS = (
         "After a retry its key's later messages wait, also when the run goes on without it.",
         [
             Edit(
-                "framework/oncemq/run/items.py",
+                "framework/oncemq/engine/transaction/item_loop.py",
                 "            elif verdict.holds_key:\n",
                 "            elif False:\n",
             )
         ],
         [
-            "tests/unit/run/transaction/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite-whole]"
+            "tests/unit/engine/transaction/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite-whole]"
         ],
     ),
     Defect(
         "time-budget-ignored",
         "A unit ends with its time budget, so that no unit holds locks for seconds.",
-        [Edit("framework/oncemq/run/items.py", "(started and now > deadline)", "False")],
-        ["tests/unit/run/transaction/test_rescue.py::test_the_time_budget_cuts_a_unit[sqlite-whole]"],
+        [Edit("framework/oncemq/engine/transaction/item_loop.py", "(started and now > deadline)", "False")],
+        ["tests/unit/engine/transaction/test_rescue.py::test_the_time_budget_cuts_a_unit[sqlite-whole]"],
     ),
     Defect(
         "deadlocked-units-not-exclusive",
         "After a deadlock the consumer's units run one at a time.",
-        [Edit("framework/oncemq/run/lane.py", "            self._left = self._stretch\n", "")],
-        ["tests/unit/run/test_lane.py::test_a_deadlock_makes_units_exclusive"],
+        [
+            Edit(
+                "framework/oncemq/engine/consumer/contention.py",
+                "            self._left = self._stretch\n",
+                "",
+            )
+        ],
+        ["tests/unit/engine/consumer/test_contention.py::test_a_deadlock_makes_units_exclusive"],
     ),
     Defect(
         "exclusive-lane-not-locked",

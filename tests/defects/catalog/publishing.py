@@ -2,8 +2,8 @@
 
 from defects.defect import Defect, Edit
 
-PUBLISHER = "tests/unit/run/test_app_publisher.py"
-UNROUTABLE = "tests/unit/run/test_outbox_unroutable.py"
+PUBLISHER = "tests/unit/engine/publishers/test_app_publisher.py"
+UNROUTABLE = "tests/unit/engine/test_outbox_unroutable.py"
 
 DEFECTS = (
     Defect(
@@ -23,7 +23,7 @@ DEFECTS = (
         "A message published with a session is part of that session's transaction.",
         [
             Edit(
-                "framework/oncemq/run/caller_outbox.py",
+                "framework/oncemq/engine/publishers/caller_outbox.py",
                 "            _note(session, relay, relay.add(connection, self._scope, messages))",
                 "            with connection.engine.begin() as connection:\n"
                 "                relay.add(connection, self._scope, messages)",
@@ -36,7 +36,7 @@ DEFECTS = (
         "A session on a database from which no worker sends is refused.",
         [
             Edit(
-                "framework/oncemq/run/caller_outbox.py",
+                "framework/oncemq/engine/publishers/caller_outbox.py",
                 "            if found is None:\n                raise Unpublishable(\n"
                 '                    "the session is on another database',
                 "            found = found or next(iter(self._relays.values()))\n            if found is None:\n"
@@ -50,7 +50,7 @@ DEFECTS = (
         "`unroutable: drop` gives up what has no place at its broker, and nothing that was refused for another reason.",
         [
             Edit(
-                "framework/oncemq/run/post.py",
+                "framework/oncemq/engine/outbox/broker_sender.py",
                 "if isinstance(error, Unroutable) and self._policy",
                 "if self._policy",
             )
@@ -112,11 +112,11 @@ DEFECTS = (
         "Rows that were tried while their broker was away are sent soon after it is back.",
         [
             Edit(
-                "framework/oncemq/run/post.py",
+                "framework/oncemq/engine/outbox/broker_sender.py",
                 "        if isinstance(error, BrokerUnavailable):\n",
                 "        if False:\n",
             )
         ],
-        ["tests/unit/run/test_outbox.py::test_an_outage_leaves_no_long_pauses_behind"],
+        ["tests/unit/engine/outbox/test_outbox.py::test_an_outage_leaves_no_long_pauses_behind"],
     ),
 )

@@ -12,13 +12,13 @@ DEFECTS = (
         "What is undone for one failing message leaves nothing of its neighbours behind.",
         [
             Edit(
-                "framework/oncemq/run/parts.py",
+                "framework/oncemq/engine/transaction/savepoint_batches.py",
                 "                savepoint.rollback()\n",
                 "                savepoint.commit()\n",
             )
         ],
         [
-            "tests/unit/run/transaction/test_savepoints.py::test_only_the_culprits_part_runs_again[sqlite-raise]"
+            "tests/unit/engine/transaction/test_savepoints.py::test_only_the_culprits_part_runs_again[sqlite-raise]"
         ],
     ),
     Defect(
@@ -33,7 +33,7 @@ DEFECTS = (
             )
         ],
         [
-            "tests/unit/run/transaction/test_dooming_errors.py::test_a_failed_message_leaves_no_dedup_row[postgresql-whole]"
+            "tests/unit/engine/transaction/test_dooming_errors.py::test_a_failed_message_leaves_no_dedup_row[postgresql-whole]"
         ],
     ),
     Defect(
@@ -41,7 +41,7 @@ DEFECTS = (
         "A message that is not final leaves no dedup row, else its retry would be a duplicate.",
         [Edit(RECORDS, "if len(notes.done) < len(notes.new):", "if False:")],
         [
-            "tests/unit/run/transaction/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite-whole]",
+            "tests/unit/engine/transaction/test_commit_order.py::test_successors_wait_behind_a_dropped_item[sqlite-whole]",
             f"{SQLITE}::test_a_failed_message_leaves_nothing_behind",
         ],
     ),
@@ -55,7 +55,9 @@ DEFECTS = (
                 '            notes.done[identity + "!"] = item\n',
             )
         ],
-        ["tests/unit/run/transaction/test_rescue.py::test_copies_in_one_unit_are_one_effect[sqlite-whole]"],
+        [
+            "tests/unit/engine/transaction/test_rescue.py::test_copies_in_one_unit_are_one_effect[sqlite-whole]"
+        ],
     ),
     Defect(
         "fingerprint-not-compared",

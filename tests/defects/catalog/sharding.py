@@ -10,7 +10,7 @@ DEFECTS = (
         "A shard that is away stops its own keys, and those of no other shard.",
         [
             Edit(
-                "framework/oncemq/run/worker.py",
+                "framework/oncemq/engine/workers/worker.py",
                 "if shards is None or self._consumer.judge_unrun(",
                 "if shards is not None or self._consumer.judge_unrun(",
             )
@@ -22,7 +22,7 @@ DEFECTS = (
         "The same for handlers with effects outside the database.",
         [
             Edit(
-                "framework/oncemq/run/async_worker.py",
+                "framework/oncemq/engine/workers/async_worker.py",
                 "if consumer.shards is None or not isinstance(",
                 "if consumer.shards is not None or not isinstance(",
             )
@@ -32,7 +32,13 @@ DEFECTS = (
     Defect(
         "others-proved-by-another-shard",
         "What succeeds on one shard says nothing about an error on another.",
-        [Edit("framework/oncemq/run/assembly.py", "self.consumer.lanes[shard]", "self.consumer.lanes[0]")],
+        [
+            Edit(
+                "framework/oncemq/engine/consumer_runtime.py",
+                "self.consumer.lanes[shard]",
+                "self.consumer.lanes[0]",
+            )
+        ],
         [f"{AWAY}::test_an_error_on_one_shard_is_not_disproved_by_another"],
     ),
     Defect(
@@ -40,7 +46,7 @@ DEFECTS = (
         "What waits for its shard for long leaves its place to messages of the others.",
         [
             Edit(
-                "framework/oncemq/run/consumer.py",
+                "framework/oncemq/engine/consumer/consumer.py",
                 "return delivery.source is None and not self.plan.hold_key",
                 "return False",
             )

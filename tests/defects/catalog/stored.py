@@ -3,7 +3,7 @@
 from defects.defect import Defect, Edit
 
 OUTBOX_TESTS = "tests/unit/ledger/test_outbox.py"
-PARKING_TESTS = "tests/unit/run/test_parking.py"
+PARKING_TESTS = "tests/unit/engine/parking/test_parking.py"
 TWO_PHASE_TESTS = "tests/unit/strategies/test_two_phase.py"
 IDS_TESTS = "tests/unit/ids/test_snowflake.py"
 MIDDLEWARE = "tests/unit/requests/test_middleware.py"
@@ -79,7 +79,7 @@ _OUTBOX = (
                 '"attempts": TABLE.c.attempts + 1}',
             )
         ],
-        ["tests/unit/run/test_outbox.py::test_each_refused_row_says_its_own_error"],
+        ["tests/unit/engine/outbox/test_outbox.py::test_each_refused_row_says_its_own_error"],
     ),
 )
 
@@ -89,7 +89,7 @@ _PARKING = (
         "Messages of one identity with different contents all wait.",
         [
             Edit(
-                "framework/oncemq/run/parked_copies.py",
+                "framework/oncemq/engine/parking/parked_copies.py",
                 "return any(_same(message, other) for other in",
                 "return any(True for other in",
             )
@@ -113,7 +113,7 @@ _PARKING = (
         "What follows already is not taken again with each commit.",
         [
             Edit(
-                "framework/oncemq/run/parking_chain.py",
+                "framework/oncemq/engine/parking/parking_strategies.py",
                 "[id_ for id_ in ids if id_ not in coming]",
                 "[id_ for id_ in ids if coming is not None]",
             )
@@ -125,7 +125,7 @@ _PARKING = (
         "What a process has in hand is not taken from itself.",
         [
             Edit(
-                "framework/oncemq/run/parked.py",
+                "framework/oncemq/engine/parking/parked_source.py",
                 "parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours)",
                 "parking.due(connection, self.consumer, self.clock.now(), _SWEEP)",
             )
@@ -137,12 +137,12 @@ _PARKING = (
         "A parked message whose burial cannot be asked for is tried again.",
         [
             Edit(
-                "framework/oncemq/run/parked.py",
+                "framework/oncemq/engine/parking/parked_source.py",
                 "            return [Refused(error)] * len(burials)",
                 "            del error\n            return [CONFIRMED] * len(burials)",
             ),
             Edit(
-                "framework/oncemq/run/parked.py",
+                "framework/oncemq/engine/parking/parked_source.py",
                 "from oncemq.contracts.adapter import ",
                 "from oncemq.contracts.adapter import CONFIRMED\nfrom oncemq.contracts.adapter import ",
             ),
@@ -154,7 +154,7 @@ _PARKING = (
         "A held message that is given up lets those behind it go.",
         [
             Edit(
-                "framework/oncemq/run/parked.py",
+                "framework/oncemq/engine/parking/parked_source.py",
                 "        parking.remove(connection, [ticket.id])\n        if ticket.held:",
                 "        parking.remove(connection, [ticket.id])\n        if False:",
             )

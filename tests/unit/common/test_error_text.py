@@ -7,7 +7,7 @@ from sqlalchemy.exc import DBAPIError
 
 from oncemq.common.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, text_of
 from oncemq.contracts.verdict import Outcome
-from oncemq.run.judge import is_infrastructure, judge
+from oncemq.engine.base.error_verdicts import is_infrastructure, judge
 
 
 class Odd(Exception):

@@ -10,8 +10,8 @@ import pytest
 from oncemq.common.clock import SystemClock
 from oncemq.common.private_files import open_private, private_folder, state_folder
 from oncemq.contracts.adapter import AdapterScope, Subscription
-from oncemq.run.presence import Presence
-from oncemq.run.recorder import Recorder
+from oncemq.engine.crash.flight_recorder import Recorder
+from oncemq.engine.crash.process_lock import Presence
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.embedded import EmbeddedAdapter
 

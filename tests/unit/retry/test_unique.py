@@ -23,10 +23,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from oncemq import UniqueViolation
+from oncemq.engine.base.error_verdicts import describe
 from oncemq.errors import OnceMQError
 from oncemq.ledger.engine import make_engine
 from oncemq.retry.classify import Fault, classify, is_unique_violation
-from oncemq.run.judge import describe
 
 TABLE = Table(
     "payments",

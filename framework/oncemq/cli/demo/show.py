@@ -17,11 +17,11 @@ from oncemq.cli.demo.stage import Stage, example_folder
 from oncemq.cli.demo.tally import Tally, progress, tally
 from oncemq.config.load import load
 from oncemq.contracts.adapter import Refused, Subscription
+from oncemq.engine.application import tables_of
+from oncemq.engine.plan import AppPlan
 from oncemq.errors import OnceMQError
 from oncemq.ledger import schema
 from oncemq.ledger.probe import prove
-from oncemq.run.application import tables_of
-from oncemq.run.plan import AppPlan
 
 _TWICE = 0.1
 _WINDOW = 200

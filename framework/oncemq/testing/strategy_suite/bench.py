@@ -14,6 +14,19 @@ from oncemq.contracts.adapter import Subscription
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
 from oncemq.contracts.verification import Answer, Done, NotDone
+from oncemq.engine.base.strategy_chain import Chain
+from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.crash.flight_recorder import NoRecorder
+from oncemq.engine.crash.time_limits import Slot
+from oncemq.engine.parking.parked_source import ParkedMessages
+from oncemq.engine.parking.parking_strategies import with_parking
+from oncemq.engine.transaction.connection_watch import install
+from oncemq.engine.transaction.item_loop import ItemLoop
+from oncemq.engine.transaction.unit_transaction import Attempt
+from oncemq.engine.workers.direct_unit import DirectRunner
+from oncemq.engine.workers.failure_isolation import Rescue
+from oncemq.engine.workers.finishing import Finisher
+from oncemq.engine.workers.transactional_unit import UnitRunner
 from oncemq.handler.binding import BoundHandler
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
@@ -21,19 +34,6 @@ from oncemq.message.decoding import make_decoder
 from oncemq.message.envelope import Delivery, Envelope, Message
 from oncemq.message.reader import Reader
 from oncemq.redis.connect import make_client
-from oncemq.run.attempt import Attempt
-from oncemq.run.chain import Chain
-from oncemq.run.direct import DirectRunner
-from oncemq.run.finishing import Finisher
-from oncemq.run.items import ItemLoop
-from oncemq.run.lane import Lane
-from oncemq.run.limits import Slot
-from oncemq.run.parked import ParkedMessages
-from oncemq.run.parking_chain import with_parking
-from oncemq.run.recorder import NoRecorder
-from oncemq.run.rescue import Rescue
-from oncemq.run.transactional import UnitRunner
-from oncemq.run.watch import install
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.testing.strategy_suite import effects
 from oncemq.testing.strategy_suite.building import build_chain

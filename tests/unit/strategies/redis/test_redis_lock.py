@@ -8,11 +8,11 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from oncemq import FencingToken
+from oncemq.engine.transaction.connection_watch import install
 from oncemq.errors import ConfigError, RedisUnavailable
 from oncemq.ledger import schema
 from oncemq.ledger.engine import make_engine
 from oncemq.redis.connect import make_client
-from oncemq.run.watch import install
 from oncemq_strategies.redis import FencedLock, Lock
 from oncemq_strategies.redis.keeper import Keeper
 from oncemq_strategies.redis.names import token_of

@@ -1,0 +1,353 @@
+"""A whole app in this process: opened, watched, drained and closed in one top-to-bottom story."""
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from sqlalchemy import MetaData, Table
+
+from oncemq.engine.background_work import start_upkeep
+from oncemq.engine.base.hook_points import nothing
+from oncemq.engine.clock_skew import ClockWatch
+from oncemq.engine.consumer_runtime import Crew
+from oncemq.engine.crash.process_lock import Presence
+from oncemq.engine.crash.suspects import SuspectBook, collect, tell
+from oncemq.engine.crash.time_limits import Watchdog
+from oncemq.engine.crash.worker_registry import Roster
+from oncemq.engine.crews import Crews
+from oncemq.engine.group_ownership import own
+from oncemq.engine.leases import extend_leases
+from oncemq.engine.outbox.confirmed_publisher import Publishing
+from oncemq.engine.outbox.relay import Relay
+from oncemq.engine.plan import AppPlan
+from oncemq.engine.status import Standing
+from oncemq.engine.stop_conditions import Ending, Retries, Until
+from oncemq.engine.workshop import Workshop
+from oncemq.errors import ConfigError
+from oncemq.ledger import probe, schema, shards
+from oncemq.observe.events import TimeLimit
+from oncemq.observe.monitor import Monitor
+from oncemq.observe.state import AppState, Phase
+from oncemq.redis.probe import startup_warnings as redis_warnings
+from oncemq.upkeep.runner import Upkeep
+
+_TICK = 0.1
+_LOOK_EVERY = 1.0
+_LEAST_GRACE = timedelta(seconds=1)
+
+Result = TypeVar("Result")
+
+
+class Application:
+    """Runs a plan until told to stop.
+
+    Args:
+        plan: everything decided.
+        index: which of several processes this is, counted from 0.
+        monitor: logs, metrics and health; made from the plan unless given.
+        point: told by name how far messages have come; for tests that kill the process there.
+        retries: an observer that `monitor` tells, too; what it knows keeps `until_idle` from ending.
+    """
+
+    def __init__(
+        self,
+        plan: AppPlan,
+        *,
+        index: int = 0,
+        monitor: Monitor | None = None,
+        point: Callable[[str], None] = nothing,
+        retries: Retries | None = None,
+    ) -> None:
+        self._plan = plan
+        self._monitor = monitor or Monitor(plan.http, plan.clock, index=index, redact=plan.redact)
+        self._observer = self._monitor.observer
+        self._point = point
+        self._phase = Phase.STARTING
+        self._leaving = threading.Event()
+        # A queue and no Event: a signal handler may run while this very thread holds an Event's lock.
+        self._stop: SimpleQueue[None] = SimpleQueue()
+        self._presence: Presence | None = None
+        self._running_since = 0.0
+        self._crews: dict[str, Crew] = {}
+        consumed = frozenset(consumer.broker for consumer in plan.consumers)
+        self._publishing = Publishing(plan.adapters, plan.topics, consumed, self._observer)
+        self._relays = Relay.of(plan, self._publishing, self._observer, point)
+        self._standing = Standing(plan, self._crews, self._observer)
+        self._roster = Roster(plan)
+        self._clock_watch = ClockWatch(plan, self._observer)
+        self._upkeep: Sequence[Upkeep] = ()
+        self._watchdog: Watchdog | None = None
+        self._retries = retries or Retries(plan.clock)
+        self._clean = True
+        self._code = 0
+
+    def stop(self) -> None:
+        """Ask for an ordered end; from any thread, or a signal handler."""
+        self._stop.put(None)
+
+    def run(
+        self, until_idle: timedelta | Until | None = None, *, started: Callable[[], None] = lambda: None
+    ) -> int:
+        """Run until `stop`, or until nothing has come for `until_idle`; returns the exit code.
+
+        Args:
+            until_idle: None = run until `stop`; with a deadline as `Until`.
+            started: called when every consumer is subscribed.
+
+        Raises:
+            OnceMQError: the app could not start; everything opened so far is closed.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self._abandon()
+            raise
+        self._phase = Phase.RUNNING
+        self._running_since = self._plan.clock.monotonic()
+        try:
+            started()
+            self._watch(Until(until_idle) if isinstance(until_idle, timedelta) else until_idle)
+        finally:
+            self._drain()
+        return self._code if self._clean else 1
+
+    def _start(self) -> None:
+        plan = self._plan
+        for warning in (*plan.warnings, *redis_warnings(plan.redis)):
+            self._observer.warned(warning)
+        book = None
+        for engine in plan.engines:
+            probe.prove(engine)
+            schema.ensure(engine, tables_of(plan))
+            for warning in probe.startup_warnings(engine):
+                self._observer.warned(warning)
+            self._clock_watch.measure(engine)
+        shards.ensure(plan.engines, plan.name, plan.layout)
+        for warning in own(plan):
+            self._observer.warned(warning)
+        if plan.state is not None:
+            self._presence = _present(plan.state)
+            book = SuspectBook(plan.engine, plan.state)
+            tell(collect(plan.state, book), book, self._observer)
+        self._man(book)
+        self._monitor.serve(self.state)
+        self._roster.sign_on()
+        for crew in self._crews.values():
+            crew.start()
+        self._open_adapters()
+        self._publishing.open()
+        self._upkeep = start_upkeep(plan, self._observer, self._relays, self._crews.values())
+
+    def _man(self, book: SuspectBook | None) -> None:
+        plan = self._plan
+        soft, hard = partial(self._time_limit, TimeLimit.SOFT), partial(self._time_limit, TimeLimit.HARD)
+        watchdog = Watchdog(plan.clock.monotonic, soft, hard)
+        self._watchdog = watchdog
+        shop = Workshop(
+            plan.engines,
+            plan.layout,
+            plan.clock,
+            self._observer,
+            watchdog,
+            plan.state,
+            self._presence.name if self._presence is not None else "",
+            book,
+            threading.Lock(),
+            self._leaving,
+            self._publishing,
+            self._relays,
+            self._point,
+        )
+        distrusted = self._roster.distrust_before()
+        for consumer in plan.consumers:
+            crew = Crew(consumer, plan.adapters[consumer.broker], shop)
+            crew.consumer.intake.distrust_before = distrusted
+            self._crews[consumer.name] = crew
+
+    def _open_adapters(self) -> None:
+        sink = Crews(self._crews)
+        for name, adapter in self._plan.adapters.items():
+            mine = [consumer for consumer in self._plan.consumers if consumer.broker == name]
+            if not mine:
+                continue
+            adapter.open([consumer.subscription for consumer in mine], sink)
+            for consumer in mine:
+                self._observer.consumer_started(
+                    consumer.name, consumer.subscription.topic, workers=consumer.workers
+                )
+
+    def _watch(self, until: Until | None) -> None:
+        """Look around until asked to stop: heartbeat, leases, suspects, idleness, dead threads."""
+        monotonic, next_look = self._plan.clock.monotonic, 0.0
+        ending = self._ending(until) if until is not None else None
+        while not self._asked_to_stop(_TICK):
+            if ending is not None and (code := ending.code(self._idle_for())) is not None:
+                self._code = code
+                return
+            if monotonic() < next_look:
+                continue
+            next_look = monotonic() + _LOOK_EVERY
+            self._look()
+            if not all(crew.alive() for crew in self._crews.values()):
+                self._clean = False
+                return
+
+    def _asked_to_stop(self, seconds: float) -> bool:
+        try:
+            self._stop.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
+
+    def _look(self) -> None:
+        for crew in self._crews.values():
+            crew.consumer.rest()
+        self._standing.look()
+        self._clock_watch.look()
+        extend_leases(self._plan, self._crews, self._observer)
+        try:
+            self._roster.still_here()
+            for crew in self._crews.values():
+                crew.refresh_suspects()
+        except Exception as error:
+            self._observer.failed("the heartbeat in the ledger", error)
+
+    def _ending(self, until: Until) -> Ending:
+        return Ending(
+            until,
+            self._plan.clock,
+            self._retries,
+            self._standing.rows,
+            self._parked,
+            self._observer.still_runs,
+        )
+
+    def _parked(self) -> dict[str, int]:
+        """Return how many messages wait in the ledger; where it does not say, one may."""
+        found = {}
+        for name, crew in self._crews.items():
+            if crew.parked is not None:
+                count = self._quietly(f"asking how much is parked for {name}", crew.parked.count)
+                found[name] = 1 if count is None else count
+        return found
+
+    def _idle_for(self) -> float:
+        """Return the seconds since something last came or ran; what passed before the brokers were open is no idleness."""
+        if any(relay.waiting() for relay in self._relays):
+            return 0.0
+        running_for = self._plan.clock.monotonic() - self._running_since
+        return min([running_for, *(crew.consumer.idle_for() for crew in self._crews.values())])
+
+    def _drain(self) -> None:
+        """Take nothing more, let what runs finish, give the rest back, say goodbye."""
+        clock, grace = self._plan.clock, self._plan.grace
+        started = clock.monotonic()
+        self._phase = Phase.DRAINING
+        self._point("draining")
+        self._observer.draining(grace)
+        finished, returned = self._wind_down(started)
+        self._clean = self._clean and finished
+        self._observer.drained(seconds=clock.monotonic() - started, returned=returned)
+        self._point("shutdown")
+        self._close(timedelta(seconds=self._left(started)))
+        self._observer.stopped(clean=self._clean)
+
+    def _abandon(self) -> None:
+        """End a start that failed: what may run already is finished, everything opened is closed."""
+        started = self._plan.clock.monotonic()
+        self._wind_down(started)
+        self._close(timedelta(seconds=self._left(started)))
+
+    def _wind_down(self, started: float) -> tuple[bool, int]:
+        """End the workers; returns whether all ended in time, and how many messages went back unstarted."""
+        for consumer in self._plan.consumers:
+            pause = self._plan.adapters[consumer.broker].pause
+            self._quietly(f"pausing {consumer.name}", lambda pause=pause, name=consumer.name: pause(name))  # type: ignore[misc]
+        for crew in self._crews.values():
+            crew.stop()
+        finished = [crew.join(self._left(started)) for crew in self._crews.values()]
+        # A worker that still waits for a broker or a handler must not hold up the end of the process.
+        self._leaving.set()
+        returned = 0
+        for name, crew in self._crews.items():
+            returned += self._quietly(f"returning what waits for {name}", crew.hand_back) or 0
+        return all(finished), returned
+
+    def _left(self, started: float) -> float:
+        return max(0.0, self._plan.grace.total_seconds() - (self._plan.clock.monotonic() - started))
+
+    def _close(self, grace: timedelta) -> None:
+        """Close everything that may be open; errors are told, and the next one is closed all the same."""
+        for relay in self._relays:
+            self._quietly("sending what was published last", lambda relay=relay: relay.stop(grace=grace))  # type: ignore[misc]
+        for name, adapter in self._plan.adapters.items():
+            self._quietly(f"closing broker {name}", lambda adapter=adapter: adapter.close(grace=grace))  # type: ignore[misc]
+        for name, crew in self._crews.items():
+            self._quietly(f"removing the flight recorders of {name}", crew.close)
+        if self._presence is not None:
+            self._quietly("removing the flight recorders", self._presence.leave)
+        for upkeep in self._upkeep:
+            stop = upkeep.stop
+            self._quietly("stopping upkeep", lambda stop=stop: stop(grace=max(grace, _LEAST_GRACE)))  # type: ignore[misc]
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self._quietly("signing off in the ledger", self._roster.sign_off)
+        if self._plan.redis is not None:
+            self._quietly("closing Redis", self._plan.redis.close)
+        for engine in self._plan.engines:
+            self._quietly("closing the database", engine.dispose)
+        self._phase = Phase.STOPPED
+        self._monitor.close()
+
+    def _quietly(self, doing: str, work: Callable[[], Result]) -> Result | None:
+        try:
+            return work()
+        except Exception as error:
+            self._observer.failed(doing, error)
+            return None
+
+    def state(self) -> AppState:
+        """Return what health and metrics show; cheap, from any thread."""
+        return AppState(self._phase, self._standing.rows(), self._standing.outbox, self._clock_watch.skew())
+
+    def _time_limit(self, which: TimeLimit, consumer: str) -> None:
+        plan = next(plan for plan in self._plan.consumers if plan.name == consumer)
+        limit = plan.soft_limit if which is TimeLimit.SOFT else plan.hard_limit
+        self._observer.time_limit(consumer, None, which, limit or timedelta(0))
+
+
+def _present(state: Path) -> Presence:
+    try:
+        return Presence(state)
+    except OSError as error:
+        text = f"the folder {state}, where flight recorders are kept, cannot be written: {error.strerror}"
+        raise ConfigError([f"{text} – write state: and a folder that can"]) from error
+
+
+def create_tables(plan: AppPlan) -> list[str]:
+    """Create what is missing in the app's databases; returns the names of the tables that were created.
+
+    Raises:
+        InfrastructureError, LedgerError: a database cannot be reached, or refuses.
+    """
+    created: list[str] = []
+    for engine in plan.engines:
+        probe.prove(engine)
+        created += schema.create(engine, tables_of(plan))
+    shards.create(plan.engines, plan.name, plan.layout)
+    return created
+
+
+def tables_of(plan: AppPlan) -> list[Table]:
+    """Return the ledger tables that the app's strategies need."""
+    metadata = MetaData()
+    return [
+        table
+        for consumer in plan.consumers
+        for strategy in consumer.strategies
+        for table in strategy.tables(metadata)
+    ]

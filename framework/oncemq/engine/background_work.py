@@ -1,0 +1,46 @@
+"""Which background work an app needs: purging its records, and what its strategies ask for."""
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+
+from oncemq.contracts.strategy import UpkeepTask
+from oncemq.engine.consumer_runtime import Crew
+from oncemq.engine.outbox.relay import Relay
+from oncemq.engine.plan import AppPlan
+from oncemq.observe.observers import Observers
+from oncemq.upkeep.purging import purge_tasks
+from oncemq.upkeep.runner import Upkeep
+
+_RELAY_EVERY = timedelta(seconds=2)
+_LOOK_EVERY = timedelta(minutes=1)
+
+
+def start_upkeep(
+    plan: AppPlan, observers: Observers, relays: Sequence[Relay], crews: Collection[Crew]
+) -> list[Upkeep]:
+    """Start the background runners, one for each database."""
+    runners = []
+    for shard, (engine, relay) in enumerate(zip(plan.engines, relays, strict=True)):
+        tasks = [
+            task
+            for consumer in plan.consumers
+            for strategy in consumer.parts[shard].strategies
+            for task in strategy.upkeep()
+        ]
+        # Where nobody publishes now, a former version of the app may have.
+        tasks.append(relay.task(every=_RELAY_EVERY if plan.publishes else _LOOK_EVERY))
+        runners.append(
+            Upkeep(
+                engine,
+                [*purge_tasks(plan.keep, plan.clock), *tasks, *_of(crews, shard)],
+                plan.clock,
+                observers.failed,
+            )
+        )
+    for runner in runners:
+        runner.start()
+    return runners
+
+
+def _of(crews: Collection[Crew], shard: int) -> list[UpkeepTask]:
+    return [task for crew in crews for task in crew.upkeep(shard)]

@@ -1,0 +1,1 @@
+"""Ground of the engine: values and decisions that each of its parts uses."""

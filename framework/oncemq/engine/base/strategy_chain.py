@@ -1,0 +1,124 @@
+"""A consumer's strategies as bound hooks: only those a strategy really overrides are ever called."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from oncemq.contracts.strategy import Strategy
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import PROCEED, Outcome, Verdict, before_a_try
+from oncemq.engine.base.overtaken import overtaken, was_tried
+
+_DOES_NOT_FIT = frozenset({Outcome.REJECT, Outcome.RETRY})
+_WAITS = frozenset({Outcome.WAIT, Outcome.PARKED})
+
+
+class Chain:
+    """The hooks of a chain, in order; `releases` in reverse.
+
+    Attributes:
+        divisible: one transaction may hold several runs. Not where messages are parked: what one run lets follow, the
+            next would not know of.
+        counts: those that are asked about what another strategy has settled.
+        copies: those that know whether a message of the same identity was applied before.
+        one_per_key: a unit may hold at most one item of a key.
+        max_batch: the most items of a unit; None = any number.
+        joins: a call of a batch handler may have several messages of a key; a copy is asked about after its first one.
+        stores_outgoing: a strategy stores what handlers of direct units published.
+        second_look: an item that violated a unique constraint runs once more before it is charged.
+    """
+
+    __slots__ = (
+        "committeds",
+        "confirms",
+        "copies",
+        "counts",
+        "decides",
+        "divisible",
+        "joins",
+        "loads",
+        "max_batch",
+        "one_per_key",
+        "records",
+        "releases",
+        "reserves",
+        "saves",
+        "second_look",
+        "stores_outgoing",
+        "writes",
+    )
+
+    def __init__(self, strategies: Sequence[Strategy]) -> None:
+        self.reserves: list[Callable[[Unit], None]] = _overridden(strategies, "reserve")
+        self.loads: list[Callable[[Run, Sequence[Item]], None]] = _overridden(strategies, "load")
+        self.decides: list[Callable[[Run, Item], Verdict]] = _overridden(strategies, "decide")
+        self.records: list[Callable[[Run, Item], None]] = _overridden(strategies, "record")
+        self.writes: list[Callable[[Run], None]] = _overridden(strategies, "write")
+        self.saves: list[Callable[[Run], None]] = _overridden(strategies, "save")
+        self.confirms: list[Callable[[Run], None]] = _overridden(strategies, "confirm")
+        self.committeds: list[Callable[[Run], None]] = _overridden(strategies, "committed")
+        self.releases: list[Callable[[Unit], None]] = _overridden(strategies, "release")[::-1]
+        self.counts: list[Callable[[Run, Item], Verdict]] = _overridden(
+            [one for one in strategies if one.traits.counts], "decide"
+        )
+        self.copies: list[Callable[[Run, Item], Verdict]] = _overridden(
+            [one for one in strategies if one.traits.decides and not one.traits.compares_places], "decide"
+        )
+        self.second_look = any(strategy.second_look for strategy in strategies)
+        self.joins = all(strategy.by_identity for strategy in strategies)
+        self.stores_outgoing = any(strategy.stores_outgoing for strategy in strategies)
+        self.divisible = not any(strategy.parks for strategy in strategies)
+        self.one_per_key = any(strategy.traits.one_per_key for strategy in strategies)
+        limits = [
+            strategy.traits.max_batch for strategy in strategies if strategy.traits.max_batch is not None
+        ]
+        self.max_batch = min(limits, default=None)
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Ask each strategy in order; the first that does not say PROCEED wins.
+
+        What one settles without the handler is shown to those that count, since a message that came before its place
+        waits for it; what was tried and failed is no Stale, and a Duplicate only of its like; and what does not fit
+        (any more) is shown to those that know copies.
+        """
+        for decide in self.decides:
+            verdict = decide(run, item)
+            if verdict is not PROCEED:
+                return (
+                    self._settled(run, item, verdict) if verdict.final else self._stopped(run, item, verdict)
+                )
+        return PROCEED
+
+    def _stopped(self, run: Run, item: Item, verdict: Verdict) -> Verdict:
+        """Return what becomes of a message that a strategy does not let run: a known copy need not fit any more."""
+        place = verdict.place
+        waits = verdict.outcome in _WAITS and not self.counts and not (place is not None and place.held)
+        if waits or verdict.outcome in _DOES_NOT_FIT:
+            for decide in self.copies:
+                other = decide(run, item)
+                if other.outcome is Outcome.DUPLICATE:
+                    return self._settled(run, item, other)
+        return before_a_try(verdict)
+
+    def _settled(self, run: Run, item: Item, verdict: Verdict) -> Verdict:
+        for decide in self.counts:
+            other = decide(run, item)
+            if not other.final:
+                return before_a_try(other)
+        return self._after_failure(run, item, verdict) if was_tried(item.delivery) else verdict
+
+    def _after_failure(self, run: Run, item: Item, verdict: Verdict) -> Verdict:
+        for decide in self.copies:
+            other = decide(run, item)
+            if other.outcome is Outcome.DUPLICATE:
+                return other
+        return overtaken(item.delivery, verdict)
+
+    def record(self, run: Run, item: Item) -> None:
+        """Tell every strategy of a final item, also those that were not asked."""
+        for record in self.records:
+            record(run, item)
+
+
+def _overridden(strategies: Sequence[Strategy], name: str) -> list[Any]:
+    plain = getattr(Strategy, name)
+    return [getattr(strategy, name) for strategy in strategies if getattr(type(strategy), name) is not plain]

@@ -1,0 +1,1 @@
+"""One consumer's shared state: what waits, what may run next, and when it pauses."""

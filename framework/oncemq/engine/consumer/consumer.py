@@ -1,0 +1,254 @@
+"""What the workers of one consumer share: what waits, whether they may run, and how it is going."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+
+from oncemq.common.clock import Clock
+from oncemq.common.sharding import Layout
+from oncemq.contracts.adapter import Adapter
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import Verdict, reject
+from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.consumer.pause_gate import Gate
+from oncemq.engine.consumer.receiver import Intake
+from oncemq.engine.consumer.scheduler import Scheduler
+from oncemq.engine.consumer.shard_pauses import ShardPauses
+from oncemq.engine.plan import ConsumerPlan
+from oncemq.engine.settlement.settler import CRASHED
+from oncemq.engine.transaction.retrier import fault_of
+from oncemq.errors import InfrastructureError, RedisUnavailable, StrategyBug
+from oncemq.message.envelope import Delivery
+from oncemq.observe.observers import Observers
+from oncemq.observe.state import ConsumerState, PauseReason
+from oncemq.retry.classify import Fault
+
+_QUIET_TRIES = 3
+"""How often what follows a handler may fail in a direct unit before the consumer pauses."""
+
+
+class Consumer:
+    """What a consumer's workers share.
+
+    Args:
+        plan: what it is.
+        adapter: its broker.
+        clock: where time comes from.
+        observers: told of everything worth a line.
+        scheduler: what waits.
+        gate: whether units may run.
+        point: told how far a delivery has come.
+        forget: removes an identity from the book of suspects.
+        layout: which shard a key belongs to; None where there are no shards.
+
+    Attributes:
+        shards: which of them are away; None where there are none.
+        learn_of_deaths: makes `intake.suspects` what it is now, the latest deaths included.
+        charge: notes that a thread ended in an error while it held these deliveries, which ends the process.
+    """
+
+    def __init__(
+        self,
+        plan: ConsumerPlan,
+        adapter: Adapter,
+        clock: Clock,
+        observers: Observers,
+        scheduler: Scheduler,
+        gate: Gate,
+        point: Callable[[str], None],
+        forget: Callable[[str], None],
+        layout: Layout | None = None,
+    ) -> None:
+        self.plan = plan
+        self.adapter = adapter
+        self.clock = clock
+        self.observers = observers
+        self.scheduler = scheduler
+        self.gate = gate
+        # What succeeds on one shard says nothing about errors on another.
+        self.lanes = [Lane(clock.monotonic) for _ in range(1 if layout is None else layout.shards)]
+        self.intake = Intake(plan.reader)
+        self.point = point
+        self.learn_of_deaths: Callable[[], None] = lambda: None
+        self.charge: Callable[[Sequence[Delivery]], None] = lambda _deliveries: None
+        self._forget = forget
+        self.shards = (
+            None if layout is None else ShardPauses(layout, clock, self._shard_paused, self._shard_resumed)
+        )
+        self._pause_reason: PauseReason | None = None
+        self._trouble = ""
+        self._running: set[Delivery] = set()
+        self._settling: set[Delivery] = set()
+        self._mutex = threading.Lock()
+        self._last_progress = clock.monotonic()
+        self._last_rest = self._last_progress
+
+    def receive(self, deliveries: Sequence[Delivery]) -> None:
+        """Take deliveries from the adapter's thread."""
+        understand, point = self.intake.understand, self.point
+        for delivery in deliveries:
+            understand(delivery)
+            point("received")
+        self.scheduler.put(deliveries)
+
+    def lost(self, generation: int, *, alone: bool) -> None:
+        """Forget what waits of a lost generation; of those before it too, unless `alone`."""
+        self.scheduler.void(generation, alone=alone)
+
+    def unit(self, deliveries: Sequence[Delivery], deadline: float) -> Unit:
+        """Return a unit of deliveries whose keys a worker owns."""
+        return Unit(
+            self.plan.scope,
+            deliveries,
+            deadline,
+            decode=self.plan.reader.decode,
+            resume=self.scheduler.wake,
+        )
+
+    def doubtful(self, taken: Sequence[Delivery]) -> bool:
+        """Return whether one of these was in another process's hands before, as far as can be told."""
+        return any(delivery.suspect or delivery.message.redelivered for delivery in taken)
+
+    def doubt(self, taken: Sequence[Delivery]) -> None:
+        """Look again at what may have killed a process just now, before it is run.
+
+        A process that dies gives its messages back before its successor has read what they were. So whoever is
+        given one of them reads that first: else the message would get a try too many, and more with every process.
+        """
+        try:
+            self.learn_of_deaths()
+        except Exception as error:
+            self.observers.failed("looking for crash suspects", error)
+        for delivery in taken:
+            self.intake.suspect(delivery)
+
+    def judge_unrun(self, delivery: Delivery) -> Verdict | None:
+        """Return the verdict on a delivery that must not run at all; None for all others."""
+        if delivery.refusal is not None:
+            refusal = delivery.refusal
+            return reject(str(refusal), error=refusal, code=refusal.reason)
+        if delivery.crashes and delivery.message.attempt - 1 + delivery.crashes >= self.plan.retry.attempts:
+            return reject(f"a process died {delivery.crashes} times while this message ran", code=CRASHED)
+        return None
+
+    def ended(self, delivery: Delivery) -> None:
+        """Forget that processes died on a message that has reached its end."""
+        envelope = delivery.envelope
+        if envelope is not None and envelope.identity in self.intake.suspects:
+            self.intake.forget(envelope.identity)
+            try:
+                self._forget(envelope.identity)
+            except Exception as error:
+                self.observers.failed("forgetting a crash suspect", error)
+
+    def pause(self, trouble: InfrastructureError | StrategyBug) -> None:
+        """Run nothing for a while, and say so."""
+        pause = self.gate.close()
+        self._pause_reason = _reason(trouble)
+        self._trouble = str(trouble)
+        self.observers.consumer_paused(
+            self.plan.name, self._pause_reason, retry_in=timedelta(seconds=pause), error=trouble
+        )
+
+    def must_wait(self, delivery: Delivery) -> Verdict | None:
+        """Return that a message must wait for its shard; None when it may run."""
+        return None if self.shards is None else self.shards.wait_for(delivery)
+
+    def may_leave(self, delivery: Delivery) -> bool:
+        """Return whether the broker may keep a message whose shard is away for long: not where its place would be lost."""
+        return delivery.source is None and not self.plan.hold_key
+
+    def _shard_paused(self, trouble: InfrastructureError, pause: float) -> None:
+        self.observers.consumer_paused(
+            self.plan.name, _reason(trouble), retry_in=timedelta(seconds=pause), error=trouble
+        )
+
+    def _shard_resumed(self, lasted: float) -> None:
+        self.observers.consumer_resumed(self.plan.name, after=timedelta(seconds=lasted))
+
+    def unfinished(
+        self, shard: int, tries: int, pause: float, trouble: InfrastructureError | StrategyBug
+    ) -> None:
+        """Tell that what follows a handler failed; when it lasts, pause: the next messages would meet it too."""
+        lasts = tries >= _QUIET_TRIES
+        if lasts and self.shards is not None and isinstance(trouble, InfrastructureError):
+            self.shards.pause(shard, trouble)
+        elif lasts or isinstance(trouble, StrategyBug):
+            self.pause(trouble)
+        else:
+            self.observers.infrastructure_failed(
+                self.plan.name, tries=tries, next_in=timedelta(seconds=pause), error=trouble
+            )
+
+    def progressed(self) -> None:
+        """Note that a unit went well."""
+        self._last_progress = self.clock.monotonic()
+        lasted = self.gate.succeeded()
+        if lasted is not None:
+            self._pause_reason = None
+            self._trouble = ""
+            self.observers.consumer_resumed(self.plan.name, after=timedelta(seconds=lasted))
+
+    def started(self, deliveries: Iterable[Delivery]) -> None:
+        """Note deliveries that a worker holds."""
+        with self._mutex:
+            self._running.update(deliveries)
+
+    def finished(self, deliveries: Iterable[Delivery]) -> None:
+        """Note deliveries that a worker has given up."""
+        with self._mutex:
+            self._running.difference_update(deliveries)
+
+    def settling(self, deliveries: Iterable[Delivery]) -> None:
+        """Note deliveries that are about to be settled."""
+        with self._mutex:
+            self._settling.update(deliveries)
+
+    def settled(self, deliveries: Iterable[Delivery]) -> None:
+        """Note that the settlement of these has ended."""
+        with self._mutex:
+            self._settling.difference_update(deliveries)
+
+    def running(self) -> list[Delivery]:
+        """Return the deliveries in the hands of workers, and those whose failure is not settled yet."""
+        with self._mutex:
+            return list(self._running | self._settling)
+
+    def idle_for(self) -> float:
+        """Return the seconds since something last came or ran."""
+        if self._running or self._settling:
+            return 0.0
+        return min(self.scheduler.idle_for(), self.clock.monotonic() - self._last_progress)
+
+    def rest(self) -> int:
+        """Note it if there is nothing to do, which is no lack of progress; returns how much there is."""
+        waiting = self.scheduler.waiting() + len(self._running | self._settling)
+        if not waiting:
+            self._last_rest = self.clock.monotonic()
+        return waiting
+
+    def state(self, *, subscribed: bool, detail: str) -> ConsumerState:
+        """Return what health and metrics show."""
+        waiting = self.rest()
+        paused, trouble = self._pause_reason, self._trouble
+        if paused is None and self.shards is not None and (away := self.shards.trouble()) is not None:
+            paused, trouble = _reason(away), str(away)
+        return ConsumerState(
+            consumer=self.plan.name,
+            subscribed=subscribed,
+            paused=paused,
+            waiting=waiting,
+            in_flight=waiting,
+            last_progress=max(self._last_progress, self._last_rest),
+            detail=self.plan.redact(detail or trouble),
+            exclusive=any(lane.exclusive for lane in self.lanes),
+            figures={name: value for one in self.plan.strategies for name, value in one.figures().items()},
+        )
+
+
+def _reason(trouble: InfrastructureError | StrategyBug) -> PauseReason:
+    if isinstance(trouble, StrategyBug):
+        return PauseReason.STRATEGY_BUG
+    if isinstance(trouble.__cause__, RedisUnavailable):
+        return PauseReason.REDIS
+    return PauseReason.SETUP if fault_of(trouble) is Fault.SETUP else PauseReason.DATABASE

@@ -1,0 +1,73 @@
+"""Pauses one shard of a sharded database: a shard that is away stops its own keys, and those of no other shard."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from oncemq.common.clock import Clock
+from oncemq.common.sharding import Layout
+from oncemq.contracts.verdict import Verdict, defer
+from oncemq.engine.consumer.pause_gate import Gate
+from oncemq.errors import InfrastructureError
+from oncemq.message.envelope import Delivery
+
+_SHARE = 4.0
+"""A shard whose failure takes long is asked for a fifth of the time at most: the other shards need the workers, too."""
+_LONGEST_SHARE = 15.0
+
+Told = Callable[[InfrastructureError, float], None]
+"""Told why a shard is paused, and for how many seconds."""
+
+
+class ShardPauses:
+    """Knows which shards of a consumer's database are away.
+
+    Args:
+        layout: which shard a key belongs to.
+        clock: where time comes from.
+        paused: told of every pause.
+        resumed: told that a shard answers again, and the seconds for which it did not.
+    """
+
+    def __init__(self, layout: Layout, clock: Clock, paused: Told, resumed: Callable[[float], None]) -> None:
+        self._layout = layout
+        self._paused = paused
+        self._resumed = resumed
+        self._gates = [Gate(clock) for _ in range(layout.shards)]
+        self._troubles: dict[int, InfrastructureError] = {}
+
+    def wait_for(self, delivery: Delivery) -> Verdict | None:
+        """Return that a message must wait for its shard; None when it may run."""
+        left = self._gates[self._layout.shard_of(delivery.key)].left()
+        return defer(timedelta(seconds=left), "the shard of its key is away") if left else None
+
+    def failed(self, delivery: Delivery, trouble: InfrastructureError, seconds: float) -> None:
+        """Pause the shard of a message.
+
+        Args:
+            delivery: the message, or one of several of that shard.
+            trouble: why it could not run.
+            seconds: how long it took to find out; 0 where a handler's own time is part of it.
+        """
+        self.pause(self._layout.shard_of(delivery.key), trouble, seconds)
+
+    def pause(self, shard: int, trouble: InfrastructureError, seconds: float = 0.0) -> None:
+        """Pause a shard, counted from 0; see `failed`."""
+        named = InfrastructureError(
+            f"shard {shard + 1} of {self._layout.shards} is paused, the others go on: {trouble}"
+        )
+        named.__cause__ = trouble.__cause__
+        self._troubles[shard] = named
+        self._paused(named, self._gates[shard].close(min(_LONGEST_SHARE, _SHARE * seconds)))
+
+    def succeeded(self, delivery: Delivery) -> None:
+        """Note that the shard of a message answers."""
+        shard = self._layout.shard_of(delivery.key)
+        lasted = self._gates[shard].succeeded()
+        if lasted is not None:
+            self._troubles.pop(shard, None)
+            self._resumed(lasted)
+
+    def trouble(self) -> InfrastructureError | None:
+        """Return why a shard is paused, the first of several; None while all answer."""
+        troubles = self._troubles.copy()
+        return troubles[min(troubles)] if troubles else None

@@ -1,0 +1,350 @@
+"""From a plan to working threads: each consumer with its workers, their recorders, chains and settlers."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+
+from sqlalchemy import MetaData
+
+from oncemq.contracts.adapter import Adapter, Dead, SettleFailed
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.strategy import UpkeepTask
+from oncemq.engine.base.outcomes import failed_row
+from oncemq.engine.base.strategy_chain import Chain
+from oncemq.engine.consumer.consumer import Consumer
+from oncemq.engine.consumer.pause_gate import Gate
+from oncemq.engine.consumer.scheduler import Scheduler
+from oncemq.engine.crash.flight_recorder import AnyRecorder, Crash, NoRecorder
+from oncemq.engine.crash.suspects import collect, open_recorder, tell
+from oncemq.engine.crash.time_limits import Slot, TimeLimits
+from oncemq.engine.parking.parking_strategies import parking_of, with_parking
+from oncemq.engine.parking.settlement_router import dropping, settling
+from oncemq.engine.parking.sharded import whole
+from oncemq.engine.plan import ConsumerPlan
+from oncemq.engine.settlement.background_settler import Aftermath
+from oncemq.engine.settlement.ledger_dead_letters import KeptLetters
+from oncemq.engine.settlement.settler import Settler
+from oncemq.engine.transaction.batch_loop import BatchLoop
+from oncemq.engine.transaction.item_loop import ItemLoop
+from oncemq.engine.transaction.unit_transaction import Attempt
+from oncemq.engine.workers.async_worker import AsyncWorker, Seat
+from oncemq.engine.workers.direct_unit import DirectRunner
+from oncemq.engine.workers.failure_isolation import Rescue
+from oncemq.engine.workers.finishing import Finisher
+from oncemq.engine.workers.parked_sweep import sweeps
+from oncemq.engine.workers.threads import Threads
+from oncemq.engine.workers.tracks import Track, by_unit
+from oncemq.engine.workers.transactional_unit import UnitRunner
+from oncemq.engine.workers.worker import Execute, Worker
+from oncemq.engine.workshop import Workshop
+from oncemq.errors import ConfigError
+from oncemq.ledger import history
+from oncemq.ledger.history import HistoryRow
+from oncemq.message.envelope import Delivery
+
+_LONGEST_DIRECT_UNIT = 0.01
+"""Seconds; effects outside the database repeat when a process dies before it settles them, so it settles soon."""
+
+
+class Crew:
+    """One consumer and its threads."""
+
+    def __init__(self, plan: ConsumerPlan, adapter: Adapter, shop: Workshop) -> None:
+        self._shop = shop
+        self._recorders: list[AnyRecorder] = []
+        self._commit_is_told = False
+        self._workers = Threads(plan.name, shop.observers.failed, shop.clock)
+        self._settling = Threads(f"{plan.name}-failures", shop.observers.failed, shop.clock)
+        parked = [
+            parking_of(
+                plan,
+                engine,
+                shop.clock,
+                adapter,
+                self._understand,
+                self._queued,
+                self._running,
+            )
+            for engine in shop.engines
+        ] or [None]
+        self._parked = [place for place in parked if place is not None]
+        self.parked = whole(self._parked, shop.layout)
+        self._chains = [
+            Chain(with_parking(part.strategies, place, hold_key=plan.hold_key))
+            for part, place in zip(plan.parts, parked, strict=True)
+        ]
+        self.chain = self._chains[0]
+        self.consumer = Consumer(
+            plan,
+            adapter,
+            shop.clock,
+            shop.observers,
+            Scheduler(shop.clock, one_per_key=self.chain.one_per_key),
+            Gate(shop.clock),
+            shop.point,
+            self._forget,
+            shop.layout,
+        )
+        self.consumer.learn_of_deaths = self.learn_of_deaths
+        self.consumer.charge = self._charge
+        self._aftermath = Aftermath(self._settler(), self.consumer, shop.observers.failed)
+        self.refresh_suspects()
+
+    def _understand(self, delivery: Delivery) -> None:
+        self.consumer.intake.understand(delivery)
+
+    def _queued(self) -> list[Delivery]:
+        return self.consumer.scheduler.snapshot()
+
+    def _running(self) -> list[Delivery]:
+        return self.consumer.running()
+
+    def start(self) -> None:
+        """Start the workers; they wait for deliveries."""
+        plan = self.consumer.plan
+        loops = (
+            [self._async_worker().loop]
+            if plan.handler.is_async
+            else [self._worker(number).loop for number in range(plan.workers)]
+        )
+        self._settling.start(self._aftermath.loop)
+        for loop in loops:
+            self._workers.start(loop)
+
+    def stop(self) -> None:
+        """Let workers finish what they hold, and take nothing more."""
+        self.consumer.gate.stop()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the workers; returns whether all have ended."""
+        until = self._shop.clock.monotonic() + seconds
+        ended = self._workers.join(until)
+        # Not before: the workers' last failures are settled in order, too.
+        self._aftermath.close()
+        return self._settling.join(until) and ended
+
+    def alive(self) -> bool:
+        """Return whether every worker is running."""
+        return self._workers.alive() and self._settling.alive()
+
+    def close(self) -> None:
+        """Remove the flight recorders: the process ends in order, also if a worker does not."""
+        ended = self._workers.ended()
+        for recorder in self._recorders:
+            if ended:
+                recorder.close()
+            else:
+                recorder.disown()
+
+    def hand_back(self) -> int:
+        """Return to the broker what was never started; returns how many."""
+        left = self.consumer.scheduler.close()
+        self._settler().hand_back(left)
+        return len(left)
+
+    def upkeep(self, shard: int) -> list[UpkeepTask]:
+        """Return what is done in the background for this consumer on one shard, in every process."""
+        place = self._parked[shard] if self._parked else None
+        return sweeps(place, self.consumer.gate, self.consumer.scheduler)
+
+    def refresh_suspects(self) -> None:
+        """Learn which messages processes died on, also other processes."""
+        if self._shop.book is not None:
+            self.consumer.intake.suspects = self._shop.book.load(self.consumer.plan.scope)
+
+    def learn_of_deaths(self) -> None:
+        """Read what processes that have just died left behind, and learn about it."""
+        shop = self._shop
+        if shop.state is not None and shop.book is not None:
+            tell(collect(shop.state, shop.book), shop.book, shop.observers)
+        self.refresh_suspects()
+
+    def _worker(self, number: int) -> Worker:
+        plan = self.consumer.plan
+        slot, recorder = Slot(), self._recorder(number)
+        self._shop.watchdog.watch(plan.name, slot, TimeLimits(plan.soft_limit, plan.hard_limit))
+        unit_time = plan.unit_time.total_seconds()
+        if plan.effects is Effects.DATABASE:
+            executes = [self._transactional(slot, recorder, shard) for shard in self._shards()]
+        else:
+            executes = [self._direct(slot, recorder, shard) for shard in self._shards()]
+            unit_time = min(unit_time, _LONGEST_DIRECT_UNIT)
+        limit = min(plan.batch_limit, self.chain.max_batch or plan.batch_limit)
+        # A key that is held must not be given up before what failed is parked at its head.
+        settles = self._settler() if plan.hold_key else self._aftermath
+        layout = self._shop.layout
+        execute = by_unit(executes, layout)
+        return Worker(self.consumer, execute, settles, self._shop.alone, unit_time, limit, layout)
+
+    def _shards(self) -> range:
+        return range(len(self._chains))
+
+    def _warn_of_commit(self) -> None:
+        if self._commit_is_told:
+            return
+        self._commit_is_told = True
+        self._shop.observers.warned(
+            f"the handler of {self.consumer.plan.name} calls session.commit(), which only flushes: the framework commits the "
+            "effect together with the record of its message; leave the call out"
+        )
+
+    def _transactional(self, slot: Slot, recorder: AnyRecorder, shard: int) -> Execute:
+        plan, shop = self.consumer.plan, self._shop
+        chain, handler = self._chains[shard], plan.parts[shard].handler
+        if not shop.engines:
+            raise ConfigError([f"consumer {plan.name!r} has effects: database, but the app has no database"])
+        make_loop = BatchLoop if handler.is_batch else ItemLoop
+        loop = make_loop(chain, handler, shop.clock.monotonic, recorder, slot)
+        attempt = Attempt(
+            shop.engines[shard],
+            chain,
+            plan.reader,
+            loop,
+            recorder,
+            slot,
+            shop.clock,
+            shop.observers.failed,
+            shop.point,
+            shop.relays[shard],
+            [table for strategy in plan.strategies for table in strategy.tables(MetaData())],
+            isolate=plan.isolate,
+            commits=self._warn_of_commit,
+        )
+        rescue = Rescue(
+            attempt,
+            self.consumer.lanes[shard],
+            self._infrastructure_failed,
+            self._lane_changed,
+            self.consumer.gate.sleep,
+            second_look=chain.second_look,
+        )
+        return UnitRunner(chain, rescue, shop.observers.failed, shop.point).execute
+
+    def _direct(self, slot: Slot, recorder: AnyRecorder, shard: int) -> Execute:
+        plan, shop = self.consumer.plan, self._shop
+        runner = DirectRunner(
+            self._chains[shard],
+            plan.parts[shard].handler,
+            plan.reader,
+            recorder,
+            slot,
+            shop.clock,
+            shop.observers.failed,
+            self._finisher(shard),
+        )
+        return runner.execute
+
+    def _finisher(self, shard: int) -> Finisher:
+        leaving = self._shop.leaving
+        return Finisher(
+            self._chains[shard],
+            self._shop.observers.failed,
+            partial(self.consumer.unfinished, shard),
+            leaving.is_set,
+            leaving.wait,
+            self._shop.publishing.send,
+            self._shop.relays[shard] if self._shop.relays else None,
+        )
+
+    def _async_worker(self) -> AsyncWorker:
+        plan, shop = self.consumer.plan, self._shop
+        seats = [Seat(self._recorder(number), Slot()) for number in range(plan.workers)]
+        for seat in seats:
+            # The soft limit is the event loop's own affair; a handler that blocks the loop needs the hard one.
+            shop.watchdog.watch(plan.name, seat.slot, TimeLimits(None, plan.hard_limit))
+        tracks = [
+            Track(chain, part.handler, self._finisher(shard))
+            for shard, (chain, part) in enumerate(zip(self._chains, plan.parts, strict=True))
+        ]
+        return AsyncWorker(
+            self.consumer,
+            self._settler(),
+            seats,
+            shop.alone,
+            shop.observers.failed,
+            tracks,
+            shop.layout,
+        )
+
+    def _recorder(self, number: int) -> AnyRecorder:
+        state = self._shop.state
+        recorder: AnyRecorder = (
+            NoRecorder()
+            if state is None
+            else open_recorder(state, self._shop.process, self.consumer.plan.scope, number)
+        )
+        self._recorders.append(recorder)
+        return recorder
+
+    def _settler(self) -> Settler:
+        plan, shop = self.consumer.plan, self._shop
+        return Settler(
+            plan.name,
+            settling(self.consumer.adapter, self.parked, hold_key=plan.hold_key),
+            plan.retry,
+            shop.clock,
+            shop.observers,
+            self._note_dead,
+            # Not before the grace is over: what was committed and is not acknowledged would be delivered again.
+            shop.leaving.is_set,
+            # Not the gate's sleep, which a drain ends: a broker that is away must not be asked without pause.
+            shop.leaving.wait,
+            shop.point,
+            plan.redact,
+            self._keeper(),
+            plan.keep,
+            self._note,
+        )
+
+    def _keeper(self) -> Callable[[Sequence[Dead]], Sequence[SettleFailed]] | None:
+        engines, clock = self._shop.engines, self._shop.clock
+        if not engines:
+            return None
+        drop = dropping(self.consumer.adapter, self.parked)
+        return KeptLetters(self.consumer.plan.scope, engines[0], clock, drop).keep
+
+    def _note_dead(self, dead: Sequence[tuple[Delivery, str, str]]) -> None:
+        for delivery, _, _ in dead:
+            self.consumer.ended(delivery)
+        self._note(dead)
+
+    def _note(self, failed: Sequence[tuple[Delivery, str, str]]) -> None:
+        """Write into the history what failed, and what became of it; each on the shard of its key."""
+        layout, by_shard = self._shop.layout, dict[int, list[HistoryRow]]()
+        if not self._shop.engines:
+            return
+        scope, now = self.consumer.plan.scope, self._shop.clock.now()
+        for delivery, code, reason in failed:
+            shard = 0 if layout is None else layout.shard_of(delivery.key)
+            by_shard.setdefault(shard, []).append(failed_row(scope, delivery, code, reason, now))
+        for shard, rows in by_shard.items():
+            try:
+                with self._shop.engines[shard].begin() as connection:
+                    history.add(connection, rows)
+            except Exception as error:
+                self._shop.observers.failed("noting in the history what failed", error)
+
+    def _infrastructure_failed(self, tries: int, pause: float, error: BaseException) -> None:
+        self._shop.observers.infrastructure_failed(
+            self.consumer.plan.name, tries=tries, next_in=timedelta(seconds=pause), error=error
+        )
+
+    def _lane_changed(self, on: bool, error: BaseException | None) -> None:
+        self._shop.observers.exclusive_units(self.consumer.plan.name, on=on, error=error)
+
+    def _charge(self, deliveries: Sequence[Delivery]) -> None:
+        """Treat what a thread held when it failed as if the process had died: it runs alone, and each end counts."""
+        plan, book = self.consumer.plan, self._shop.book
+        held = tuple((one.key, one.envelope.identity) for one in deliveries if one.envelope is not None)
+        if book is None or not held:
+            return
+        crash = Crash(plan.scope, held, known=len(held) == 1)
+        try:
+            book.note(crash)
+            tell([crash], book, self._shop.observers)
+        except Exception as error:
+            self._shop.observers.failed("noting what a thread held when it failed", error)
+
+    def _forget(self, identity: str) -> None:
+        if self._shop.book is not None:
+            self._shop.book.clear(self.consumer.plan.scope, [identity])

@@ -1,0 +1,1 @@
+"""Crash detection: flight recorders, process locks, suspects and time limits."""

@@ -1,0 +1,154 @@
+"""From flight recorders of dead processes to suspects: in the ledger, or in a file where the app has no database."""
+
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from sqlalchemy import Engine
+
+from oncemq.common.private_files import open_private, state_folder
+from oncemq.engine.crash import process_lock as presence
+from oncemq.engine.crash.flight_recorder import Crash, Recorder, read_crash
+from oncemq.engine.crash.process_lock import only_one
+from oncemq.ledger import suspects
+from oncemq.observe.observers import Observers
+
+_SUFFIX = ".recorder"
+
+
+def recorder_path(state: Path, process: str, scope: str, worker: int) -> Path:
+    """Return the file of worker number `worker` of the consumer `scope`, in the process of that name."""
+    return state / f"{quote(scope, safe='')}@{process}@{worker}{_SUFFIX}"
+
+
+def open_recorder(state: Path, process: str, scope: str, worker: int) -> Recorder:
+    """Return a recorder that `collect` finds when the process of that name has died."""
+    return Recorder(recorder_path(state, process, scope, worker))
+
+
+class SuspectBook:
+    """How often processes died while a message was running, by consumer and identity.
+
+    Args:
+        engine: the app's database; None keeps the book in a file under `state`.
+        state: the folder of recorders.
+    """
+
+    def __init__(self, engine: Engine | None, state: Path) -> None:
+        self._engine = engine
+        self._file = state / "suspects.json"
+
+    def load(self, scope: str) -> Mapping[str, int]:
+        """Return crashes by identity; 0 for one that only may have been the culprit."""
+        if self._engine is None:
+            return self._read().get(scope, {})
+        with self._engine.connect() as connection:
+            return suspects.load(connection, scope)
+
+    def note(self, crash: Crash) -> None:
+        """Charge the culprit; or, where it is not known, put everything that ran under suspicion."""
+        weight = 1 if crash.known else 0
+        if self._engine is None:
+            with only_one(self._file.parent, "suspects"):
+                book = self._read()
+                own = book.setdefault(crash.consumer, {})
+                for _, identity in crash.suspects:
+                    own[identity] = own.get(identity, 0) + weight
+                self._write(book)
+            return
+        with self._engine.begin() as connection:
+            for key, identity in crash.suspects:
+                suspects.charge(connection, crash.consumer, key, identity, crashes=weight)
+
+    def clear(self, scope: str, identities: Collection[str]) -> None:
+        """Forget messages that have reached their end."""
+        if self._engine is None:
+            with only_one(self._file.parent, "suspects"):
+                book = self._read()
+                own = book.get(scope, {})
+                for identity in identities:
+                    own.pop(identity, None)
+                self._write(book)
+            return
+        with self._engine.begin() as connection:
+            suspects.clear(connection, scope, identities)
+
+    def _read(self) -> dict[str, dict[str, int]]:
+        with suppress(FileNotFoundError, ValueError):
+            found: dict[str, dict[str, int]] = json.loads(self._file.read_text())
+            return found
+        return {}
+
+    def _write(self, book: Mapping[str, Mapping[str, int]]) -> None:
+        state_folder(self._file.parent)
+        fresh = self._file.with_suffix(f".{os.getpid()}")
+        with os.fdopen(open_private(fresh), "w") as file:
+            file.truncate()
+            file.write(json.dumps(book))
+        fresh.replace(self._file)
+
+
+def collect(state: Path, book: SuspectBook) -> list[Crash]:
+    """Read the recorders of processes that are dead, note what they say, and remove them.
+
+    Several messages may have been running when a process died. One that was a suspect before is charged;
+    else, if only one was running, that one; else nobody: all become suspects, and run alone from then on.
+    """
+    if not state.is_dir():
+        return []
+    found: list[Crash] = []
+    # Two readers would charge twice, or each see a part of what one process was doing.
+    with only_one(state, "collect"):
+        for process, paths in _orphans(state).items():
+            found += _charge([crash for path, scope in paths if (crash := read_crash(path, scope))], book)
+            _remove(state, process, paths)
+    return found
+
+
+def tell(crashes: Iterable[Crash], book: SuspectBook, observers: Observers) -> None:
+    """Tell of every message that is under suspicion from now on."""
+    for crash in crashes:
+        counts = book.load(crash.consumer)
+        for key, identity in crash.suspects:
+            observers.crash_suspect(
+                crash.consumer.partition(".")[2], key=key, identity=identity, crashes=counts.get(identity, 0)
+            )
+
+
+def discard(state: Path, pid: int) -> None:
+    """Remove the recorders of a process that was ended on purpose: no message is to blame."""
+    if not state.is_dir():
+        return
+    with only_one(state, "collect"):
+        for process, paths in _orphans(state).items():
+            if process.partition("-")[0] == str(pid):
+                _remove(state, process, paths)
+
+
+def _remove(state: Path, process: str, paths: list[tuple[Path, str]]) -> None:
+    for path, _ in paths:
+        path.unlink(missing_ok=True)
+    presence.forget(state, process)
+
+
+def _charge(crashes: list[Crash], book: SuspectBook) -> list[Crash]:
+    known = [crash for crash in crashes if crash.known]
+    before = [crash for crash in known if crash.suspects[0][1] in book.load(crash.consumer)]
+    charged = before or (known if len(known) == 1 else [])
+    judged = [replace(crash, known=crash in charged) for crash in crashes]
+    for crash in judged:
+        book.note(crash)
+    return judged
+
+
+def _orphans(state: Path) -> dict[str, list[tuple[Path, str]]]:
+    """Return recorders and their scopes by the dead process that wrote them."""
+    found: dict[str, list[tuple[Path, str]]] = {name: [] for name in presence.names(state)}
+    for path in sorted(state.glob(f"*{_SUFFIX}")):
+        scope, _, rest = path.name.removesuffix(_SUFFIX).partition("@")
+        found.setdefault(rest.partition("@")[0], []).append((path, unquote(scope)))
+    return {process: paths for process, paths in found.items() if not presence.lives(state, process)}

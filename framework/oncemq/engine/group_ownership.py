@@ -1,0 +1,234 @@
+"""Makes sure that no other consumer of any app with the same ledger owns what this app is about to consume.
+
+Records of what was applied belong to a consumer's name, messages to its group: with two owners of one group, copies of
+one message are applied by both. A column by whose values a strategy decides belongs to one consumer of a topic, too:
+the first one to come moves it, and another one would find every message done.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from oncemq.contracts.broker_queries import NamingAdapter, names_of
+from oncemq.engine.plan import AppPlan, ConsumerPlan
+from oncemq.errors import ConfigError
+from oncemq.ledger import groups, renames
+from oncemq.ledger.connect import READ_ONLY
+from oncemq.ledger.groups import Owned
+from oncemq.ledger.renames import Left
+
+_COLUMN: Final = "column "
+"""What the names of columns begin with, and those of no queue or group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the ledger says about an app's groups.
+
+    Args:
+        conflicts: places with another owner; nothing may start.
+        warnings: places of the same name on a broker with another address, which may be the same broker.
+    """
+
+    conflicts: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+
+def places_of(plan: AppPlan, consumer: str | None = None) -> list[Owned]:
+    """Return the places that the app's consumers (or one of them) need for themselves."""
+    found = []
+    for one in plan.consumers:
+        if consumer not in (None, one.name):
+            continue
+        private = names_of(plan.adapters[one.broker], one.broker, one.subscription)
+        if private is not None:
+            found += [
+                Owned(name, private.broker, one.scope) for name in (*private.names, *_columns(plan, one))
+            ]
+    return [groups.stored(place) for place in found]
+
+
+def look(plan: AppPlan) -> Finding:
+    """Return what the ledger says now; changes nothing."""
+    places = places_of(plan)
+    if plan.engine is None or not places:
+        return Finding()
+    with plan.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+        known = groups.owners(connection, [place.name for place in places])
+    conflicts: dict[str, None] = {}
+    warnings: dict[str, None] = {}
+    for place in places:
+        for other in known:
+            if other.name != place.name or other.owner == place.owner:
+                continue
+            if other.broker == place.broker:
+                conflicts[_conflict(place, other)] = None
+            elif not other.owner.startswith(f"{plan.name}."):
+                warnings[_warning(place, other)] = None
+    return Finding(tuple(conflicts), tuple(warnings))
+
+
+def carry_over(plan: AppPlan) -> Sequence[str]:
+    """Give each consumer what the ledger holds under its other names; returns a line for each.
+
+    Only names under which it ran before `formerly` was written have rows of their own.
+    """
+    told = []
+    for consumer in plan.consumers:
+        for former in consumer.other_scopes:
+            moved = 0
+            for engine in plan.engines:
+                with engine.begin() as connection:
+                    if renames.holds(connection, former):
+                        moved += renames.move(connection, former, consumer.scope)
+            if moved:
+                told.append(
+                    f"{consumer.name}: what the ledger held under {former} is kept under {consumer.scope} now"
+                )
+    return told
+
+
+def left_names(plan: AppPlan) -> list[Left]:
+    """Return what ledger and brokers hold for names of this app that no consumer has, or reads no more; changes nothing."""
+    if plan.engine is None:
+        return []
+    known = {scope for consumer in plan.consumers for scope in (consumer.scope, *consumer.other_scopes)}
+    read = {_without_tags(place.name) for place in places_of(plan)}
+    found: dict[str, Left] = {}
+    for engine in plan.engines:
+        with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+            for scope in renames.scopes(connection, plan.name):
+                left = renames.left_by(connection, scope, rows=scope not in known)
+                unread = tuple(
+                    place
+                    for place in left.places
+                    if _without_tags(place.name) not in read and not (scope in known and is_column(place))
+                )
+                if scope not in known or unread:
+                    here = Left(scope, left.rows, unread, gone=scope not in known)
+                    found[scope] = _added(found.get(scope), here)
+    return list(found.values())
+
+
+def in_words(left: Left) -> str:
+    """Return what is left under a name that no consumer has, or reads no more, and what to do."""
+    name = left.scope.partition(".")[2]
+    places = [
+        f"{place.name} at {place.broker}, which no consumer reads"
+        for place in left.places
+        if not is_column(place)
+    ]
+    if not left.gone:
+        return (
+            f"consumer {name} once read what it reads no more: {', '.join(places)} – "
+            f"remove it: `oncemq tables prune {name}`"
+        )
+    rows = [
+        f"{count:,}{' or more' if count >= renames.MOST_COUNTED else ''} {noun}{'' if count == 1 else 's'}"
+        for noun, count in left.rows.items()
+    ]
+    return (
+        f"no consumer of this app is called {name}, and there is left of it: {', '.join([*rows, *places]) or 'its history'} – "
+        f"write formerly: {name} at the consumer that it became, or remove it: `oncemq tables prune {name}`"
+    )
+
+
+def is_column(place: Owned) -> bool:
+    """Return whether a column of the user's is owned, and nothing on a broker."""
+    return place.name.startswith(_COLUMN)
+
+
+def _without_tags(name: str) -> str:
+    return name.partition(" (tags ")[0]
+
+
+def _added(one: Left | None, other: Left) -> Left:
+    if one is None:
+        return other
+    rows = {noun: one.rows.get(noun, 0) + other.rows.get(noun, 0) for noun in {**one.rows, **other.rows}}
+    return replace(one, rows=rows, places=tuple(dict.fromkeys((*one.places, *other.places))))
+
+
+def _first_start(plan: AppPlan, known: Sequence[Owned]) -> Sequence[str]:
+    """Return what a person should know before a consumer starts for the first time beside names that are left."""
+    owners = {place.owner for place in known}
+    new = [consumer.name for consumer in plan.consumers if consumer.scope not in owners]
+    if not new:
+        return ()
+    try:
+        left_behind = left_names(plan)
+    except SQLAlchemyError:
+        # A shard that is away keeps its own keys waiting, and nothing else.
+        return ()
+    return [
+        f"{', '.join(new)} starts without records of what was applied; {in_words(left)}"
+        for left in left_behind
+        if left.gone
+    ]
+
+
+def own(plan: AppPlan) -> Sequence[str]:
+    """Note this app's consumers as owners of their groups; returns what a person should know.
+
+    Raises:
+        ConfigError: something has another owner.
+    """
+    places = places_of(plan)
+    if plan.engine is None or not places:
+        return ()
+    told = list(carry_over(plan))
+    finding = look(plan)
+    if not finding.conflicts:
+        with plan.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+            known = groups.owners(connection, [place.name for place in places])
+        told += _first_start(plan, known)
+        with plan.engine.begin() as connection:
+            groups.enter(connection, places, plan.clock.now())
+        # Another app may have come first meanwhile.
+        finding = look(plan)
+    if finding.conflicts:
+        raise ConfigError(finding.conflicts)
+    return [*finding.warnings, *told]
+
+
+def _columns(plan: AppPlan, consumer: ConsumerPlan) -> list[str]:
+    """Return the columns by which a consumer decides; none where nothing tells whether two brokers are one."""
+    if not isinstance(plan.adapters[consumer.broker], NamingAdapter):
+        return []
+    owned = [column for strategy in consumer.strategies for column in strategy.owns()]
+    return [f"{_COLUMN}{column} for topic {consumer.subscription.topic}" for column in owned]
+
+
+def _conflict(place: Owned, other: Owned) -> str:
+    if place.name.startswith(_COLUMN):
+        return (
+            f"{place.owner} cannot decide by {place.name} at {place.broker}: it belongs to {other.owner} (app.consumer), "
+            "and whichever comes first moves it, so that the other skips the message – give it a column of its own, "
+            "leave its `entity` out where the ledger can keep the state for each consumer, or write strategies: "
+            f"[unique_key]; or, if the other was renamed, write formerly: {_name(other)} at {_name(place)}; or, if it was "
+            "ended, stop it and run `oncemq groups take`"
+        )
+    return (
+        f"{place.owner} cannot use {place.name} at {place.broker}: it belongs to {other.owner} (app.consumer), and copies "
+        "of what both receive would be applied twice – give it a group: (or queue:) of its own; or, if the other was "
+        f"renamed, write formerly: {_name(other)} at {_name(place)}; "
+        "or, if it was ended, stop it and run `oncemq groups take`"
+    )
+
+
+def _name(place: Owned) -> str:
+    return place.owner.partition(".")[2]
+
+
+def _warning(place: Owned, other: Owned) -> str:
+    if place.name.startswith(_COLUMN):
+        return (
+            f"{place.owner} decides by {place.name} at {place.broker}, and {other.owner} at {other.broker}: if both "
+            "addresses lead to one broker, each skips what the other applied – give one of them a column of its own"
+        )
+    return (
+        f"{place.name} belongs to {place.owner} at {place.broker}, and to {other.owner} at {other.broker}: if both "
+        "addresses lead to one broker, messages are applied twice – give one of them a group: of its own"
+    )

@@ -1,0 +1,1 @@
+"""Outbox: stored messages on their way to their brokers."""

@@ -1,0 +1,189 @@
+"""From the outbox to the brokers: at once after the commit, and later what a dead process or a broker left behind."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Self
+from uuid import uuid4
+
+from sqlalchemy import Connection, Engine
+
+from oncemq.common.clock import Clock
+from oncemq.contracts.strategy import UpkeepTask
+from oncemq.contracts.unit import Outgoing, Run
+from oncemq.contracts.verdict import PROCEED
+from oncemq.engine.outbox.broker_sender import DueIn, Post
+from oncemq.engine.outbox.confirmed_publisher import Publishing
+from oncemq.engine.plan import AppPlan
+from oncemq.ledger import outbox
+from oncemq.ledger.connect import READ_ONLY
+from oncemq.ledger.outbox import Claim, Stored
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.observe.observers import Observers
+
+_TAKE_OVER = 200
+_ENOUGH_WAITS = 1000
+
+
+class Relay:
+    """Stores what handlers publish, and sends it once it is committed.
+
+    Args:
+        app: the app's name.
+        engine: the database with the outbox.
+        publishing: where messages go.
+        clock: where time comes from.
+        observers: told of messages that a broker did not take.
+        redact: masks secrets in what a broker said, which is stored.
+        window: how long rows belong to who stored or took them.
+        point: told how far messages have come.
+    """
+
+    def __init__(
+        self,
+        app: str,
+        engine: Engine,
+        publishing: Publishing,
+        clock: Clock,
+        observers: Observers,
+        redact: Callable[[str], str],
+        window: timedelta,
+        point: Callable[[str], None],
+    ) -> None:
+        self._app = app
+        self._engine = engine
+        self._publishing = publishing
+        self._clock = clock
+        self._observers = observers
+        self._redact = redact
+        self._window = window
+        self._point = point
+        self._owner = uuid4().hex
+        self._posts: dict[str, Post] = {}
+        self._stopped = False
+
+    @classmethod
+    def of(
+        cls, plan: AppPlan, publishing: Publishing, observers: Observers, point: Callable[[str], None]
+    ) -> tuple[Self, ...]:
+        """Return the relays of an app, one for each of its databases."""
+        redact = plan.consumers[0].redact if plan.consumers else str
+        return tuple(
+            cls(plan.name, engine, publishing, plan.clock, observers, redact, plan.outbox_window, point)
+            for engine in plan.engines
+        )
+
+    def store(self, run: Run) -> None:
+        """Store what the applied items of a run published, in their transaction; nothing can be published after it."""
+        outgoing, run.outgoing = run.outgoing, None
+        if outgoing:
+            run.published = outgoing
+            run.notes[self] = self.keep(run.connection, run)
+
+    def keep(self, connection: Connection, run: Run) -> Sequence[Stored]:
+        """Store what the applied items of a run published, in this transaction; returns the rows for `send`."""
+        messages = [(one.topic, one.message) for one in run.published if _counts(one)]
+        return self.add(connection, run.consumer, messages) if messages else ()
+
+    def add(
+        self,
+        connection: Connection,
+        scope: str,
+        messages: Sequence[tuple[str, OutgoingMessage]],
+        *,
+        owned: bool = True,
+    ) -> list[Stored]:
+        """Store messages in an open transaction; returns the rows, for `send` after the commit.
+
+        Args:
+            connection: the transaction's.
+            scope: the ledger scope of who publishes.
+            messages: topic and message.
+            owned: this process sends them; else any relay that finds them.
+        """
+        now = self._clock.now()
+        claim = Claim(self._app, self._owner, now + self._window) if owned else Claim(self._app, "", now)
+        return outbox.add(connection, claim, scope, messages, now)
+
+    def committed(self, run: Run) -> None:
+        """Send what the run stored, from a thread of its own."""
+        stored = run.notes.get(self)
+        if stored:
+            self.send(stored)
+
+    def send(self, stored: Sequence[Stored]) -> None:
+        """Send rows of this process, from a thread of their own; what was rolled back is not found and left out."""
+        if not self._stopped:
+            self._put(stored)
+
+    def task(self, *, every: timedelta) -> UpkeepTask:
+        """Return the background work: sending what nobody owns any more."""
+        # Without a lease: claims in the rows decide, and so what a dead process left waits for one time-out only.
+        return UpkeepTask(f"relay {self._app}", every, self._take_over, everywhere=True)
+
+    def waiting(self) -> int:
+        """Return how many messages this process is about to send."""
+        return sum(post.waiting() for post in list(self._posts.values()))
+
+    def stop(self, *, grace: timedelta) -> None:
+        """Send what this process still has, within `grace`; the rest stays in the outbox."""
+        self._stopped = True
+        until = self._clock.monotonic() + grace.total_seconds()
+        posts = list(self._posts.values())
+        for post in posts:
+            post.finish()
+        for post in posts:
+            post.join(max(0.0, until - self._clock.monotonic()))
+
+    def _take_over(self, engine: Engine) -> bool:
+        if self._stopped:
+            return False
+        now = self._clock.now()
+        with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+            if not outbox.any_due(connection, self._app, now):
+                return False
+        claim = Claim(self._app, self._owner, now + self._window)
+        with engine.begin() as connection:
+            taken = outbox.take_over(connection, claim, now, _TAKE_OVER, self._busy())
+        self._put(taken)
+        return len(taken) == _TAKE_OVER
+
+    def _busy(self) -> list[str]:
+        """Return the topics of which enough waits here: a broker that is away must not hold up the others."""
+        posts = list(self._posts.items())
+        full = [broker for broker, post in posts if post.waiting() >= _ENOUGH_WAITS]
+        return [topic for broker in full for topic in self._publishing.topics_of(broker)]
+
+    def _put(self, stored: Sequence[Stored]) -> None:
+        by_broker: dict[str | None, list[Stored]] = {}
+        for one in stored:
+            by_broker.setdefault(self._publishing.broker_of(one.topic), []).append(one)
+        for broker, mine in by_broker.items():
+            # A topic that is in the app no more has no broker; what is refused there is seen as on any other.
+            self._post(broker or "").put(mine)
+
+    def _post(self, broker: str) -> Post:
+        post = self._posts.get(broker)
+        if post is None:
+            post = Post(
+                broker,
+                self._engine,
+                Claim(self._app, self._owner, self._clock.now()),
+                self._publishing.publish,
+                self._clock,
+                self._observers,
+                self._redact,
+                DueIn(self._window / 2),
+                self._point,
+                self._publishing.when_unroutable,
+            )
+            # Two workers may be here at once: both must get the same one, and only that one runs.
+            winner = self._posts.setdefault(broker, post)
+            if winner is post:
+                post.start()
+            post = winner
+        return post
+
+
+def _counts(one: Outgoing) -> bool:
+    """Whether it may be sent: an item that is not applied leaves nothing behind."""
+    return one.item is None or one.item.verdict is PROCEED

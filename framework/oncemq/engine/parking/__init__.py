@@ -1,0 +1,1 @@
+"""Parked messages: stored in the ledger until their turn comes."""

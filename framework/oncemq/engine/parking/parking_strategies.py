@@ -1,0 +1,248 @@
+"""What a chain gets besides its strategies where messages may be parked: held keys before them, parked rows after them."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import ClassVar, Final
+
+from sqlalchemy import Engine
+
+from oncemq.common.clock import Clock
+from oncemq.contracts.adapter import Adapter
+from oncemq.contracts.strategy import Strategy, Traits
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import (
+    PROCEED,
+    RETURNED,
+    VOID,
+    Culprits,
+    Outcome,
+    Place,
+    Verdict,
+    parked,
+    reject,
+    wait,
+)
+from oncemq.engine.parking.parked_copies import Waiting
+from oncemq.engine.parking.parked_source import HELD_AT_ONCE, ParkedMessages, Ticket
+from oncemq.engine.plan import ConsumerPlan
+from oncemq.ledger import parking
+from oncemq.ledger.parked import Parked, unstorable
+from oncemq.ledger.text import storable
+from oncemq.message.envelope import Delivery
+from oncemq.retry.backoff import pause_before_turn
+
+UNSTORABLE: Final = "unstorable"
+"""The reason of a message that has no form for the ledger."""
+_AT_ONCE: Final = 500
+"""Messages of one key that follow one commit."""
+
+
+def with_parking(
+    strategies: Sequence[Strategy], messages: ParkedMessages | None, *, hold_key: bool = False
+) -> tuple[Strategy, ...]:
+    """Return the chain with what parking needs; as it is where nothing can be parked."""
+    if messages is None:
+        return tuple(strategies)
+    before = (HeldKeys(messages),) if hold_key else ()
+    return (*before, *strategies, ParkedRows(messages))
+
+
+def parking_of(
+    plan: ConsumerPlan,
+    engine: Engine | None,
+    clock: Clock,
+    adapter: Adapter,
+    understand: Callable[[Delivery], None],
+    queued: Callable[[], Iterable[Delivery]],
+    running: Callable[[], Iterable[Delivery]],
+) -> ParkedMessages | None:
+    """Return the place where this consumer's messages are parked; None where none can be."""
+    if engine is None or not (plan.hold_key or any(strategy.parks for strategy in plan.strategies)):
+        return None
+    return ParkedMessages(plan.scope, engine, clock, adapter, plan.subscription, understand, queued, running)
+
+
+class ParkedRows(Strategy):
+    """Stores what is parked, removes what has reached its end, and lets follow whose turn has come.
+
+    Its rows are locked after everything that strategies lock: those hold the keys, and wake rows of them.
+    """
+
+    traits: ClassVar[Traits] = Traits(decides=False)
+
+    def __init__(self, messages: ParkedMessages) -> None:
+        self._messages = messages
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Lock the rows of what is delivered from here; what has no row any more is somebody else's."""
+        mine = [ticket.id for item in items if (ticket := self._ticket(item)) is not None]
+        run.notes[self] = parking.lock(run.connection, mine)
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Run nothing that another process has finished."""
+        ticket = self._ticket(item)
+        return PROCEED if ticket is None or ticket.id in run.notes[self] else VOID
+
+    def save(self, run: Run) -> None:
+        """Write what became of everything that is or was parked."""
+        self._remove_done(run)
+        self._leave(run)
+        self._add(run)
+        self._follow(run)
+
+    def _remove_done(self, run: Run) -> None:
+        done = [
+            ticket.id
+            for item in run.items
+            if (ticket := self._ticket(item)) is not None and item.verdict is not None and item.verdict.final
+        ]
+        parking.remove(run.connection, done)
+
+    def _leave(self, run: Run) -> None:
+        """Let what came too early again wait further."""
+        now, as_before = self._messages.clock.now(), dict[datetime | None, list[int]]()
+        behind: list[int] = []
+        for item, place in self._parked(run):
+            ticket = self._ticket(item)
+            if ticket is None or ticket.id not in run.notes[self]:
+                continue
+            if place.held:
+                behind.append(ticket.id)
+                continue
+            due_at = now + place.again if place.again is not None else None
+            if ticket.held:
+                reason = item.verdict.reason if item.verdict is not None else ""
+                parking.place(run.connection, ticket.id, place.number, due_at, now, reason)
+            else:
+                as_before.setdefault(due_at, []).append(ticket.id)
+        parking.wait_behind(run.connection, behind)
+        for due_at, ids in as_before.items():
+            parking.postpone(run.connection, ids, due_at)
+
+    def _add(self, run: Run) -> None:
+        new = [(item, place) for item, place in self._parked(run) if self._ticket(item) is None]
+        if not new:
+            return
+        now, rows, crowded = self._messages.clock.now(), list[Parked](), dict[Item, Verdict]()
+        waiting = Waiting(run.connection, run.consumer, {item.key for item, _ in new})
+        for item, place in new:
+            message = item.delivery.message
+            if waiting.has(item.envelope, message):
+                continue
+            if place.limit is not None and (count := waiting.count(item.key)) >= place.limit:
+                pause = pause_before_turn(message.headers, now)
+                crowded[item] = wait(pause, f"{count} messages of key {item.key!r} are parked already")
+                continue
+            if (wrong := unstorable(message)) is not None:
+                crowded[item] = reject(f"it cannot be parked: {wrong}", code=UNSTORABLE)
+                continue
+            waiting.add(item.envelope, message)
+            due_at = now + place.again if place.again is not None else None
+            reason = storable(item.verdict.reason) if item.verdict is not None else ""
+            rows.append(
+                Parked(
+                    0,
+                    item.key,
+                    item.envelope.identity,
+                    place.number,
+                    place.held,
+                    message,
+                    reason,
+                    now,
+                    due_at,
+                )
+            )
+        if crowded:
+            raise Culprits(crowded)
+        parking.add(run.connection, run.consumer, rows)
+
+    def _follow(self, run: Run) -> None:
+        ids: list[int] = []
+        if run.wake:
+            ids = parking.turns(run.connection, run.consumer, run.wake, _AT_ONCE)
+        released = {
+            item.key
+            for item in run.items
+            if (ticket := self._ticket(item)) is not None and ticket.held and _has_left(item)
+        }
+        if released:
+            held = parking.held(run.connection, run.consumer, released, HELD_AT_ONCE)
+            ids += [id_ for key in sorted(held) for id_ in held[key]]
+        if ids:
+            coming = self._coming(run)
+            run.follow += self._messages.take(run.connection, [id_ for id_ in ids if id_ not in coming])
+
+    def _coming(self, run: Run) -> set[int]:
+        """Return the rows that this process will decide about anyway, after this commit."""
+        unstarted = {
+            ticket.id
+            for item in run.items
+            if (ticket := self._ticket(item)) is not None and item.verdict in {None, RETURNED}
+        }
+        return unstarted | self._messages.queued()
+
+    def _parked(self, run: Run) -> list[tuple[Item, Place]]:
+        return [
+            (item, item.verdict.place or Place())
+            for item in run.items
+            if item.verdict is not None and item.verdict.outcome is Outcome.PARKED
+        ]
+
+    def _ticket(self, item: Item) -> Ticket | None:
+        return item.delivery.token if item.delivery.source is self._messages else None
+
+
+def _has_left(item: Item) -> bool:
+    """Return whether nothing is held behind this item any more: it is done, or waits for a turn of its own."""
+    verdict = item.verdict
+    if verdict is None:
+        return False
+    return verdict.final or (
+        verdict.outcome is Outcome.PARKED and not (verdict.place is not None and verdict.place.held)
+    )
+
+
+class HeldKeys(Strategy):
+    """`on_retry: hold_key`: while a message is tried again, later ones of its key wait behind it in the ledger."""
+
+    traits: ClassVar[Traits] = Traits(decides=False, promises_order=True)
+    parks = True
+
+    def __init__(self, messages: ParkedMessages) -> None:
+        self._messages = messages
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Find the keys in which something waits; lock those, and look again."""
+        counts = Counter(item.key for item in items)
+        # As many as may leave, and one that shows that something waits still.
+        most = max(counts.values(), default=0) + 1
+        waiting = parking.held(run.connection, run.consumer, counts.keys(), most)
+        if waiting:
+            self._messages.lock(run.connection, sorted(waiting))
+            waiting = parking.held(run.connection, run.consumer, waiting.keys(), most)
+        run.notes[self] = {key: deque(ids) for key, ids in waiting.items()}
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Let the first one of a key run, and everything of other keys."""
+        waiting: deque[int] | None = run.notes[self].get(item.key)
+        delivery = item.delivery
+        if delivery.source is not self._messages:
+            return _behind(item) if waiting else PROCEED
+        ticket: Ticket = delivery.token
+        if not ticket.held or not waiting or waiting[0] == ticket.id:
+            return PROCEED
+        return _behind(item)
+
+    def record(self, run: Run, item: Item) -> None:
+        """Let the next one run."""
+        waiting: deque[int] | None = run.notes[self].get(item.key)
+        ticket = item.delivery.token if item.delivery.source is self._messages else None
+        if waiting and ticket is not None and waiting[0] == ticket.id:
+            waiting.popleft()
+
+
+def _behind(item: Item) -> Verdict:
+    # Without a limit: what the broker kept instead would lose its place, and come too late.
+    place = Place(held=True, limit=None)
+    return parked(f"an earlier message of key {item.key!r} failed and is tried again first", place)

@@ -1,0 +1,1 @@
+"""Publishers outside of handlers: for threads, event loops and transactions of callers."""

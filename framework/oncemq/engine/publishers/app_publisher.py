@@ -1,0 +1,314 @@
+"""Publishes from outside of handlers: a web request, a script, a scheduled job.
+
+Without a session a message is sent at once and confirmed by its broker. With a session of the caller it is stored in the
+outbox by the caller's own transaction, and sent if, and only if, that transaction commits.
+"""
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from typing import Any, Final, Self
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
+
+from oncemq.contracts.publisher import unknown_topic
+from oncemq.engine.outbox.confirmed_publisher import Publishing
+from oncemq.engine.plan import AppPlan
+from oncemq.engine.publishers.caller_outbox import CallerOutbox
+from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
+from oncemq.errors import BrokerError, PartlyPublished, Unpublishable
+from oncemq.ledger import probe, schema
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.message.outgoing import OutgoingTopic
+
+CHUNK: Final = 500
+"""Messages that are sent together by `publish_many`, each confirmed."""
+
+_CLOSE_WITHIN: Final = timedelta(seconds=10)
+
+Redact = Callable[[str], str]
+Load = Callable[[], tuple[AppPlan, Redact]]
+"""Returns the app and what masks its secrets; called once in each process."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """One message for `publish_many`, where a body alone does not say enough.
+
+    Args:
+        body: whatever the topic's format can hold; bytes go as they are.
+        key: the broker's business key, for topics with `key: keys[0]`.
+        version: travels in the header `version`.
+        headers: text to text.
+        message_id: an id of your own instead of a new one.
+    """
+
+    body: Any
+    key: str | int | None = None
+    version: int | None = None
+    headers: Mapping[str, str] | None = None
+    message_id: str | None = None
+
+
+class AppPublisher:
+    """Publishes to the topics of an app: `with oncemq.open_publisher("app.yaml") as publisher:`.
+
+    Safe for all threads; one for each process is enough. Connections are made when they are first needed and come back
+    by themselves. In a forked process they are made again. Inside of handlers use `oncemq.Publisher`.
+
+    Args:
+        load: returns the app.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._connections: _Connections | None = None
+        self._inherited: list[_Connections] = []
+        self._closed = False
+        os.register_at_fork(after_in_child=partial(_forget_connections, weakref.ref(self)))
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Read the app and look at its database, if it has one.
+
+        Brokers are connected by the first message; those of RocketMQ now, to answer for processes of the app that
+        died in a `transaction`.
+
+        Raises:
+            ConfigError: the app cannot work; carries every problem.
+            OnceMQError: the database cannot be reached, or has no ledger tables.
+        """
+        self._closed = False
+        self._here().open()
+
+    def close(self, grace: timedelta = _CLOSE_WITHIN) -> None:
+        """Send what is stored and committed, within `grace`, and disconnect; the rest stays in the outbox."""
+        with self._lock:
+            connections, self._connections, self._closed = self._connections, None, True
+        if connections is not None:
+            connections.close(grace)
+
+    def publish(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | int | None = None,
+        version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+        session: Session | Connection | None = None,
+    ) -> str:
+        """Return the message's id when its broker has confirmed it, or, with a session, when it is stored.
+
+        Args:
+            topic: the name of a topic below `topics`; it decides the broker.
+            body: whatever the topic's format can hold; for JSON also models, dataclasses, moments. Bytes go as they are.
+            key: the broker's business key, for topics with `key: keys[0]`; messages of one key keep their order.
+            version: travels in the header `version`.
+            headers: text to text.
+            message_id: an id of your own instead of a new one.
+            session: a SQLAlchemy session or connection on the app's database: the message is part of its transaction,
+                sent after the commit at least once, by this process or by any worker of the app; never after a rollback.
+
+        Raises:
+            Unpublishable: there is no such topic, its consumers could not read the message, or the session is not on
+                the app's database.
+            BrokerUnavailable: the broker cannot be reached, or did not confirm in time: it may have the message.
+            BrokerRefused: the broker does not take the message.
+        """
+        new = NewMessage(body, key, version, headers, message_id)
+        if session is not None:
+            return self._here().store(session, topic, [new])[0]
+        connections = self._here()
+        message = connections.message(topic, new)
+        error = connections.publishing.publish(topic, [message])[0]
+        if error is not None:
+            raise error
+        return message.message_id or ""
+
+    def publish_many(
+        self, topic: str, messages: Iterable[Any], *, session: Session | Connection | None = None
+    ) -> list[str]:
+        """Return the ids of many messages for one topic, in order, when all of them are confirmed or stored.
+
+        All of them are checked before the first one is sent. They are sent 500 at a time; where one is refused,
+        later ones of its key may have been sent.
+
+        Args:
+            topic: the name of a topic below `topics`.
+            messages: bodies, or `oncemq.NewMessage` where a body alone does not say enough.
+            session: as for `publish`.
+
+        Raises:
+            Unpublishable: as `publish`; nothing was sent.
+            PartlyPublished: the broker did not confirm all of them; says which, and why.
+        """
+        connections = self._here()
+        news = [one if isinstance(one, NewMessage) else NewMessage(one) for one in messages]
+        if session is not None:
+            return connections.store(session, topic, news)
+        ready = [connections.message(topic, new) for new in news]
+        errors: dict[int, BrokerError] = {}
+        pending, sent = iter(ready), 0
+        while chunk := list(islice(pending, CHUNK)):
+            answers = enumerate(connections.publishing.publish(topic, chunk), sent)
+            errors |= {position: error for position, error in answers if error is not None}
+            sent += len(chunk)
+        if errors:
+            raise PartlyPublished(topic, len(ready), errors)
+        return [message.message_id or "" for message in ready]
+
+    @contextmanager
+    def transaction(self, topic: str, body: Any, **more: Any) -> Iterator[Session]:
+        """Lend a session; its commit delivers a message that a RocketMQ broker holds meanwhile, or neither happens.
+
+        As `oncemq.TransactionalPublisher.transaction`, with the same arguments and errors. For a session of your own,
+        or on other brokers, use `publish(..., session=session)`.
+        """
+        with self._here().transactional().transaction(topic, body, **more) as session:
+            yield session
+
+    def _here(self) -> "_Connections":
+        found = self._connections
+        if found is not None:
+            return found
+        with self._lock:
+            if self._closed:
+                raise Unpublishable("the publisher is closed")
+            if self._connections is None:
+                self._connections = _Connections(*self._load())
+            return self._connections
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        if self._connections is not None:
+            # Kept, so that no finalizer says goodbye on connections that the parent process goes on using.
+            self._inherited.append(self._connections)
+            self._connections.forget()
+            self._connections = None
+
+
+class _Connections:
+    """What one process has open.
+
+    Args:
+        plan: the app.
+        redact: masks the app's secrets.
+    """
+
+    def __init__(self, plan: AppPlan, redact: Redact) -> None:
+        self.plan = plan
+        self.publishing = Publishing(plan.adapters, plan.topics, frozenset())
+        self.publishing.open()
+        self._redact = redact
+        self._lock = threading.Lock()
+        self._outbox: CallerOutbox | None = None
+        self._transactional: TransactionalPublisher | None = None
+
+    def open(self) -> None:
+        """Look at the database, and connect to brokers that may ask what became of a transaction."""
+        plan = self.plan
+        if plan.engine is None:
+            return
+        self.open_outbox()
+        asking = {topic.broker for topic in plan.topics.values()}
+        if plan.layout is None and any(plan.adapters[name].capabilities.transactions for name in asking):
+            try:
+                self.transactional()
+            except BrokerError as error:
+                logging.getLogger(__name__).warning(
+                    "transactions cannot be answered for before the first one here: %s", error
+                )
+
+    def message(self, topic: str, new: NewMessage) -> OutgoingMessage:
+        """Return a message as it will be sent.
+
+        Raises:
+            Unpublishable: there is no such topic, or its consumers could not read the message.
+        """
+        return self._declared(topic).message(
+            new.body, key=new.key, version=new.version, headers=new.headers, message_id=new.message_id
+        )
+
+    def store(self, session: Session | Connection, topic: str, news: Sequence[NewMessage]) -> list[str]:
+        """Store messages in the outbox, in the caller's transaction; returns their ids."""
+        messages = [(topic, self.message(topic, new)) for new in news]
+        self.open_outbox().add(session, messages)
+        return [message.message_id or "" for _, message in messages]
+
+    def open_outbox(self) -> CallerOutbox:
+        """Return the outbox; the first call looks at the app's databases.
+
+        Raises:
+            Unpublishable: the app has no database.
+            OnceMQError: it cannot be reached, or has no ledger tables.
+        """
+        with self._lock:
+            if self._outbox is None:
+                if self.plan.engine is None:
+                    raise Unpublishable(
+                        "publishing in a transaction needs the app's database: write database: and its URL, "
+                        "or publish without session="
+                    )
+                for engine in self.plan.engines:
+                    probe.prove(engine)
+                    schema.ensure(engine)
+                self._outbox = CallerOutbox(self.plan, self.publishing, self._redact)
+            return self._outbox
+
+    def transactional(self) -> TransactionalPublisher:
+        """Return what holds messages on brokers of RocketMQ; the first call connects."""
+        with self._lock:
+            if self._transactional is None:
+                transactional = TransactionalPublisher(self.plan)
+                transactional.open()
+                self._transactional = transactional
+            return self._transactional
+
+    def close(self, grace: timedelta) -> None:
+        """Send what is stored and committed, and disconnect."""
+        if self._outbox is not None:
+            self._outbox.close(grace)
+        if self._transactional is not None:
+            self._transactional.close()
+        for name, adapter in self.plan.adapters.items():
+            try:
+                adapter.close(grace=grace)
+            except Exception as error:
+                logging.getLogger(__name__).warning("closing broker %s failed: %s", name, error)
+        for engine in self.plan.engines:
+            engine.dispose()
+
+    def forget(self) -> None:
+        """Let go of what belongs to the parent process, without a word on its connections."""
+        for engine in self.plan.engines:
+            with suppress(Exception):
+                engine.dispose(close=False)
+
+    def _declared(self, name: str) -> OutgoingTopic:
+        found = self.plan.topics.get(name)
+        if found is None:
+            raise Unpublishable(unknown_topic(name, self.plan.topics))
+        return found
+
+
+def _forget_connections(publisher: "weakref.ref[AppPublisher]") -> None:
+    found = publisher()
+    if found is not None:
+        found._after_fork()

@@ -1,0 +1,92 @@
+"""The publisher of `oncemq.engine.publishers.app_publisher` for code that runs on an event loop."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from oncemq.engine.publishers.app_publisher import AppPublisher, Load, NewMessage
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
+Answer = TypeVar("Answer")
+
+_THREADS: Final = 16
+"""Messages that wait for their broker at the same time; further calls wait for a thread."""
+
+
+class AsyncAppPublisher:
+    """Publishes from coroutines: `async with oncemq.open_async_publisher("app.yaml") as publisher:`.
+
+    In FastAPI: `FastAPI(lifespan=publisher.lifespan)`, and `Depends(publisher)` where a route publishes.
+
+    Args:
+        load: returns the app.
+    """
+
+    def __init__(self, load: Load) -> None:
+        self._publisher = AppPublisher(load)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="oncemq-publish")
+
+    async def __aenter__(self) -> Self:
+        await self._in_thread(self._publisher.open)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def __call__(self) -> Self:
+        """Return the publisher, for frameworks that inject what a dependency returns."""
+        return self
+
+    @asynccontextmanager
+    async def lifespan(self, _app: object = None) -> AsyncIterator[None]:
+        """Keep the publisher open while a Starlette or FastAPI application runs."""
+        async with self:
+            yield
+
+    async def close(self) -> None:
+        """Send what is stored and committed, and disconnect."""
+        await self._in_thread(self._publisher.close)
+
+    async def publish(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | int | None = None,
+        version: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+        session: "AsyncSession | AsyncConnection | None" = None,
+    ) -> str:
+        """Return the message's id when its broker has confirmed it, or, with a session, when it is stored.
+
+        As `AppPublisher.publish`, with the same errors; `session` is an `AsyncSession` or `AsyncConnection`.
+        """
+        given = {"key": key, "version": version, "headers": headers, "message_id": message_id}
+        call = partial(self._publisher.publish, topic, body, **given)  # type: ignore[arg-type]
+        if session is None:
+            return await self._in_thread(call)
+        await self._in_thread(self._publisher.open)
+        return str(await session.run_sync(lambda sync: call(session=sync)))
+
+    async def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Any | NewMessage],
+        *,
+        session: "AsyncSession | AsyncConnection | None" = None,
+    ) -> list[str]:
+        """Return the ids of many messages for one topic, as `AppPublisher.publish_many`."""
+        call = partial(self._publisher.publish_many, topic, list(messages))
+        if session is None:
+            return await self._in_thread(call)
+        await self._in_thread(self._publisher.open)
+        return list(await session.run_sync(lambda sync: call(session=sync)))
+
+    async def _in_thread(self, call: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)

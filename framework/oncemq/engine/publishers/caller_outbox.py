@@ -1,0 +1,149 @@
+"""Stores messages in transactions that callers own, and sends them when such a transaction has committed."""
+
+import logging
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, event, inspect, select
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.orm import Session, SessionTransaction
+
+from oncemq.engine.base.hook_points import nothing
+from oncemq.engine.outbox.confirmed_publisher import Publishing
+from oncemq.engine.outbox.relay import Relay
+from oncemq.engine.plan import AppPlan
+from oncemq.errors import Unpublishable
+from oncemq.ledger import outbox, transactions
+from oncemq.ledger.connect import READ_ONLY
+from oncemq.ledger.outbox import Stored
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.observe.observers import Observers
+from oncemq.upkeep.runner import Upkeep
+
+_STORED: Final = "oncemq_stored"
+_RELAY_EVERY: Final = timedelta(seconds=5)
+
+
+class CallerOutbox:
+    """The outbox of an app, for transactions outside of handlers.
+
+    Args:
+        plan: the app; it has a database.
+        publishing: sends messages.
+        redact: masks the app's secrets in what a broker said, which is stored.
+    """
+
+    def __init__(self, plan: AppPlan, publishing: Publishing, redact: Callable[[str], str]) -> None:
+        self._scope = f"{plan.name}.publisher"
+        self._clock = plan.clock
+        self._lock = threading.Lock()
+        self._known: weakref.WeakKeyDictionary[Engine, Relay] = weakref.WeakKeyDictionary()
+        self._relays: dict[str, Relay] = {}
+        self._upkeep: list[Upkeep] = []
+        observers = Observers(())
+        for engine in plan.engines:
+            relay = Relay(
+                plan.name, engine, publishing, plan.clock, observers, redact, plan.outbox_window, nothing
+            )
+            self._relays[self._ledger_id(engine)] = relay
+            self._upkeep.append(Upkeep(engine, [relay.task(every=_RELAY_EVERY)], plan.clock, _failed))
+        for upkeep in self._upkeep:
+            upkeep.start()
+
+    def add(self, session: Session | Connection, messages: Sequence[tuple[str, OutgoingMessage]]) -> None:
+        """Store messages in the transaction of `session`.
+
+        Raises:
+            Unpublishable: its database is not the app's, or has no outbox table.
+        """
+        connection = _connection_of(session)
+        relay = self._relay_of(connection)
+        if isinstance(session, Session):
+            _note(session, relay, relay.add(connection, self._scope, messages))
+        else:
+            # No event tells when a connection's transaction ends: relays find the messages when they look next.
+            relay.add(connection, self._scope, messages, owned=False)
+
+    def close(self, grace: timedelta) -> None:
+        """Send what is committed, within `grace`."""
+        for upkeep in self._upkeep:
+            upkeep.stop()
+        for relay in self._relays.values():
+            relay.stop(grace=grace)
+
+    def _relay_of(self, connection: Connection) -> Relay:
+        found = self._known.get(connection.engine)
+        if found is None:
+            found = self._relays.get(_read_ledger_id(connection))
+            if found is None:
+                raise Unpublishable(
+                    "the session is on another database than the app's: no worker would send this message"
+                )
+            with self._lock:
+                self._known[connection.engine] = found
+        return found
+
+    def _ledger_id(self, engine: Engine) -> str:
+        with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+            found = connection.execute(_OWN_ID).scalar()
+        if found is not None:
+            return str(found)
+        with engine.begin() as connection:
+            return transactions.ledger_id(connection, self._clock.now())
+
+
+_OWN_ID = select(transactions.TABLE.c.place).where(transactions.TABLE.c.id == transactions.OWN_ID)
+
+
+def _connection_of(session: Any) -> Connection:
+    if isinstance(session, Connection):
+        return session
+    if isinstance(session, Session):
+        try:
+            return session.connection()
+        except UnboundExecutionError:
+            return session.connection(bind_arguments={"clause": outbox.TABLE.select()})
+    raise Unpublishable(
+        f"session= takes a SQLAlchemy Session or Connection, not {type(session).__name__}; "
+        "for an AsyncSession use oncemq.open_async_publisher"
+    )
+
+
+def _read_ledger_id(connection: Connection) -> str:
+    """Return what tells the ledger of this database from every other one; "" where it has none yet.
+
+    Asks the catalog first: a failed statement would end the caller's transaction on PostgreSQL.
+    """
+    present = inspect(connection).has_table(outbox.TABLE.name)
+    if not present:
+        raise Unpublishable(
+            f"the session's database has no table {outbox.TABLE.name}: it is not the app's, "
+            "or `oncemq tables create` has not been run"
+        )
+    return str(connection.execute(_OWN_ID).scalar() or "")
+
+
+def _note(session: Session, relay: Relay, stored: list[Stored]) -> None:
+    """Have the messages sent when the session's transaction ends; those it rolled back are not found then."""
+    pending = session.info.get(_STORED)
+    if pending is None:
+        pending = session.info[_STORED] = deque()
+        event.listen(session, "after_transaction_end", _send_stored)
+    pending.append((relay, stored))
+
+
+def _send_stored(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is not None:
+        return
+    pending = session.info[_STORED]
+    while pending:
+        relay, stored = pending.popleft()
+        relay.send(stored)
+
+
+def _failed(doing: str, error: BaseException) -> None:
+    logging.getLogger(__name__).warning("%s failed and is tried again: %s", doing, error)

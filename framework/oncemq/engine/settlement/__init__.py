@@ -1,0 +1,1 @@
+"""Settlement: what the broker is told about each delivery, after the commit."""

@@ -1,0 +1,45 @@
+"""Runs an app in threads of a process that has other things to do: a web service, a test."""
+
+from queue import SimpleQueue
+from threading import Thread
+
+from oncemq.engine.application import Application
+from oncemq.engine.plan import AppPlan
+
+
+class RunningApp:
+    """One application in a thread of its own.
+
+    Args:
+        plan: everything decided.
+    """
+
+    def __init__(self, plan: AppPlan) -> None:
+        self._application = Application(plan)
+        self._code = 1
+        self._started: SimpleQueue[BaseException | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=f"oncemq-{plan.name}", daemon=True)
+
+    def start(self) -> None:
+        """Return when every consumer is subscribed.
+
+        Raises:
+            OnceMQError: it could not start; everything opened so far is closed.
+        """
+        self._thread.start()
+        error = self._started.get()
+        if error is not None:
+            self._thread.join()
+            raise error
+
+    def stop(self) -> int:
+        """End in order; returns the exit code."""
+        self._application.stop()
+        self._thread.join()
+        return self._code
+
+    def _run(self) -> None:
+        try:
+            self._code = self._application.run(started=lambda: self._started.put(None))
+        except BaseException as error:
+            self._started.put(error)

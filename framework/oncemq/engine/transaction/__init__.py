@@ -1,0 +1,1 @@
+"""One unit's transaction: the handler's session, savepoints, errors and the commit."""

@@ -1,0 +1,284 @@
+"""Lends each handler a session of its own on the unit's connection, and collects what handlers merely add (rule 13, rule 20).
+
+A session shows nothing of earlier messages. What its handler only added, without reading or sending anything, goes to the
+unit's collector, which inserts the objects of many messages with one statement; everything else is flushed at its end.
+What goes past the session is seen by `oncemq.engine.transaction.connection_watch`.
+"""
+
+from collections.abc import Sequence
+from threading import get_ident
+from typing import Any, Final, Self
+
+from sqlalchemy import ClauseElement, Connection
+from sqlalchemy.orm import InstanceState, Session, SessionTransaction
+from sqlalchemy.sql import visitors
+
+from oncemq.contracts.unit import Item
+from oncemq.engine.transaction.connection_watch import ANY_THREAD, ELSEWHERE, Watch, in_savepoint
+from oncemq.errors import HandlerFault, SessionOwned
+
+_NOBODY = -1
+_TOO_LATE = "the session was used after its handler had returned: its message may be committed already"
+_PENDING_EVENTS = (
+    *("before_attach", "after_attach", "transient_to_pending", "pending_to_persistent", "after_begin"),
+    *("before_flush", "after_flush", "after_flush_postexec", "after_transaction_create"),
+)
+
+
+class UnitSession(Session):
+    """A session for one call of a handler: flush, query and savepoints are the handler's, the transaction is not."""
+
+    bind: Connection
+    watch: Watch
+    items: Sequence[Item] = ()
+    heard: bool = True
+    _user: int = ANY_THREAD
+
+    @classmethod
+    def over(
+        cls, connection: Connection, watch: Watch, items: Sequence[Item] = (), *, heard: bool = True
+    ) -> "UnitSession":
+        """Return a session inside the connection's transaction, for the call of a handler for `items`.
+
+        Args:
+            connection: in its transaction.
+            watch: what is seen on it.
+            items: whose handler is lent it.
+            heard: code of the user's may listen to all sessions.
+        """
+        session = cls(connection, join_transaction_mode="rollback_only", expire_on_commit=False)
+        session.watch = watch
+        session.items = items
+        session.heard = heard
+        session._user = watch.thread
+        return session
+
+    def commit(self) -> None:
+        """Flush; the framework commits, for all messages of the unit together."""
+        self.watch.commits = True
+        self.flush()
+
+    def rollback(self) -> None:
+        """Doom the run: the transaction is the framework's, which cannot be undone by a handler."""
+        if self.watch.handling:
+            self.watch.doom(
+                SessionOwned("the handler called session.rollback(): raise Retry or Reject instead")
+            )
+        else:
+            super().rollback()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the session open until the handler returns."""
+
+    def close(self) -> None:
+        """Refused in a handler."""
+        self._refuse("close")
+        super().close()
+
+    def begin(self, nested: bool = False) -> Any:
+        """Refused in a handler, unless for a savepoint."""
+        if not nested:
+            self._refuse("begin", "; for a savepoint use session.begin_nested()")
+        return super().begin(nested)
+
+    def reset(self) -> None:
+        """Refused in a handler."""
+        self._refuse("reset")
+        super().reset()
+
+    def invalidate(self) -> None:
+        """Refused in a handler."""
+        self._refuse("invalidate")
+        super().invalidate()
+
+    def expunge_all(self) -> None:
+        """Refused in a handler: what it was handed would be lost with what it added."""
+        self._refuse("expunge_all")
+        super().expunge_all()
+
+    def prepare(self) -> None:
+        """Refused in a handler."""
+        self._refuse("prepare")
+        super().prepare()
+
+    def misuse(self) -> HandlerFault | None:
+        """Return what a handler left behind that the next one would suffer from."""
+        connection = self.bind
+        if self.get_nested_transaction() is not None or in_savepoint(connection, self.watch):
+            return SessionOwned("the handler left a savepoint open: write with session.begin_nested(): …")
+        if connection.closed or connection.invalidated:
+            return SessionOwned(
+                "the framework owns this connection: a handler may not close or invalidate it"
+            )
+        return None
+
+    def pending(self) -> bool:
+        """Return whether a flush would send anything."""
+        return bool(self._new or self._deleted or self.identity_map._modified)
+
+    def lend(self, transaction: SessionTransaction) -> None:
+        """Go on in the transaction of an earlier session, which left nothing in it."""
+        transaction.session = self
+        self._transaction = transaction
+
+    def give_back(self, to: Session) -> SessionTransaction | None:
+        """Return the session's transaction if nothing of this session is left in it; parking it at another session."""
+        found = self._transaction
+        if found is None or self._new or self._deleted or found._parent is not None or not found.is_active:
+            return None
+        if self.identity_map._dict:
+            return None
+        self._transaction = None
+        found.session = to
+        return found
+
+    def refuse_all(self) -> None:
+        """Refuse what is done with this session from now on."""
+        self._user = _NOBODY
+
+    def end(self) -> None:
+        """Forget the session's objects."""
+        if self._transaction is not None or self._new or self._deleted or self.identity_map._dict:
+            super().close()
+
+    def _refuse(self, name: str, advice: str = "") -> None:
+        if self.watch.handling:
+            error = SessionOwned(f"the framework owns this session: no {name}() in a handler{advice}")
+            self.watch.doom(error)
+            raise error
+
+    def _before_attach(self, state: InstanceState[Any], obj: object) -> bool:
+        if self._user != get_ident():
+            self._require_user()
+        if state.session_id is not None:
+            return super()._before_attach(state, obj)
+        # Without beginning a transaction, which costs more than all the rest: objects that are only added need none.
+        if self.heard or "dispatch" in self.__dict__:
+            self.dispatch.before_attach(self, state)
+        return True
+
+    def _after_attach(self, state: InstanceState[Any], obj: object) -> None:
+        if self.heard or state.key is not None or "dispatch" in self.__dict__:
+            super()._after_attach(state, obj)
+            return
+        # Nobody listens: a dispatcher for each session would cost as much as the session.
+        state.session_id = self.hash_key
+        if state.modified and state._strong_obj is None:
+            state._strong_obj = obj
+
+    def _autobegin_t(self, begin: bool = False) -> SessionTransaction:
+        if self._user != get_ident():
+            self._require_user()
+        # Before the session joins the transaction: it must join the savepoint that may be set here.
+        if self.watch.first is not None and self.watch.handling:
+            self.watch.speaks()
+        return super()._autobegin_t(begin)
+
+    def _require_user(self) -> None:
+        if self._user == ANY_THREAD:
+            return
+        error = SessionOwned(_TOO_LATE if self._user == _NOBODY else ELSEWHERE)
+        if self._user == _NOBODY:
+            self.watch.strays.update(dict.fromkeys(self.items, error))
+        else:
+            self.watch.doom(error)
+        raise error
+
+
+class Collector(Session):
+    """Holds what the handlers of one run merely added until it is inserted, in the order of the messages.
+
+    Args:
+        connection: in the unit's transaction.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection, join_transaction_mode="rollback_only", expire_on_commit=False)
+        self._plain: dict[type, bool] = {}
+        self._values: set[type[Any]] = set(_VALUES)
+        self.heard = _listened_to(self)
+        self.spare: SessionTransaction | None = None
+
+    def session(self, connection: Connection, watch: Watch, items: Sequence[Item]) -> UnitSession:
+        """Return a session for the next call."""
+        session = UnitSession.over(connection, watch, items, heard=self.heard)
+        if self.spare is not None:
+            session.lend(self.spare)
+            self.spare = None
+        return session
+
+    def takes(self, session: UnitSession) -> bool:
+        """Return whether a handler that has sent nothing only added objects, whose insert may wait for others."""
+        if session._deleted or session._nested_transaction is not None or len(session.identity_map):
+            return False
+        if not session._new:
+            return True
+        if self.heard or ("dispatch" in session.__dict__ and _listened_to(session)):
+            return False
+        return all(map(self._may_wait, session._new))
+
+    def take(self, session: UnitSession) -> None:
+        """Take over what was added."""
+        new, key = self._new, self.hash_key
+        for state, obj in session._new.items():
+            new[state] = obj
+            state.insert_order = len(new)
+            state.session_id = key
+        session._new = {}
+
+    def end(self, session: UnitSession, *, keep: bool) -> None:
+        """Forget a session after its call; with `keep`, its transaction serves the next one if nothing is left in it."""
+        if keep:
+            self.spare = session.give_back(self)
+        session.end()
+
+    def pending(self) -> bool:
+        """Return whether a flush would send anything."""
+        return bool(self._new)
+
+    def _may_wait(self, state: InstanceState[Any]) -> bool:
+        kind = state.class_
+        plain = self._plain.get(kind)
+        if plain is None:
+            plain = self._plain[kind] = _is_plain(state)
+        if not plain or self._values.issuperset(map(type, state.dict.values())):
+            return plain
+        if any(map(_is_sql, state.dict.values())):
+            return False
+        self._values.update(map(type, state.dict.values()))
+        return True
+
+
+_VALUES: Final[frozenset[type[Any]]] = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types of attributes that are known to be no SQL."""
+
+
+def _is_sql(value: Any) -> bool:
+    """Return whether an attribute is an SQL expression, which might read what neighbours add."""
+    return isinstance(value, ClauseElement) or hasattr(value, "__clause_element__")
+
+
+def _is_plain(state: InstanceState[Any]) -> bool:
+    """Return whether inserting such an object runs no code of the user's, and no query for a default."""
+    mapper = state.mapper
+    if mapper.dispatch.before_insert or mapper.dispatch.after_insert:
+        return False
+    for table in mapper.tables:
+        for column in getattr(table, "columns", ()):
+            default = column.default
+            if default is not None and default.is_clause_element and _reads(default.arg):
+                return False
+    return True
+
+
+def _reads(expression: Any) -> bool:
+    found = visitors.iterate(expression) if isinstance(expression, ClauseElement) else ()
+    return any(getattr(part, "is_select", False) for part in found)
+
+
+def _listened_to(session: Session) -> bool:
+    """Return whether somebody's code is told of flushes, and so would see whose objects go together."""
+    return any(getattr(session.dispatch, name) for name in _PENDING_EVENTS)

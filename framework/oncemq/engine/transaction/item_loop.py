@@ -1,0 +1,330 @@
+"""The loop of one run: decide, handle, record, item by item in arrival order; and who is to blame when one fails."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
+
+from oncemq.common.error_text import is_a
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
+from oncemq.engine.base.error_verdicts import UnknownCulprit, describe, is_infrastructure, judge
+from oncemq.engine.base.strategy_chain import Chain
+from oncemq.engine.crash.flight_recorder import AnyRecorder
+from oncemq.engine.crash.time_limits import Slot
+from oncemq.engine.transaction.connection_watch import UnitConnection, Watch
+from oncemq.engine.transaction.error_attribution import Suspicion, is_units
+from oncemq.engine.transaction.handler_savepoint import Guard
+from oncemq.engine.transaction.handler_session import Collector
+from oncemq.engine.transaction.isolation import HiddenCommit, NeedsIsolation, Proof
+from oncemq.errors import HandlerFault, InfrastructureError, SessionOwned, TimeLimitExceeded
+from oncemq.handler.binding import BoundHandler
+from oncemq.observe.logs import now_handling
+from oncemq.retry.classify import is_stale, is_unique_violation
+
+
+@dataclass(slots=True)
+class Frame:
+    """What surrounds the loop of one run.
+
+    Args:
+        connection: of the run.
+        collector: holds what handlers merely added.
+        watch: what is seen on the connection.
+        careful: flush after every item, so that a failing flush has one culprit.
+        sound: whether the transaction can go on.
+        write: brings to the database what strategies have recorded of earlier items.
+        unflushed: items whose objects the collector holds; one of them is to blame when its flush fails.
+        proof: that the transaction is still the one that began; only where a handler may do what cannot be seen.
+        failed: what went wrong when earlier items' work was brought to the database; no handler's doing.
+    """
+
+    connection: UnitConnection
+    collector: Collector
+    watch: Watch
+    careful: bool
+    sound: Callable[[], bool]
+    write: Callable[[Run], None] | None = None
+    unflushed: list[Item] = field(default_factory=list)
+    proof: Proof | None = None
+    failed: Exception | None = None
+
+    def bring(self, run: Run) -> None:
+        """Bring to the database what earlier items left: the next statement may read it.
+
+        Raises:
+            Culprits, UnknownCulprit, InfrastructureError, StrategyBug: it failed, which is noted.
+        """
+        watch = self.watch
+        handling, watch.handling = watch.handling, False
+        try:
+            if self.collector.pending():
+                flush(self)
+            if self.write is not None:
+                self.write(run)
+        except Exception as error:
+            self.failed = error
+            watch.doom(error)
+            raise
+        finally:
+            watch.handling = handling
+
+
+class ItemLoop:
+    """Runs the items of transactional runs.
+
+    Attributes:
+        dropped: items that were left out while their run went on, since the last look.
+        one_by_one: the handler is called for each item.
+    """
+
+    one_by_one = True
+
+    def __init__(
+        self,
+        chain: Chain,
+        handler: BoundHandler,
+        monotonic: Callable[[], float],
+        recorder: AnyRecorder,
+        slot: Slot,
+    ) -> None:
+        self._chain = chain
+        self._call = handler.call
+        self._call_batch = handler.call_batch
+        self._monotonic = monotonic
+        self._recorder = recorder
+        self._slot = slot
+        self.dropped = 0
+        self._consumer = ""
+
+    def run(self, run: Run, frame: Frame) -> None:
+        """Give every item of `run` a verdict.
+
+        Raises:
+            Culprits: roll back; these items get these verdicts.
+            UnknownCulprit: roll back; nobody can say whose fault it is.
+            InfrastructureError: roll back; nobody's fault.
+        """
+        decide, record, index, clock = (
+            self._chain.decide,
+            self._chain.record,
+            self._recorder.index,
+            self._monotonic,
+        )
+        self._consumer = run.consumer.partition(".")[2]
+        deadline, held, started = run.unit.deadline, set[str](), False
+        for position, item in enumerate(run.items, 1):
+            now = clock()
+            if item.key in held or (started and now > deadline):
+                item.verdict = RETURNED
+                held.add(item.key)
+                continue
+            verdict = decide(run, item)
+            if verdict is PROCEED:
+                index[0] = position
+                started = True
+                verdict = self._handle(run, item, frame, now)
+            item.verdict = verdict
+            if verdict.final:
+                record(run, item)
+            elif verdict.holds_key:
+                held.add(item.key)
+
+    def _handle(self, run: Run, item: Item, frame: Frame, now: float) -> Verdict:
+        watch, slot = frame.watch, self._slot
+        call = Call(run, (item,), frame, now)
+        slot.started = now
+        now_handling(self._consumer, item.envelope)
+        try:
+            item.result = self._call(run, item)
+            waits = call.complete()
+        except BaseException as error:
+            watch.handling = False
+            return self._failed(call, error)
+        finally:
+            call.over()
+            slot.started = 0.0
+            now_handling("", None)
+            if slot.overdue == now:
+                slot.wait_for_cancel()
+        fault = call.fault()
+        if fault is not None:
+            return self._undo_or_blame(call, fault, swallowed=True)
+        if slot.overdue == now:
+            raise Culprits({item: overdue()})
+        call.keep(waits=waits)
+        return PROCEED
+
+    def _failed(self, call: "Call", error: BaseException) -> Verdict:
+        if self._can_drop(call, error):
+            call.session.end()
+            self.dropped += 1
+            return judge(error)
+        return self._undo_or_blame(call, error)
+
+    def _can_drop(self, call: "Call", error: BaseException) -> bool:
+        watch = call.frame.watch
+        clean = watch.doomed is None and not call.spoke
+        return clean and not is_units(error, watch.doomed, call.frame.sound)
+
+    def _undo_or_blame(self, call: "Call", error: BaseException, *, swallowed: bool = False) -> Verdict:
+        """Return the verdict on an item whose doing was taken back alone; else raise that the run must be."""
+        call.run.unit.late += call.spoke
+        # Asked before anything is undone.
+        units = is_units(error, call.frame.watch.doomed, call.frame.sound)
+        if not self._can_undo(call, error) or not call.undo(error):
+            self._blame(call, error, units=units, swallowed=swallowed)
+        self.dropped += 1
+        return _judge(call, error, swallowed=swallowed)
+
+    def _can_undo(self, call: "Call", error: BaseException) -> bool:
+        looked_at_again = is_stale(error) or (self._chain.second_look and is_unique_violation(error))
+        return self._slot.overdue != call.started and not looked_at_again
+
+    def _blame(self, call: "Call", error: BaseException, *, units: bool, swallowed: bool = False) -> NoReturn:
+        watch, items = call.frame.watch, call.items
+        if call.frame.failed is not None:
+            raise call.frame.failed
+        cause = watch.doomed or error
+        if is_a(cause, NeedsIsolation):
+            raise NeedsIsolation(cause.why, items) from cause
+        if len(items) > 1:
+            self._blame_several(call, cause, units=units)
+        (item,) = items
+        if self._slot.overdue == call.started:
+            raise Culprits({item: overdue()}) from error
+        if units:
+            raise Suspicion(item, cause) from cause
+        own_doing = is_a(cause, SessionOwned)
+        raise Culprits({item: _judge(call, cause if own_doing else error, swallowed=swallowed)}) from error
+
+    def _blame_several(self, call: "Call", cause: BaseException, *, units: bool) -> NoReturn:
+        if self._slot.overdue == call.started:
+            late = overdue()
+            raise UnknownCulprit(late.reason) from late.error
+        if units:
+            raise InfrastructureError(describe(cause)) from cause
+        raise UnknownCulprit(describe(cause)) from cause
+
+
+class Call:
+    """One call of a handler, with a session of its own, and how things stood when it began."""
+
+    __slots__ = ("frame", "guard", "items", "run", "session", "started", "statements", "writes")
+
+    def __init__(self, run: Run, items: Sequence[Item], frame: Frame, started: float) -> None:
+        self.run, self.items, self.frame, self.started = run, items, frame, started
+        watch = frame.watch
+        self.guard: Guard | None = None
+        frame.connection.forget_options()
+        watch.refused, watch.went_on = None, False
+        self.statements, self.writes = watch.statements, watch.writes
+        self.session = run.session = frame.collector.session(frame.connection, watch, items)
+        watch.first = self._first
+        watch.handling = True
+
+    @property
+    def spoke(self) -> bool:
+        """Whether the handler has sent statements itself."""
+        return self.frame.watch.statements > self.statements
+
+    def complete(self) -> bool:
+        """Flush what the handler left, unless its insert may wait for others; returns whether it does."""
+        session, frame = self.session, self.frame
+        if not (frame.careful or self.spoke) and frame.collector.takes(session):
+            return True
+        if frame.watch.doomed is None and session.pending():
+            session.flush()
+        return False
+
+    def fault(self) -> BaseException | None:
+        """Return why what the handler did cannot be kept, although it has returned; None if it can."""
+        if self.guard is not None and self.guard.lost and self.frame.watch.doomed is None:
+            return self.frame.watch.refused or HandlerFault(
+                "the handler went on after a flush that failed, with which SQLAlchemy rolls back what it had written: let "
+                "the error out, or write with session.begin_nested()"
+            )
+        return self.frame.watch.doomed or self.session.misuse()
+
+    def over(self) -> None:
+        """Let what comes be no handler's doing any more."""
+        watch, run = self.frame.watch, self.run
+        watch.handling, watch.first = False, None
+        self.frame.connection.forget_options()
+        run.unit.spoke += self.spoke
+        run.session = self.frame.collector
+        self.session.refuse_all()
+
+    def keep(self, *, waits: bool) -> None:
+        """Keep what the handler did.
+
+        Raises:
+            HiddenCommit: it has ended the transaction.
+        """
+        frame, session = self.frame, self.session
+        if waits:
+            if session._new:
+                frame.collector.take(session)
+                frame.unflushed += self.items
+        else:
+            self.run.written += frame.watch.writes - self.writes
+        frame.collector.end(session, keep=self.guard is None)
+        if self.guard is not None:
+            self.guard.release()
+        if frame.proof is not None and frame.watch.settings and not frame.proof.holds():
+            # Before anything is recorded of these items.
+            raise HiddenCommit(self.run, self.items)
+
+    def undo(self, error: BaseException) -> bool:
+        """Take back all that the handler did, and nothing else; returns whether the run can go on."""
+        guard, frame = self.guard, self.frame
+        if guard is None or frame.failed is not None or not guard.undo(error):
+            return False
+        self.session.end()
+        return frame.sound()
+
+    def _first(self) -> None:
+        """Bring to the database what came before, which the handler's first statement may read."""
+        self.frame.bring(self.run)
+        if self.run.unit.guarded and not self.frame.watch.isolated:
+            self.guard = Guard(self.frame.connection, self.frame.watch)
+
+
+def _judge(call: Call, error: BaseException, *, swallowed: bool) -> Verdict:
+    watch = call.frame.watch
+    if is_a(error, PendingRollbackError) and watch.refused is not None:
+        # It only says that there was an error before.
+        error, swallowed = watch.refused, True
+    verdict = judge(error)
+    if (swallowed or watch.went_on) and is_a(error, DBAPIError):
+        text = "the handler went on after an error that ended its transaction: write with session.begin_nested(): …"
+        return retry(f"{text}; {verdict.reason}", error=error)
+    return verdict
+
+
+def flush(frame: Frame) -> None:
+    """Flush what handlers left pending.
+
+    Raises:
+        Culprits: it failed, and only one item can be to blame.
+        UnknownCulprit: it failed, and several can.
+        InfrastructureError: the database failed.
+    """
+    try:
+        frame.collector.flush()
+    except Exception as error:
+        if is_infrastructure(error):
+            if len(frame.unflushed) == 1:
+                raise Suspicion(frame.unflushed[0], error) from error
+            raise InfrastructureError(describe(error)) from error
+        if len(frame.unflushed) == 1:
+            raise Culprits({frame.unflushed[0]: judge(error)}) from error
+        raise UnknownCulprit(describe(error)) from error
+    frame.unflushed.clear()
+
+
+def overdue() -> Verdict:
+    """Return the verdict on an item whose handler exceeded its soft limit."""
+    error = TimeLimitExceeded("the handler took longer than its soft time limit")
+    return retry(str(error), error=error)

@@ -1,0 +1,249 @@
+"""What happens inside one transaction: all items in one run, or part by part with a savepoint before each.
+
+A failure after writing undoes its whole run. Where failures are frequent, parts keep that cheap: the culprit's part
+is rolled back to its savepoint and runs again without it; the parts before stay, and all are committed together.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, NestedTransaction, RootTransaction
+
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import RETURNED, Culprits, Verdict
+from oncemq.engine.base.error_verdicts import UnknownCulprit, is_infrastructure, judge
+from oncemq.engine.base.items import make_items
+from oncemq.engine.crash.flight_recorder import AnyRecorder
+from oncemq.engine.transaction.connection_watch import UnitConnection, Watch
+from oncemq.engine.transaction.handler_session import Collector
+from oncemq.engine.transaction.isolation import HiddenCommit
+from oncemq.engine.transaction.item_loop import Frame
+from oncemq.engine.transaction.transaction import obstacle
+from oncemq.message.envelope import Delivery
+from oncemq.message.reader import Reader
+from oncemq.retry.classify import is_unique_violation
+
+Work = Callable[[Run, Frame], None]
+"""Brings a run from its load to its save."""
+
+
+@dataclass(slots=True)
+class Scene:
+    """One open transaction.
+
+    Args:
+        unit: what is being tried.
+        connection: where.
+        transaction: the open one.
+        watch: what is seen on the connection.
+        careful: flush after every item.
+    """
+
+    unit: Unit
+    connection: UnitConnection
+    transaction: RootTransaction
+    watch: Watch
+    careful: bool
+
+    def begin_part(self) -> NestedTransaction:
+        """Return a new savepoint, which no handler is taken to have opened."""
+        savepoint = self.connection.begin_nested()
+        self.watch.savepoint = savepoint
+        return savepoint
+
+    def undo_part(self, savepoint: NestedTransaction) -> bool:
+        """Roll back to the savepoint; returns whether the transaction can go on."""
+        doomed = self.watch.doomed
+        if doomed is not None and is_infrastructure(doomed):
+            # The server may have undone everything.
+            return False
+        if self.connection.get_nested_transaction() not in (savepoint, None):
+            # A handler's own one is still open; how the two lie is not worth finding out.
+            return False
+        try:
+            if savepoint.is_active:
+                savepoint.rollback()
+        except Exception:
+            return False
+        self.watch.forgive()
+        return obstacle(self.connection, self.transaction, self.watch) is None
+
+
+def first_of_each_key(
+    order: Iterable[Delivery], charged: Mapping[Delivery, Verdict]
+) -> dict[Delivery, Verdict]:
+    """Return whom a failure is charged to: a later message of the key ran on what an earlier one never reached.
+
+    What a handler has committed must not run again, whatever came before it.
+    """
+    found: dict[Delivery, Verdict] = {}
+    keys: set[str] = set()
+    for delivery in order:
+        verdict = charged.get(delivery)
+        if verdict is not None and (delivery.key not in keys or isinstance(verdict.error, HiddenCommit)):
+            found[delivery] = verdict
+            keys.add(delivery.key)
+    return found
+
+
+@dataclass(slots=True)
+class Done:
+    """What one transaction holds.
+
+    Attributes:
+        runs: in order.
+        left_out: what is in none of them: culprits, and what must wait behind them.
+        held: keys of which nothing more may run.
+        undone: how often a part was rolled back to its savepoint.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    left_out: dict[Delivery, Verdict] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+    undone: int = 0
+
+    def add(self, run: Run) -> None:
+        """Keep a run that stays."""
+        self.runs.append(run)
+        self.held.update(item.key for item in run.items if item.verdict is None or item.verdict.holds_key)
+
+    def leave_out(
+        self, deliveries: Iterable[Delivery], verdicts: Mapping[Delivery, Verdict]
+    ) -> list[Delivery]:
+        """Return what may run; what has a verdict, and what comes behind a held key, is left out."""
+        left = []
+        for delivery in deliveries:
+            verdict = verdicts.get(delivery, RETURNED if delivery.key in self.held else None)
+            if verdict is None:
+                left.append(delivery)
+                continue
+            self.left_out[delivery] = verdict
+            if verdict.holds_key:
+                self.held.add(delivery.key)
+        return left
+
+
+class Parts:
+    """Runs the items of open transactions.
+
+    Args:
+        work: brings a run from its load to its save.
+        reader: decodes payloads anew for a second run.
+        recorder: the worker's flight recorder.
+        monotonic: seconds, for the unit's deadline.
+        second_look: an item that violated a unique constraint runs once more before it is charged, which is the rescue's.
+        keys_matter: what is decided about an item may follow from earlier ones of its key.
+        write: brings to the database what strategies have recorded; None = there is nothing of the kind.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        reader: Reader,
+        recorder: AnyRecorder,
+        monotonic: Callable[[], float],
+        *,
+        second_look: bool,
+        keys_matter: bool,
+        write: Callable[[Run], None] | None = None,
+    ) -> None:
+        self._work = work
+        self._write = write
+        self._reader = reader
+        self._recorder = recorder
+        self._monotonic = monotonic
+        self._second_look = second_look
+        self._keys_matter = keys_matter
+
+    def run(self, scene: Scene, items: Sequence[Item], every: int | None) -> Done:
+        """Run all items; `every` so many of them a savepoint, None = without.
+
+        Raises:
+            Culprits, UnknownCulprit, InfrastructureError, StrategyBug: the whole transaction must be rolled back.
+        """
+        done = Done()
+        if every is None or every >= len(items):
+            done.runs.append(self._once(scene, items, careful=scene.careful))
+            return done
+        for start in range(0, len(items), every):
+            if done.runs and self._monotonic() > scene.unit.deadline:
+                rest = [item.delivery for item in items[start:]]
+                done.leave_out(rest, dict.fromkeys(rest, RETURNED))
+                break
+            part = items[start : start + every]
+            done.leave_out([item.delivery for item in part], {})
+            self._part(scene, [item for item in part if item.key not in done.held], done)
+        return done
+
+    def _part(self, scene: Scene, items: Sequence[Item], done: Done) -> None:
+        careful = False
+        while items:
+            self._recorder.begin([item.envelope for item in items])
+            savepoint = scene.begin_part()
+            try:
+                run = self._once(scene, items, careful=careful)
+                savepoint.commit()
+            except Culprits as culprits:
+                charged = {item.delivery: verdict for item, verdict in culprits.verdicts.items()}
+                if not self._can_charge(charged, items) or not scene.undo_part(savepoint):
+                    raise
+                order = [item.delivery for item in items]
+                items = make_items(done.leave_out(order, first_of_each_key(order, charged)), self._reader)
+            except UnknownCulprit:
+                if careful or not scene.undo_part(savepoint):
+                    raise
+                careful = True
+                items = make_items([item.delivery for item in items], self._reader)
+            else:
+                done.add(run)
+                return
+            done.undone += 1
+
+    def _can_charge(self, charged: Mapping[Delivery, Verdict], items: Sequence[Item]) -> bool:
+        if self._second_look and any(
+            verdict.error is not None and is_unique_violation(verdict.error) for verdict in charged.values()
+        ):
+            return False
+        keys: set[str] = set()
+        for item in items:
+            if self._keys_matter and item.delivery in charged and item.key in keys:
+                return False  # what comes before it must be saved first, which is the rescue's
+            keys.add(item.key)
+        return not charged.keys().isdisjoint(item.delivery for item in items)
+
+    def _once(self, scene: Scene, items: Sequence[Item], *, careful: bool) -> Run:
+        collector = Collector(scene.connection)
+        try:
+            run = Run(scene.unit, items, scene.connection, collector)
+
+            def reason_to_end() -> BaseException | None:
+                return obstacle(scene.connection, scene.transaction, scene.watch, collector)
+
+            frame = Frame(
+                scene.connection,
+                collector,
+                scene.watch,
+                careful,
+                lambda: reason_to_end() is None,
+                self._write,
+            )
+            self._work(run, frame)
+            if scene.watch.strays:
+                raise Culprits({item: judge(error) for item, error in scene.watch.strays.items()})
+            reason = reason_to_end()
+            if reason is not None:
+                raise UnknownCulprit(str(reason)) from reason
+            return run
+        finally:
+            scene.watch.handling = False
+            _close(collector, scene.connection)
+
+
+def _close(session: Collector, connection: Connection) -> None:
+    try:
+        session.close()
+    except Exception:
+        # A handler may even have closed the connection; then there is nothing left to throw away.
+        with suppress(Exception):
+            connection.invalidate()

@@ -1,0 +1,86 @@
+"""A transaction that is lent to whoever works in it: he may use its session, and we alone commit it."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from sqlalchemy import Connection, Engine, RootTransaction, select
+
+from oncemq.engine.transaction.connection_watch import UnitConnection, Watch, watch_connection
+from oncemq.engine.transaction.handler_session import UnitSession
+from oncemq.engine.transaction.transaction import obstacle
+from oncemq.ledger.connect import clean
+
+
+class Lent:
+    """One transaction, ended by `finish` or `roll_back`, from any thread.
+
+    Args:
+        engine: the database; `oncemq.engine.transaction.connection_watch.install` has been called with it.
+        first: what we write ourselves, before everything else.
+
+    Attributes:
+        session: for the borrower, who may do with it what a consumer's handler may.
+        connection: the transaction's.
+    """
+
+    session: UnitSession
+
+    def __init__(self, engine: Engine, first: Callable[[Connection], None] | None = None) -> None:
+        self._watch = Watch(isolated=True, any_thread=True)
+        self.connection = UnitConnection(engine)
+        try:
+            self._transaction: RootTransaction = self.connection.begin()
+            # A driver may begin with the first statement only; without one the transaction looks ended.
+            self.connection.execute(select(1))
+            if first is not None:
+                first(self.connection)
+            self.session = UnitSession.over(self.connection, self._watch)
+        except BaseException:
+            self.connection.close()
+            raise
+        self._unwatch = watch_connection(self.connection, self._watch)
+        self._watch.handling = True
+
+    @property
+    def doomed(self) -> bool:
+        """Whether the borrower has seen to it that this can no longer commit."""
+        return self._watch.doomed is not None
+
+    def finish(self, last: Callable[[Connection], None] | None = None) -> None:
+        """Commit; ends the transaction, also when it raises.
+
+        Args:
+            last: what we write ourselves, after everything else.
+
+        Raises:
+            HandlerFault: the borrower ended the transaction, or hid an error of the database.
+            Exception: what the flush, `last` or the commit failed with.
+        """
+        try:
+            self.session.flush()
+            self._watch.handling = False
+            self._require_whole()
+            if last is not None:
+                last(self.connection)
+            self._transaction.commit()
+        finally:
+            self.roll_back()
+
+    def roll_back(self) -> None:
+        """End without a trace, unless it is ended already; never raises."""
+        self._watch.handling = False
+        self._unwatch()
+        try:
+            self.session.close()
+            if self._watch.settings:
+                clean(self.connection)
+            self.connection.close()
+        except Exception:
+            with suppress(Exception):
+                self.connection.invalidate()
+
+    def _require_whole(self) -> None:
+        misuse = self.session.misuse()
+        reason = obstacle(self.connection, self._transaction, self._watch, self.session) or misuse
+        if reason is not None:
+            raise reason

@@ -1,0 +1,278 @@
+"""One event loop of a consumer with an async handler: many messages in flight, each settled on its own."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from oncemq.common.sharding import Layout
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import PROCEED, RETURNED, Outcome, Verdict
+from oncemq.engine.base.items import make_items
+from oncemq.engine.consumer.consumer import Consumer
+from oncemq.engine.crash.flight_recorder import IDLE, AnyRecorder
+from oncemq.engine.crash.time_limits import Slot
+from oncemq.engine.settlement.settler import Settler
+from oncemq.engine.workers.direct_unit import before, handle_async
+from oncemq.engine.workers.tracks import Track, by_key
+from oncemq.engine.workers.transactional_unit import Failed, release, reserve
+from oncemq.engine.workers.worker import Hands, Trouble
+from oncemq.errors import InfrastructureError, StrategyBug
+from oncemq.message.envelope import Delivery
+from oncemq.observe.events import TimeLimit
+from oncemq.observe.logs import now_handling
+
+_TAKE_TIMEOUT = 0.2
+_THREADS_BESIDES = 4
+"""For waiting, taking and settling, while every message in flight may be in a strategy's hook."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one message in flight occupies: its flight recorder, and the slot that the watchdog looks at."""
+
+    recorder: AnyRecorder
+    slot: Slot
+
+
+@dataclass(slots=True, eq=False)
+class _KeyRun:
+    """The messages of one key that were taken together, and run one after the other."""
+
+    deliveries: list[Delivery]
+    hands: Hands = field(default_factory=Hands)
+
+
+@dataclass(slots=True)
+class _Finished:
+    """What can be settled: verdicts with the seconds they took, and keys that can be given up after that."""
+
+    verdicts: list[tuple[Delivery, Verdict]] = field(default_factory=list)
+    seconds: float = 0.0
+    over: list[_KeyRun] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.verdicts or self.over)
+
+
+class AsyncWorker:
+    """Keeps as many messages in flight as it has seats, in an event loop of its own.
+
+    Args:
+        consumer: what waits and how it goes.
+        settler: tells the broker.
+        seats: one for each message that may be in flight.
+        alone: held while a crash suspect runs, so that no two run at once in this process.
+        failed: told of errors that change nothing.
+        tracks: strategies, handler and what follows it, once for each shard; hooks may block, so they run in threads.
+        layout: which shard a key belongs to; None where there are no shards.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        settler: Settler,
+        seats: list[Seat],
+        alone: threading.Lock,
+        failed: Failed,
+        tracks: Sequence[Track],
+        layout: Layout | None,
+    ) -> None:
+        self._consumer = consumer
+        self._settler = settler
+        self._seats = len(seats)
+        self._free = list(seats)
+        self._alone = alone
+        self._failed = failed
+        self._track = by_key(tracks, layout)
+        chain = tracks[0].chain
+        limit = consumer.plan.soft_limit
+        self._soft = limit.total_seconds() if limit is not None else None
+        self._finished = _Finished()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._broken: BaseException | None = None
+        self._leaving = False
+        self._changed: asyncio.Event
+        self._freed: asyncio.Event
+        self._blocking = bool(
+            consumer.plan.handler.publishes
+            or chain.reserves
+            or chain.loads
+            or chain.records
+            or chain.saves
+            or chain.confirms
+            or chain.committeds
+            or chain.releases
+        )
+
+    def loop(self) -> None:
+        """Work until stopped; what is in flight then is finished first."""
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        threads = ThreadPoolExecutor(self._seats + _THREADS_BESIDES, f"oncemq-{self._consumer.plan.name}")
+        asyncio.get_running_loop().set_default_executor(threads)
+        self._changed, self._freed = asyncio.Event(), asyncio.Event()
+        settling = asyncio.create_task(self._settle_loop())
+        gate = self._consumer.gate
+        while not gate.stopped and self._broken is None:
+            await asyncio.to_thread(gate.wait)
+            if not self._free:
+                await self._wait_for_seat()
+                continue
+            taken = await asyncio.to_thread(self._consumer.scheduler.take, len(self._free), _TAKE_TIMEOUT)
+            if self._consumer.doubtful(taken):
+                await asyncio.to_thread(self._consumer.doubt, taken)
+            self._start(taken)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        self._leaving = True
+        self._changed.set()
+        await settling
+        if self._broken is not None:
+            raise self._broken
+
+    async def _wait_for_seat(self) -> None:
+        self._freed.clear()
+        if not self._free and self._broken is None:
+            await self._freed.wait()
+
+    def _start(self, taken: list[Delivery]) -> None:
+        """Start one task per key: its messages run one after the other."""
+        self._consumer.started(taken)
+        by_key: dict[str, list[Delivery]] = {}
+        for delivery in taken:
+            by_key.setdefault(delivery.key, []).append(delivery)
+        for deliveries in by_key.values():
+            task = asyncio.create_task(self._key(_KeyRun(deliveries), self._free.pop()))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _key(self, keyrun: _KeyRun, seat: Seat) -> None:
+        clock, hands = self._consumer.clock.monotonic, keyrun.hands
+        try:
+            for delivery in keyrun.deliveries:
+                began = clock()
+                verdict = RETURNED if hands.held else await self._one(delivery, seat)
+                hands.keep(delivery, verdict, self._settler.held_too_long)
+                self._finished.verdicts.append((delivery, verdict))
+                self._finished.seconds = max(self._finished.seconds, clock() - began)
+                self._changed.set()
+        except Exception as error:
+            self._consumer.charge(keyrun.deliveries)
+            self._broken = error
+        # The key is given up only now: none of its messages may run beside another.
+        self._finished.over.append(keyrun)
+        self._free.append(seat)
+        self._changed.set()
+        self._freed.set()
+
+    async def _one(self, delivery: Delivery, seat: Seat) -> Verdict:
+        unrun = self._consumer.judge_unrun(delivery)
+        if unrun is not None:
+            return unrun
+        waits = self._consumer.must_wait(delivery)
+        if waits is not None:
+            return waits
+        if delivery.envelope is not None:
+            seat.recorder.begin([delivery.envelope])
+        if not delivery.suspect:
+            return await self._run(delivery, seat)
+        await asyncio.to_thread(self._alone.acquire)
+        try:
+            return await self._run(delivery, seat)
+        finally:
+            self._alone.release()
+
+    async def _run(self, delivery: Delivery, seat: Seat) -> Verdict:
+        unit = self._consumer.unit([delivery], float("inf"))
+        chain, shards = self._track(delivery.key).chain, self._consumer.shards
+        seat.recorder.index[0] = 1
+        try:
+            trouble = await self._blocked(lambda: reserve(chain, unit))
+            if trouble is not None:
+                return self._troubled(delivery, trouble)
+            verdict = unit.verdicts.get(delivery) or await self._handle(unit, delivery, seat.slot)
+        except (StrategyBug, InfrastructureError) as error:
+            return self._troubled(delivery, error)
+        else:
+            if shards is not None:
+                shards.succeeded(delivery)
+            return verdict
+        finally:
+            seat.recorder.index[0] = IDLE
+            await self._blocked(lambda: release(chain, unit, self._failed))
+
+    async def _handle(self, unit: Unit, delivery: Delivery, slot: Slot) -> Verdict:
+        plan, track = self._consumer.plan, self._track(delivery.key)
+        item = make_items([delivery], plan.reader)[0]
+        run = track.finisher.run_of(unit, item)
+        await self._blocked(lambda: before(track.chain, run, item))
+        ran = item.verdict is PROCEED
+        if ran:
+            now_handling(plan.name, item.envelope)
+            slot.started = self._consumer.clock.monotonic()
+            item.verdict = await handle_async(
+                track.handler, run, item, self._soft, lambda: self._overdue(delivery)
+            )
+            slot.started = 0.0
+            now_handling(plan.name, None)
+        await self._blocked(lambda: track.finisher.finish(run, item, ran=ran))
+        for follower in run.follow:
+            self._consumer.scheduler.put([follower])
+        return item.verdict or RETURNED
+
+    def _overdue(self, delivery: Delivery) -> None:
+        plan = self._consumer.plan
+        if plan.soft_limit is not None:
+            self._consumer.observers.time_limit(plan.name, delivery, TimeLimit.SOFT, plan.soft_limit)
+
+    async def _blocked(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.to_thread(work) if self._blocking else work()
+
+    def _troubled(self, delivery: Delivery, trouble: Trouble) -> Verdict:
+        consumer = self._consumer
+        if consumer.shards is None or not isinstance(trouble, InfrastructureError):
+            consumer.pause(trouble)
+            return RETURNED
+        consumer.shards.failed(delivery, trouble, 0.0)
+        return consumer.must_wait(delivery) or RETURNED
+
+    async def _settle_loop(self) -> None:
+        """Settle what has finished, all of it at once, while the next messages run."""
+        finished = _Finished()
+        try:
+            while self._finished or not self._leaving:
+                if not self._finished:
+                    self._changed.clear()
+                    await self._changed.wait()
+                finished, self._finished = self._finished, _Finished()
+                await asyncio.to_thread(self._settle, finished)
+        except Exception as error:
+            self._consumer.charge([delivery for delivery, _ in finished.verdicts])
+            self._broken = error
+            self._freed.set()
+
+    def _settle(self, finished: _Finished) -> None:
+        pairs = finished.verdicts
+        self._settler.settle(pairs)
+        for delivery, verdict in pairs:
+            if delivery.suspect and verdict.acknowledged:
+                self._consumer.ended(delivery)
+        for keyrun in finished.over:
+            self._settler.put_off(keyrun.hands.put_off)
+            self._consumer.scheduler.done(keyrun.deliveries, keyrun.hands.back, keyrun.hands.sleep)
+            self._consumer.finished(keyrun.deliveries)
+        if pairs:
+            self._tell(pairs, finished.seconds)
+
+    def _tell(self, pairs: list[tuple[Delivery, Verdict]], seconds: float) -> None:
+        counts = Counter(verdict.outcome for _, verdict in pairs)
+        if len(pairs) > counts[Outcome.RETURNED] + counts[Outcome.DEFER]:
+            self._consumer.progressed()
+        self._consumer.observers.unit_done(
+            self._consumer.plan.name, counts, size=len(pairs), seconds=seconds, rescue=None
+        )

@@ -1,0 +1,164 @@
+"""Direct units: no transaction of ours; every item runs, is recorded and judged on its own, never because of a neighbour."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from oncemq.common.clock import Clock
+from oncemq.common.error_text import is_a
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
+from oncemq.engine.base.error_verdicts import judge
+from oncemq.engine.base.items import make_item
+from oncemq.engine.base.strategy_chain import Chain
+from oncemq.engine.crash.flight_recorder import IDLE, AnyRecorder
+from oncemq.engine.crash.time_limits import Slot
+from oncemq.engine.workers.failure_isolation import UnitResult
+from oncemq.engine.workers.finishing import Finisher, with_bugs
+from oncemq.engine.workers.transactional_unit import Failed, open_deliveries, release, reserve
+from oncemq.errors import InfrastructureError, StrategyBug, TimeLimitExceeded
+from oncemq.handler.binding import BoundHandler
+from oncemq.message.envelope import Delivery
+from oncemq.message.reader import Reader
+from oncemq.observe.logs import now_handling
+
+
+class DirectRunner:
+    """Runs the items of direct units one after the other.
+
+    Args:
+        chain: the strategies' hooks; each item is a run of its own to them.
+        handler: the user's function.
+        reader: decodes payloads anew.
+        recorder: the worker's flight recorder.
+        slot: read by the watchdog.
+        clock: where time comes from.
+        failed: told of errors that change nothing.
+        finisher: does what follows the handler.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        handler: BoundHandler,
+        reader: Reader,
+        recorder: AnyRecorder,
+        slot: Slot,
+        clock: Clock,
+        failed: Failed,
+        finisher: Finisher,
+    ) -> None:
+        self._chain = chain
+        self._handler = handler
+        self._reader = reader
+        self._recorder = recorder
+        self._slot = slot
+        self._clock = clock
+        self._failed = failed
+        self._finisher = finisher
+        self._consumer = ""
+        self._asks = bool(chain.loads or chain.decides)
+
+    def execute(self, unit: Unit) -> UnitResult:
+        """Return a verdict for every delivery of `unit`; never raises an Exception."""
+        result = UnitResult()
+        self._consumer = unit.consumer.partition(".")[2]
+        try:
+            result.trouble = reserve(self._chain, unit)
+            if result.trouble is not None:
+                result.verdicts = dict.fromkeys(unit.deliveries, RETURNED)
+                return result
+            self._run_all(unit, open_deliveries(unit, result), result)
+        finally:
+            self._recorder.index[0] = IDLE
+            release(self._chain, unit, self._failed)
+        return result
+
+    def _run_all(self, unit: Unit, todo: list[Delivery], result: UnitResult) -> None:
+        self._recorder.begin([delivery.envelope for delivery in todo if delivery.envelope is not None])
+        held: set[str] = set()
+        for position, delivery in enumerate(todo, 1):
+            late = position > 1 and self._clock.monotonic() > unit.deadline
+            if late or result.trouble is not None or delivery.key in held:
+                verdict = RETURNED
+            else:
+                self._recorder.index[0] = position
+                verdict = self._run_one(unit, delivery, result)
+                self._recorder.index[0] = IDLE
+            result.verdicts[delivery] = verdict
+            if verdict.holds_key:
+                held.add(delivery.key)
+
+    def _run_one(self, unit: Unit, delivery: Delivery, result: UnitResult) -> Verdict:
+        item = make_item(delivery, self._reader)
+        run = self._finisher.run_of(unit, item)
+        try:
+            if self._asks:
+                before(self._chain, run, item)
+            ran = not self._asks or item.verdict is PROCEED
+            if ran:
+                item.verdict = self._handle(run, item)
+            self._finisher.finish(run, item, ran=ran)
+        except (StrategyBug, InfrastructureError) as trouble:
+            result.trouble = trouble
+            return RETURNED
+        result.follow += run.follow
+        return item.verdict or RETURNED
+
+    def _handle(self, run: Run, item: Item) -> Verdict:
+        slot = self._slot
+        now_handling(self._consumer, item.envelope)
+        slot.started = self._clock.monotonic()
+        try:
+            item.result = self._handler.call(run, item)
+        except BaseException as error:
+            return judge(error)
+        finally:
+            slot.started = 0.0
+            now_handling("", None)
+        # Also when it took too long: the effect has happened, and nothing can take it back.
+        return PROCEED
+
+
+def before(chain: Chain, run: Run, item: Item) -> None:
+    """Load and decide; the verdict stands in `item.verdict`.
+
+    Raises:
+        StrategyBug: a hook failed.
+    """
+    try:
+        with_bugs(lambda: _before(chain, run, item), "load or decide")
+    except Culprits as culprits:
+        raise StrategyBug("load or decide raised Culprits: only save and confirm may") from culprits
+
+
+def _before(chain: Chain, run: Run, item: Item) -> None:
+    for load in chain.loads:
+        load(run, run.items)
+    item.verdict = chain.decide(run, item)
+
+
+def overdue() -> Verdict:
+    """Return the verdict on an item whose handler was cancelled at its soft limit."""
+    error = TimeLimitExceeded("the handler took longer than its soft time limit, and was cancelled")
+    return retry(str(error), error=error)
+
+
+async def handle_async(
+    handler: BoundHandler, run: Run, item: Item, soft: float | None, on_soft: Callable[[], None]
+) -> Verdict:
+    """Run an async handler for one item; its soft limit (in seconds) cancels it, as asyncio does."""
+    limit = asyncio.timeout(soft)
+    try:
+        answer: Any = handler.call(run, item)
+        if inspect.isawaitable(answer):
+            async with limit:
+                answer = await answer
+        item.result = answer
+    except BaseException as error:
+        if is_a(error, TimeoutError) and limit.expired():
+            on_soft()
+            return overdue()
+        return judge(error)
+    return PROCEED

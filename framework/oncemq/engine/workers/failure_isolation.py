@@ -1,0 +1,346 @@
+"""The rescue ladder: how a unit with a failing item still commits its healthy ones, and nobody else is charged.
+
+run, or parts of it with savepoints     culprit known   → run again without it
+ └ culprit unknown → careful run        culprit known   → run again without it
+    └ still unknown → halves, then solo : what fails alone is the culprit
+the database fails → the same run again, after a pause; when it lasts, the unit is given back
+it fails by what one item does → run again without it, then that item alone, which shows whose fault it is
+somebody keeps a lock → halves, then solo, which no longer wait for locks : what meets the lock is deferred
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import RETURNED, Culprits, Verdict, defer, retry
+from oncemq.engine.base.error_verdicts import UnknownCulprit, judge
+from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.transaction import error_attribution as whose
+from oncemq.engine.transaction.error_attribution import Suspicion
+from oncemq.engine.transaction.isolation import HiddenCommit, NeedsIsolation
+from oncemq.engine.transaction.retrier import LONGEST_TRYING, Tries, cause_of
+from oncemq.engine.transaction.savepoint_batches import Done, first_of_each_key
+from oncemq.engine.transaction.unit_transaction import Attempt
+from oncemq.errors import InfrastructureError, StrategyBug
+from oncemq.message.envelope import Delivery
+from oncemq.observe.events import RescueStep
+from oncemq.retry.classify import (
+    Fault,
+    classify,
+    is_contention,
+    is_lock_timeout,
+    is_stale,
+    is_unique_violation,
+    is_whole_database_locked,
+)
+
+_THIRD_COUNTS = 3
+_COUNTS_AFTER = 30.0
+"""Seconds for which a message must have met a lock again and again that it did not wait for, before that counts."""
+_LONGEST_DEFER = 30.0
+_STALE_LOOKS = 3
+"""How often an item runs again in the same unit because a rival changed its row, before that counts."""
+_EVERYBODYS = 2
+"""Messages that fail alone in a row; with one more it is no single message's matter."""
+
+
+@dataclass(slots=True)
+class UnitResult:
+    """What became of a unit.
+
+    Args:
+        verdicts: one for every delivery.
+        follow: deliveries that shall run next, in order.
+        trouble: why the consumer must pause; None = go on.
+        steps: which rescue steps were needed.
+        committed: how many transactions were committed.
+    """
+
+    verdicts: dict[Delivery, Verdict] = field(default_factory=dict)
+    follow: list[Delivery] = field(default_factory=list)
+    trouble: InfrastructureError | StrategyBug | None = None
+    steps: Counter[RescueStep] = field(default_factory=Counter)
+    committed: int = 0
+
+
+class Rescue:
+    """Runs units of one worker until every delivery has a verdict.
+
+    Args:
+        attempt: tries deliveries in one transaction.
+        lane: shared with the consumer's other workers.
+        on_infrastructure: told (tries, pause in seconds, error) before the same run is tried again.
+        on_lane: told when units become exclusive (True, error) or are free again (False, None).
+        sleep: waits seconds between tries.
+        second_look: an item that violated a unique constraint runs once more before it is charged.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        lane: Lane,
+        on_infrastructure: Callable[[int, float, BaseException], None],
+        on_lane: Callable[[bool, BaseException | None], None],
+        sleep: Callable[[float], None],
+        *,
+        second_look: bool = False,
+    ) -> None:
+        self._tries = Tries(attempt, lane, on_infrastructure, on_lane, sleep)
+        self._second_look = second_look
+
+    def execute(self, unit: Unit, todo: Sequence[Delivery]) -> UnitResult:
+        """Return a verdict for every delivery of `todo`; never raises an Exception."""
+        return _Execution(self._tries, unit, list(todo), second_look=self._second_look).finish()
+
+
+class _Execution:
+    """One unit on its way down the ladder."""
+
+    def __init__(self, tries: Tries, unit: Unit, todo: list[Delivery], *, second_look: bool) -> None:
+        self._tries = tries
+        self._lane = tries.lane
+        self._second_look = second_look
+        self._unit = unit
+        self._todo = todo
+        self._size = len(todo)
+        self._careful = False
+        self._lonely_failures = 0
+        self._hurried = self._lane.hurried
+        self._isolated: set[Delivery] = set()
+        self._looks: Counter[Delivery] = Counter()
+        self._aside: list[Delivery] = []
+        self._cut: Delivery | None = None
+        self.result = UnitResult()
+
+    def finish(self) -> UnitResult:
+        while self._todo or self._aside:
+            if not self._todo:
+                self._todo.append(self._aside.pop(0))
+            (part, isolated), began = self._next(), self._lane.now()
+            if not part:
+                self._return_all()
+                continue
+            try:
+                done = self._tries.run(
+                    self._unit, part, careful=self._careful, hurried=self._hurried, isolated=isolated
+                )
+            except NeedsIsolation as needs:
+                self._isolated.update(item.delivery for item in needs.items)
+            except Culprits as culprits:
+                self._without(culprits)
+            except UnknownCulprit as error:
+                self._closer(part, error)
+            except InfrastructureError as error:
+                self._isolate(part, error, self._lane.now() - began)
+            except StrategyBug as error:
+                self._give_up(error)
+            else:
+                self._accept(done, part)
+        return self.result
+
+    def _next(self) -> tuple[list[Delivery], bool]:
+        """Return what runs next, and whether that is a call that is alone in its transaction; nothing if time is up."""
+        todo, alone = self._todo[: self._size], self._isolated
+        if self._cut in todo[1:]:
+            todo = todo[: todo.index(self._cut)]
+        if self._tries.isolation.at_once:
+            if self.result.committed and self._lane.now() > self._unit.deadline:
+                return [], True
+            return (todo[:1] if self._tries.one_by_one else todo), True
+        if not alone:
+            return todo, False
+        isolated = todo[0] in alone
+        end = next((at for at, one in enumerate(todo) if (one in alone) is not isolated), len(todo))
+        return todo[: min(end, 1) if isolated and self._tries.one_by_one else end], isolated
+
+    def _accept(self, done: Done, part: list[Delivery]) -> None:
+        result = self.result
+        for run in done.runs:
+            result.verdicts.update((item.delivery, item.verdict or RETURNED) for item in run.items)
+            result.follow += run.follow
+        result.verdicts.update(done.left_out)
+        held = {delivery.key for delivery in part if result.verdicts[delivery].holds_key}
+        if done.undone:
+            result.steps[RescueStep.SAVEPOINT] += done.undone
+        result.committed += 1
+        self._lonely_failures = 0
+        self._todo = self._todo[len(part) :]
+        if held:
+            self._return_keys(held)
+        if any(verdict is RETURNED for verdict in map(result.verdicts.get, part)):
+            # The time budget is spent: what was not started goes back, halves included.
+            self._return_all()
+
+    def _without(self, culprits: Culprits) -> None:
+        """Fix the culprits' verdicts; earlier items of their keys run again, later ones wait where they must."""
+        self.result.steps[RescueStep.RERUN] += 1
+        charged = {item.delivery: verdict for item, verdict in culprits.verdicts.items()}
+        if charged.keys().isdisjoint(self._todo):
+            # Else the same run would be tried for ever.
+            self._give_up(StrategyBug("a strategy raised Culprits without any item of the run"))
+        else:
+            self._charge(charged)
+
+    def _charge(self, charged: dict[Delivery, Verdict]) -> None:
+        charged = first_of_each_key(self._todo, charged)
+        if self._tries.keys_matter and self._cuts_before(charged):
+            return
+        charged = {one: verdict for one, verdict in charged.items() if not self._look_again(one, verdict)}
+        self.result.verdicts.update(charged)
+        holding: set[str] = set()
+        left = []
+        for delivery in self._todo:
+            if delivery in charged:
+                if charged[delivery].holds_key:
+                    holding.add(delivery.key)
+            elif delivery.key in holding:
+                self.result.verdicts[delivery] = RETURNED
+            else:
+                left.append(delivery)
+        self._todo = left
+
+    def _cuts_before(self, charged: dict[Delivery, Verdict]) -> bool:
+        """Whether what comes before a charged message is saved first: it ran on what an earlier one of its key shall reach."""
+        keys: set[str] = set()
+        for delivery in self._todo:
+            if delivery in charged and delivery.key in keys and not _is_saved(charged[delivery]):
+                self._cut = delivery
+                return True
+            keys.add(delivery.key)
+        return False
+
+    def _look_again(self, delivery: Delivery, verdict: Verdict) -> bool:
+        """Whether the item met a rival's row: the next run decides with that row in sight."""
+        error = verdict.error
+        if error is None:
+            return False
+        looks = _STALE_LOOKS if is_stale(error) else self._second_look and is_unique_violation(error)
+        if self._looks[delivery] >= looks:
+            return False
+        self._looks[delivery] += 1
+        return True
+
+    def _closer(self, part: list[Delivery], error: UnknownCulprit) -> None:
+        if len(part) == 1:
+            self._charge({part[0]: judge(error.__cause__ or error)})
+        elif not self._careful:
+            self._careful = True
+            self.result.steps[RescueStep.CAREFUL] += 1
+        else:
+            self._halve(part)
+
+    def _halve(self, part: list[Delivery]) -> None:
+        self._size = len(part) // 2
+        self.result.steps[RescueStep.SOLO if self._size == 1 else RescueStep.HALVE] += 1
+
+    def _isolate(self, part: list[Delivery], error: InfrastructureError, seconds: float) -> None:
+        """Find out whose a lasting failure of the database is; see `oncemq.engine.transaction.error_attribution`."""
+        cause = cause_of(error)
+        fault = classify(cause)
+        if fault is Fault.TRANSIENT:
+            self._wait_aside(part, error, seconds)
+        elif not self._tries.database_answers():
+            self._give_up(error)
+        elif len(part) == 1:
+            self._try_alone(part[0], error)
+        elif isinstance(error, Suspicion) and error.item.delivery in part:
+            self._set_aside(error.item.delivery)
+        elif not self._careful and fault is not Fault.OFFLINE:
+            self._careful = True
+            self.result.steps[RescueStep.CAREFUL] += 1
+        else:
+            self._halve(part)
+
+    def _wait_aside(self, part: list[Delivery], error: InfrastructureError, seconds: float) -> None:
+        """Let what meets a lock wait, and the others go on (rule 7: its third failure counts)."""
+        cause = cause_of(error)
+        locked = is_lock_timeout(cause)
+        if locked and seconds >= LONGEST_TRYING and not self._hurried:
+            self._hurried = True
+            self._tries.waited_in_vain(error)
+        lonely = self._lonely_failures < _EVERYBODYS or (locked and self._hurried)
+        if is_whole_database_locked(cause) or not lonely:
+            self._give_up(error)
+        elif len(part) > 1:
+            self._halve(part)
+        else:
+            self._lonely_failures += 1
+            self._postpone(part[0], error)
+
+    def _set_aside(self, delivery: Delivery) -> None:
+        """Run the neighbours without it first; later ones of its key wait."""
+        self.result.steps[RescueStep.RERUN] += 1
+        place = self._todo.index(delivery)
+        for later in self._todo[place + 1 :]:
+            if later.key == delivery.key:
+                self.result.verdicts[later] = RETURNED
+        self._todo = [
+            one
+            for number, one in enumerate(self._todo)
+            if number < place or (number > place and one.key != delivery.key)
+        ]
+        self._aside.append(delivery)
+
+    def _try_alone(self, delivery: Delivery, error: InfrastructureError) -> None:
+        cause = cause_of(error)
+        counts, shared = whose.counts(delivery, cause, self._lane)
+        if counts:
+            self._charge({delivery: judge(cause)})
+            return
+        self._tries.tell(delivery, error)
+        self._charge({delivery: defer(self._pause(delivery), str(error))})
+        if shared:
+            self._give_up(error)
+
+    def _postpone(self, delivery: Delivery, error: InfrastructureError) -> None:
+        delivery.failures += 1
+        if delivery.failures == 1:
+            delivery.commits_at_failure, delivery.failed_since = self._lane.commits, self._lane.now()
+        if self._counts(delivery, error):
+            self._charge({delivery: retry(str(error), error=cause_of(error))})
+        else:
+            self._charge({delivery: defer(self._pause(delivery), str(error))})
+
+    def _pause(self, delivery: Delivery) -> timedelta:
+        # In a hurry failing is cheap, but many that wake often would keep the others from their turn.
+        longest = min(_LONGEST_DEFER, 2 ** (delivery.failures + (2 if self._hurried else 0)))
+        return timedelta(seconds=random.uniform(0.5, 1.0) * longest)  # noqa: S311 - jitter
+
+    def _counts(self, delivery: Delivery, error: InfrastructureError) -> bool:
+        if delivery.failures < _THIRD_COUNTS:
+            return False
+        cause = cause_of(error)
+        if is_contention(cause) and not is_lock_timeout(cause):
+            return True  # alone in its unit, and nobody's lock is waited for: it is not contention
+        if self._lane.commits <= delivery.commits_at_failure:
+            return False
+        return not self._hurried or self._lane.now() - delivery.failed_since >= _COUNTS_AFTER
+
+    def _give_up(self, error: InfrastructureError | StrategyBug) -> None:
+        self.result.trouble = error
+        self._todo += self._aside
+        self._aside = []
+        self._return_all()
+
+    def _return_all(self) -> None:
+        for delivery in self._todo:
+            self.result.verdicts[delivery] = RETURNED
+        self._todo = []
+
+    def _return_keys(self, keys: set[str]) -> None:
+        for delivery in self._todo:
+            if delivery.key in keys:
+                self.result.verdicts[delivery] = RETURNED
+        for delivery in self._aside:
+            if delivery.key in keys:
+                self.result.verdicts[delivery] = RETURNED
+        self._todo = [delivery for delivery in self._todo if delivery.key not in keys]
+        self._aside = [delivery for delivery in self._aside if delivery.key not in keys]
+
+
+def _is_saved(verdict: Verdict) -> bool:
+    """Return whether the message must not run again, as its handler has committed what it did."""
+    return isinstance(verdict.error, HiddenCommit)

@@ -1,0 +1,42 @@
+"""Takes parked messages that are due: a pause is over, a gap has timed out, or whoever had taken them has died."""
+
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import Engine
+
+from oncemq.contracts.strategy import UpkeepTask
+from oncemq.engine.consumer.pause_gate import Gate
+from oncemq.engine.consumer.scheduler import Scheduler
+from oncemq.engine.parking.parked_source import ParkedMessages
+
+EVERY: Final = timedelta(seconds=1)
+_ENOUGH: Final = 1000
+"""Parked messages that wait here already; what else is due is taken later, or by another process."""
+
+
+class Sweep:
+    """One process's background task for one consumer; others may do the same at the same moment."""
+
+    def __init__(self, messages: ParkedMessages, gate: Gate, scheduler: Scheduler) -> None:
+        self._messages = messages
+        self._gate = gate
+        self._scheduler = scheduler
+
+    def __call__(self, engine: Engine) -> bool:
+        """Take some and put them where deliveries wait; returns whether there may be more."""
+        if self._gate.stopped or len(self._messages.queued()) > _ENOUGH:
+            return False
+        with engine.begin() as connection:
+            found = self._messages.sweep(connection)
+        self._scheduler.put(found)
+        return bool(found)
+
+
+def sweeps(messages: ParkedMessages | None, gate: Gate, scheduler: Scheduler) -> list[UpkeepTask]:
+    """Return the task of a consumer whose messages may be parked."""
+    if messages is None:
+        return []
+    return [
+        UpkeepTask(f"parked {messages.consumer}", EVERY, Sweep(messages, gate, scheduler), everywhere=True)
+    ]

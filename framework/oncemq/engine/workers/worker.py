@@ -1,0 +1,292 @@
+"""One thread of a consumer: takes what is ready, runs it as units, settles, and gives up its keys."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+
+from oncemq.common.sharding import Layout
+from oncemq.contracts.checks import Effects
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
+from oncemq.engine.consumer.batch_sizing import BatchSize, FailureRate, Undoing
+from oncemq.engine.consumer.consumer import Consumer
+from oncemq.engine.settlement.background_settler import Settles
+from oncemq.engine.workers.failure_isolation import UnitResult
+from oncemq.errors import InfrastructureError, StrategyBug
+from oncemq.message.envelope import Delivery
+from oncemq.observe.events import RescueStep
+
+_TAKE_TIMEOUT = 0.2
+_AWAY = timedelta(seconds=10)
+"""For so long the broker keeps what has waited for its shard for long; the same for all, so that they keep their order."""
+_ROLLED_BACK = (RescueStep.RERUN, RescueStep.CAREFUL, RescueStep.HALVE)
+
+Trouble = InfrastructureError | StrategyBug
+Execute = Callable[[Unit], UnitResult]
+
+
+class Hands:
+    """What a worker holds while it works on one take.
+
+    Attributes:
+        back: goes back to the head of its key's queue, in order.
+        sleep: seconds for which a key must not run.
+        held: keys of which nothing more may run in this take.
+        put_off: deferred for so long that the broker gets them back, with the delays.
+        follow: parked messages whose turn has come; the next of their keys.
+    """
+
+    __slots__ = ("back", "follow", "held", "put_off", "sleep")
+
+    def __init__(self) -> None:
+        self.back: list[Delivery] = []
+        self.sleep: dict[str, float] = {}
+        self.held: set[str] = set()
+        self.put_off: list[tuple[Delivery, timedelta]] = []
+        self.follow: list[Delivery] = []
+
+    def keep(self, delivery: Delivery, verdict: Verdict, too_long: Callable[[Delivery], bool]) -> None:
+        """Take back what was not started or is deferred; nothing later of a held key may overtake it."""
+        if verdict.holds_key:
+            self.held.add(delivery.key)
+        if verdict.outcome is Outcome.RETURNED:
+            self.back.append(delivery)
+        elif verdict.outcome is Outcome.DEFER:
+            self._defer(delivery, verdict.delay, too_long)
+
+    def _defer(
+        self, delivery: Delivery, delay: timedelta | None, too_long: Callable[[Delivery], bool]
+    ) -> None:
+        if delay is not None and too_long(delivery):
+            self.put_off.append((delivery, delay))
+            return
+        self.back.append(delivery)
+        if delay is not None:
+            self.sleep[delivery.key] = delay.total_seconds()
+
+
+class Worker:
+    """Runs units until the consumer's gate is stopped.
+
+    Args:
+        consumer: what it shares with its siblings.
+        execute: runs one unit.
+        settler: tells the broker.
+        alone: held while a crash suspect runs, so that no two run at once in this process.
+        unit_time: seconds that a unit should last.
+        batch_limit: the most messages in a unit.
+        layout: which shard a key belongs to; a unit is on one shard.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        execute: Execute,
+        settler: Settles,
+        alone: AbstractContextManager[object],
+        unit_time: float,
+        batch_limit: int,
+        layout: Layout | None = None,
+    ) -> None:
+        self._consumer = consumer
+        self._execute = execute
+        self._settler = settler
+        self._alone = alone
+        self._unit_time = unit_time
+        self._batch = BatchSize(unit_time, batch_limit)
+        self._failures = FailureRate()
+        self._undoing = Undoing()
+        self._layout = layout
+
+    def loop(self) -> None:
+        """Work until stopped."""
+        consumer, siblings = self._consumer, self._consumer.plan.workers
+        while not consumer.gate.stopped:
+            consumer.gate.wait()
+            taken = consumer.scheduler.take(self._most() * self._shards(), _TAKE_TIMEOUT, siblings)
+            if not taken:
+                continue
+            taken = self._together(taken)
+            consumer.started(taken)
+            try:
+                if consumer.doubtful(taken):
+                    consumer.doubt(taken)
+                self.work(taken)
+            except BaseException:
+                # This ends the process: what was held must not end the next ones for ever.
+                consumer.charge(taken)
+                raise
+            finally:
+                consumer.finished(taken)
+
+    def _together(self, taken: list[Delivery]) -> list[Delivery]:
+        """Return what this worker may hold at once.
+
+        A direct unit insists on what follows its handlers until their shard answers: keys of others must not wait for that.
+        """
+        if self._layout is None or self._consumer.plan.effects is Effects.DATABASE:
+            return taken
+        shard = self._layout.shard_of(taken[0].key)
+        mine = [delivery for delivery in taken if self._layout.shard_of(delivery.key) == shard]
+        others = [delivery for delivery in taken if self._layout.shard_of(delivery.key) != shard]
+        if others:
+            self._consumer.scheduler.done(others, others)
+        return mine
+
+    def _most(self) -> int:
+        return self._failures.cap(self._batch.limit)
+
+    def _shards(self) -> int:
+        return 1 if self._layout is None else self._layout.shards
+
+    def _segments(self, taken: list[Delivery]) -> Iterator[list[Delivery]]:
+        if self._layout is None:
+            return segments(taken)
+        return split(segments(taken), self._layout, self._most())
+
+    def work(self, taken: list[Delivery]) -> None:
+        """Bring every delivery of `taken` to its settlement, or back to its queue."""
+        hands = Hands()
+        trouble: Trouble | None = None
+        try:
+            for segment in self._segments(taken):
+                ready = [delivery for delivery in segment if delivery.key not in hands.held]
+                hands.back += [delivery for delivery in segment if delivery.key in hands.held]
+                if trouble is not None:
+                    hands.back += ready
+                elif ready:
+                    trouble = self._on_shard(ready, hands)
+        finally:
+            self._consumer.scheduler.done(taken, [*hands.follow, *hands.back], hands.sleep)
+        if trouble is not None:
+            self._consumer.pause(trouble)
+        else:
+            self._consumer.progressed()
+
+    def _on_shard(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
+        """Run a segment; what a shard that is away needs waits, and is no trouble of the others."""
+        shards, clock = self._consumer.shards, self._consumer.clock.monotonic
+        if shards is None or self._consumer.judge_unrun(ready[0]) is not None:
+            return self._segment(ready, hands)
+        if shards.wait_for(ready[0]) is not None:
+            self._wait_for_shard(ready, hands)
+            return None
+        started = clock()
+        trouble = self._segment(ready, hands)
+        if trouble is None:
+            shards.succeeded(ready[0])
+        if not isinstance(trouble, InfrastructureError):
+            return trouble
+        direct = self._consumer.plan.effects is not Effects.DATABASE
+        shards.failed(ready[0], trouble, 0.0 if direct else clock() - started)
+        mine, back = set(ready), hands.back
+        hands.back = [delivery for delivery in back if delivery not in mine]
+        self._wait_for_shard([delivery for delivery in back if delivery in mine], hands)
+        return None
+
+    def _wait_for_shard(self, waiting: list[Delivery], hands: Hands) -> None:
+        """Keep messages until their shard is asked again, or have the broker keep them where that is long."""
+        consumer, gone = self._consumer, set[str]()
+        for delivery in waiting:
+            if consumer.may_leave(delivery) and (
+                delivery.key in gone or self._settler.held_too_long(delivery)
+            ):
+                gone.add(delivery.key)
+                hands.held.add(delivery.key)
+                hands.put_off.append((delivery, _AWAY))
+            else:
+                hands.keep(delivery, consumer.must_wait(delivery) or RETURNED, _never)
+        self._settler.put_off(hands.put_off)
+        hands.put_off.clear()
+
+    def _segment(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
+        unrun = self._consumer.judge_unrun(ready[0])
+        if unrun is not None:
+            self._settler.settle([(ready[0], unrun)])
+            return None
+        if ready[0].suspect:
+            with self._alone:
+                return self._unit(ready, hands)
+        return self._unit(ready, hands)
+
+    def _unit(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
+        clock = self._consumer.clock.monotonic
+        started = clock()
+        unit = self._consumer.unit(ready, started + self._unit_time)
+        unit.guarded, unit.savepoint_every = self._undoing.guarded, self._undoing.savepoint_every(len(ready))
+        result = self._execute(unit)
+        seconds = clock() - started - unit.waited
+        pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
+        for delivery, verdict in pairs:
+            if not verdict.acknowledged:
+                hands.keep(delivery, verdict, self._settler.held_too_long)
+        self._settler.settle(pairs)
+        self._settler.put_off(hands.put_off)
+        hands.put_off.clear()
+        if ready[0].suspect and pairs[0][1].acknowledged:
+            self._consumer.ended(ready[0])
+        hands.follow += result.follow
+        self._learn(unit, pairs, result, seconds)
+        return result.trouble
+
+    def _learn(
+        self, unit: Unit, pairs: list[tuple[Delivery, Verdict]], result: UnitResult, seconds: float
+    ) -> None:
+        counts: Counter[Outcome] = Counter()
+        # Nearly all verdicts are one and the same object.
+        for verdict, count in Counter(verdict for _, verdict in pairs).items():
+            counts[verdict.outcome] += count
+        size = len(pairs)
+        if not pairs[0][0].suspect and result.trouble is None:
+            self._batch.learn(taken=size, done=size - cut_short(pairs), seconds=seconds)
+            failures = sum(result.steps[step] for step in _ROLLED_BACK)
+            self._failures.learn(items=size, failures=failures)
+            undone = failures + result.steps[RescueStep.SAVEPOINT]
+            others = max(0, undone - (0 if unit.guarded else unit.late))
+            self._undoing.learn(items=size, spoke=unit.spoke, late=unit.late, others=others)
+        self._consumer.observers.unit_done(
+            self._consumer.plan.name, counts, size=size, seconds=seconds, rescue=result.steps or None
+        )
+
+
+def _never(_delivery: Delivery) -> bool:
+    return False
+
+
+def cut_short(pairs: Sequence[tuple[Delivery, Verdict]]) -> int:
+    """Return how many were not started for lack of time; those that wait behind their key's failure do not count."""
+    held: set[str] = set()
+    cut = 0
+    for delivery, verdict in pairs:
+        if verdict.outcome is not Outcome.RETURNED:
+            if verdict.holds_key:
+                held.add(delivery.key)
+        elif delivery.key not in held:
+            cut += 1
+    return cut
+
+
+def split(whole: Iterator[list[Delivery]], layout: Layout, limit: int) -> Iterator[list[Delivery]]:
+    """Yield units of one shard each, of `limit` messages at most; a key's messages stay in order."""
+    for together in whole:
+        shards: dict[int, list[Delivery]] = {}
+        for delivery in together:
+            shards.setdefault(layout.shard_of(delivery.key), []).append(delivery)
+        for mine in shards.values():
+            yield from (mine[start : start + limit] for start in range(0, len(mine), limit))
+
+
+def segments(taken: list[Delivery]) -> Iterator[list[Delivery]]:
+    """Yield the units of one take: refused messages and crash suspects alone, all between them together."""
+    together: list[Delivery] = []
+    for delivery in taken:
+        if delivery.refusal is None and not delivery.suspect:
+            together.append(delivery)
+            continue
+        if together:
+            yield together
+            together = []
+        yield [delivery]
+    if together:
+        yield together

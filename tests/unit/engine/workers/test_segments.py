@@ -1,0 +1,35 @@
+"""How a take is cut into units."""
+
+from oncemq.common.sharding import Layout
+from oncemq.engine.workers.worker import segments, split
+from oncemq.errors import MissingKey
+from oncemq.message.envelope import Delivery, Message
+
+
+def delivery(name: str) -> Delivery:
+    """Return a delivery: one whose name begins with `s` is a crash suspect, with `r` it was refused."""
+    made = Delivery(Message("orders", name.encode()))
+    made.suspect = name.startswith("s")
+    made.refusal = MissingKey("no key") if name.startswith("r") else None
+    return made
+
+
+def test_suspects_and_refused_messages_have_units_of_their_own() -> None:
+    """What may end the process, or cannot run at all, takes nobody with it; what stands between stays together."""
+    taken = [delivery(name) for name in ("a", "b", "s1", "s2", "c", "r1", "d", "e")]
+    units = [[one.message.body.decode() for one in unit] for unit in segments(taken)]
+    assert units == [["a", "b"], ["s1"], ["s2"], ["c"], ["r1"], ["d", "e"]]
+
+
+def test_a_unit_is_on_one_shard_and_full_at_the_limit() -> None:
+    """Each shard's messages keep their order; more than the limit are several units, so that the limit can grow."""
+    layout = Layout.even(2)
+    taken = [delivery(str(number)) for number in range(40)]
+    for one in taken:
+        one.key = one.message.body.decode()
+    units = [[one.key for one in unit] for unit in split(iter([taken]), layout, 8)]
+    assert all(len({layout.shard_of(key) for key in unit}) == 1 for unit in units)
+    assert sorted(len(unit) == 8 for unit in units).count(False) <= layout.shards
+    for shard in range(layout.shards):
+        mine = [key for unit in units for key in unit if layout.shard_of(key) == shard]
+        assert mine == [one.key for one in taken if layout.shard_of(one.key) == shard]
