@@ -14,7 +14,7 @@ from benchmarks.load import Orders
 from benchmarks.processes import Processes, running
 from benchmarks.servers import Servers
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 
 _APP = "benchmarks/peers/oncemq/embedded.yaml"
 _ORDERS = Orders(20_000)

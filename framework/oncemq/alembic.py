@@ -5,7 +5,7 @@ In env.py: `context.configure(..., include_name=oncemq.alembic.include_name)`.
 
 from collections.abc import Mapping
 
-from oncemq.ledger.tables import PREFIX
+from oncemq.ledger.sql.tables import PREFIX
 
 
 def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | None]) -> bool:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from sqlalchemy import Engine
 
 from oncemq.common.clock import Clock
-from oncemq.ledger.claims import Claims
+from oncemq.ledger.records.claims import Claims
 
 _RENEWALS_PER_LEASE = 3
 _TRIES_PER_LEASE = 15

@@ -9,7 +9,7 @@ from oncemq.common.clock import Clock
 from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Outgoing, Run
-from oncemq.ledger import outbox
+from oncemq.ledger.messages import outbox
 from oncemq_strategies.asking import Asker
 
 

@@ -22,8 +22,15 @@ from oncemq.contracts.verdict import (
     conflict,
     reject,
 )
-from oncemq.ledger.equality import Equality, Matches, Values
-from oncemq.ledger.user_tables import Convert, UnfitTable, column_of, converter, look_up, unique_problem
+from oncemq.ledger.database.user_tables import (
+    Convert,
+    UnfitTable,
+    column_of,
+    converter,
+    look_up,
+    unique_problem,
+)
+from oncemq.ledger.sql.equality import Equality, Matches, Values
 from oncemq.message.expressions import Expression
 from oncemq_strategies.looked_up import LookedUp
 

@@ -10,10 +10,7 @@ from sqlalchemy.orm import Session, lazyload
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import RETURNED, Verdict, conflict, reject, retry
-from oncemq.ledger.equality import Equality, Matches
-from oncemq.ledger.locked_rows import lock_keys
-from oncemq.ledger.row_locks import RowLock
-from oncemq.ledger.user_tables import (
+from oncemq.ledger.database.user_tables import (
     UnfitTable,
     check_name,
     column_of,
@@ -21,6 +18,9 @@ from oncemq.ledger.user_tables import (
     is_unique,
     look_up,
 )
+from oncemq.ledger.records.row_mutexes import lock_keys
+from oncemq.ledger.sql.equality import Equality, Matches
+from oncemq.ledger.sql.row_locks import RowLock
 from oncemq_strategies.options import Options
 
 

@@ -10,8 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from oncemq.contracts.checks import Problem, Severity
 from oncemq.contracts.strategy import Scope
 from oncemq.errors import ConfigError
-from oncemq.ledger.connect import READ_ONLY
-from oncemq.ledger.user_tables import UnfitTable
+from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.database.user_tables import UnfitTable
 
 _SPELLINGS = (
     "a message that spells a row's value otherwise becomes a dead letter; if such values are different things, "

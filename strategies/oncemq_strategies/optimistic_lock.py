@@ -10,9 +10,10 @@ from oncemq.contracts.checks import ConsumerFacts, Effects, Problem
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Verdict, reject, stale
-from oncemq.ledger import locked_rows, parking
-from oncemq.ledger.tables import attach
-from oncemq.ledger.user_tables import whole_number
+from oncemq.ledger.database.user_tables import whole_number
+from oncemq.ledger.messages import parking
+from oncemq.ledger.records import row_mutexes as locked_rows
+from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq_strategies.entity_rows import entity_of
 from oncemq_strategies.gaps import OPTIONS, Gaps

@@ -12,10 +12,10 @@ from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Outcome, Verdict, defer
 from oncemq.errors import Reject, Retry
-from oncemq.ledger import locked_rows
-from oncemq.ledger.row_locks import Rival, RowLock
-from oncemq.ledger.tables import attach
-from oncemq.ledger.user_tables import UnfitTable, check_name
+from oncemq.ledger.database.user_tables import UnfitTable, check_name
+from oncemq.ledger.records import row_mutexes as locked_rows
+from oncemq.ledger.sql.row_locks import Rival, RowLock
+from oncemq.ledger.sql.tables import attach
 from oncemq_strategies.entity_rows import Entity, EntityRows, Found, Target, missing_policy
 from oncemq_strategies.looked_up import LookedUp
 from oncemq_strategies.options import Options

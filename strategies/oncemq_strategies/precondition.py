@@ -9,11 +9,11 @@ from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, Severity
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, reject, retry, stale
-from oncemq.ledger import locked_rows
-from oncemq.ledger.equality import Equality
-from oncemq.ledger.row_locks import RowLock
-from oncemq.ledger.tables import attach
-from oncemq.ledger.user_tables import Convert, UnfitTable, check_name, comparer
+from oncemq.ledger.database.user_tables import Convert, UnfitTable, check_name, comparer
+from oncemq.ledger.records import row_mutexes as locked_rows
+from oncemq.ledger.sql.equality import Equality
+from oncemq.ledger.sql.row_locks import RowLock
+from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq_strategies.entity_rows import Entity, EntityRows, Found, Target, entity_of
 from oncemq_strategies.looked_up import LookedUp

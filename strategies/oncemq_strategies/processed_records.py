@@ -11,9 +11,9 @@ from oncemq.common.clock import Clock
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import DUPLICATE, PROCEED, Culprits, Verdict, conflict, reject
 from oncemq.errors import InfrastructureError
-from oncemq.ledger import processed
-from oncemq.ledger.bulk import Bulk, Shape
-from oncemq.ledger.dialects import bulk_for
+from oncemq.ledger.records import processed
+from oncemq.ledger.sql.bulk import Bulk, Shape
+from oncemq.ledger.sql.bulk_dialects import bulk_for
 from oncemq_strategies.fingerprint import Fingerprint
 from oncemq_strategies.results import stored
 

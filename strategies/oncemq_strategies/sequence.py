@@ -11,10 +11,11 @@ from oncemq.contracts.checks import ConsumerFacts, Effects, Problem
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Verdict, reject, stale
-from oncemq.ledger import history, parking, sequences
-from oncemq.ledger.history import HistoryRow
-from oncemq.ledger.tables import attach
-from oncemq.ledger.user_tables import whole_number
+from oncemq.ledger.database.user_tables import whole_number
+from oncemq.ledger.messages import parking
+from oncemq.ledger.records import history, sequences
+from oncemq.ledger.records.history import HistoryRow
+from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq_strategies.gaps import GAP, OPTIONS, Gaps
 from oncemq_strategies.options import Options

@@ -7,9 +7,9 @@ from sqlalchemy import Connection
 from oncemq.common.clock import Clock
 from oncemq.contracts.unit import Item, Run
 from oncemq.errors import InfrastructureError
-from oncemq.ledger import sequences
-from oncemq.ledger.bulk import Bulk, Shape
-from oncemq.ledger.dialects import bulk_for
+from oncemq.ledger.records import sequences
+from oncemq.ledger.sql.bulk import Bulk, Shape
+from oncemq.ledger.sql.bulk_dialects import bulk_for
 
 _NONE_YET = ""
 

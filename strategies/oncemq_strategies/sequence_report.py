@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection
 
-from oncemq.ledger import parking, sequences
+from oncemq.ledger.messages import parking
+from oncemq.ledger.records import sequences
 
 _MOST = 20
 """Ranges of numbers that are named; the rest is counted."""

@@ -9,8 +9,8 @@ from oncemq.contracts.checks import Problem
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Culprits, Verdict
-from oncemq.ledger.row_locks import RowLock
-from oncemq.ledger.user_tables import UnfitTable
+from oncemq.ledger.database.user_tables import UnfitTable
+from oncemq.ledger.sql.row_locks import RowLock
 from oncemq_strategies.entity_rows import Entity, EntityRows, Found, Target
 from oncemq_strategies.looked_up import LookedUp
 

@@ -9,9 +9,9 @@ from oncemq.contracts.checks import Problem
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Verdict
 from oncemq.errors import InfrastructureError
-from oncemq.ledger import states
-from oncemq.ledger.bulk import Bulk, Shape
-from oncemq.ledger.dialects import bulk_for
+from oncemq.ledger.records import states
+from oncemq.ledger.sql.bulk import Bulk, Shape
+from oncemq.ledger.sql.bulk_dialects import bulk_for
 
 _NONE_YET = ""
 

@@ -11,8 +11,8 @@ from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import DUPLICATE, Outcome, Verdict, reject
 from oncemq.errors import MessageRefused, RedisRefused
-from oncemq.ledger import processed
-from oncemq.ledger.tables import attach
+from oncemq.ledger.records import processed
+from oncemq.ledger.sql.tables import attach
 from oncemq.message.envelope import Delivery
 from oncemq_strategies.fingerprint import Fingerprint, fingerprint_option
 from oncemq_strategies.options import Options

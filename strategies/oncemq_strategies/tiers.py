@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 from oncemq.contracts.checks import Problem, Severity
 from oncemq.contracts.strategy import Scope
 from oncemq.errors import RedisRefused
-from oncemq.ledger import processed
+from oncemq.ledger.records import processed
 from oncemq_strategies.processed_records import Known
 from oncemq_strategies.redis.filter_uses import FilterUse, FilterUses
 from oncemq_strategies.redis_tier import RedisTier

@@ -10,8 +10,8 @@ from oncemq.common.durations import format_duration
 from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
 from oncemq.contracts.strategy import Reconciled, Scope, UpkeepTask
 from oncemq.contracts.verification import Answer
-from oncemq.ledger import claims
-from oncemq.ledger.tables import attach
+from oncemq.ledger.records import claims
+from oncemq.ledger.sql.tables import attach
 from oncemq_strategies.asking import Asker
 from oncemq_strategies.claim_book import ClaimBook
 from oncemq_strategies.claim_keeper import ledger_keeper

@@ -9,9 +9,9 @@ from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Verdict
-from oncemq.ledger import processed
-from oncemq.ledger.tables import attach
-from oncemq.ledger.user_tables import UnfitTable, check_name
+from oncemq.ledger.database.user_tables import UnfitTable, check_name
+from oncemq.ledger.records import processed
+from oncemq.ledger.sql.tables import attach
 from oncemq_strategies.constraint_records import ConstraintRecords
 from oncemq_strategies.fingerprint import fingerprint_option
 from oncemq_strategies.options import Options

@@ -19,7 +19,7 @@ from oncemq.contracts.strategy import Strategy
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
-from oncemq.ledger.processed import TABLE as PROCESSED
+from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq.message.envelope import Delivery
 from oncemq.observe.monitor import Monitor
 from oncemq_strategies.optimistic_lock import OptimisticLock

@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import Engine, ForeignKey, String, delete, event, insert, inspect, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
-from oncemq.ledger import outbox, schema
-from oncemq.ledger.text import MYSQL_NAMES
+from oncemq.ledger import schema
+from oncemq.ledger.messages import outbox
+from oncemq.ledger.sql.column_types import MYSQL_NAMES
 
 
 class Base(DeclarativeBase):

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from matrix.catalog import STATES, Pair, Sequel
 from matrix.tables import effects_of, things
 from matrix.trial import FAULTS, IDENTITIES, Identity, Trial
-from oncemq.ledger import claims, parking
+from oncemq.ledger.messages import parking
+from oncemq.ledger.records import claims
 
 
 class Oracle:

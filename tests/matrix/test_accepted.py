@@ -11,7 +11,7 @@ from matrix.oracle import Oracle
 from matrix.refusals import refusals
 from matrix.tables import Base
 from matrix.trial import Places, Trial
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from support.shared_database import shared_database
 
 PAIRS = [

@@ -10,7 +10,7 @@ from matrix.refusals import refusals
 from matrix.tables import Base
 from matrix.trial import Places, declare
 from oncemq.errors import ConfigError
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.registry import STRATEGIES, Registry
 
 PAIRS = [pair for pair in every_pair() if refusals(pair)]

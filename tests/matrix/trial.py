@@ -21,7 +21,8 @@ from oncemq.config.catalog import Catalog
 from oncemq.contracts.checks import Effects
 from oncemq.engine.application import tables_of
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger import parking, schema
+from oncemq.ledger import schema
+from oncemq.ledger.messages import parking
 from oncemq.message.envelope import Message
 from oncemq.testing.scripted import ScriptedAdapter
 from services.waiting import wait_until

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine
 
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
-from oncemq.ledger.processed import TABLE
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records.processed import TABLE
 from oncemq.observe import logs
 from oncemq.testing.adapter_suite.bench import Bench
 from poison.crowd import Crowd

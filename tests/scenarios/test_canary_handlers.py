@@ -22,8 +22,8 @@ from sqlalchemy.orm import Session
 
 from oncemq.common.redaction import Redactor
 from oncemq.errors import BrokerUnavailable, InfrastructureError, MessageRefused, Reject, Retry
-from oncemq.ledger import history
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records import history
 from oncemq.observe.health import health, readiness
 from oncemq.observe.metrics import MetricsObserver
 from oncemq.retry.backoff import RetryPolicy

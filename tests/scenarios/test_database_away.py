@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.observe.events import Observer
 from oncemq.observe.state import PauseReason
 from oncemq.testing.scripted import ScriptedAdapter

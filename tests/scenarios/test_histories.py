@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from support.effects import Base
 from support.histories import CHAINS, Reference, draw_history, wrong_with
 from support.history_life import LEDGER, OTHER, HistoryLife, clean, play_together

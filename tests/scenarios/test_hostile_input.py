@@ -18,7 +18,7 @@ from oncemq.config import load
 from oncemq.contracts.adapter import AdapterScope, Confirmed
 from oncemq.engine.consumer.receiver import Intake
 from oncemq.errors import MessageRefused, OnceMQError
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message.decoding import make_decoder
 from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
 from oncemq.message.headers import REASON

@@ -15,10 +15,10 @@ from oncemq.contracts.checks import Severity
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.errors import ConfigError
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
-from oncemq.ledger.locked_rows import TABLE as LOCKED_ROWS
-from oncemq.ledger.processed import TABLE as PROCESSED
-from oncemq.ledger.states import TABLE as STATES
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records.processed import TABLE as PROCESSED
+from oncemq.ledger.records.row_mutexes import TABLE as LOCKED_ROWS
+from oncemq.ledger.records.states import TABLE as STATES
 from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
 from support.declared import declare

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.errors import OnceMQError
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.redis.connect import make_client
 from oncemq_strategies.redis import Lock, NotHeld
 from oncemq_strategies.redis.keeper import Keeper

@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from support.effects import Base
 from support.model_database import DatabaseFaults
 from support.model_judge import CHAINS

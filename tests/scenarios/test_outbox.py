@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy import Engine
 
 from oncemq.engine.application import tables_of
-from oncemq.ledger import outbox, schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.messages import outbox
 from oncemq.message.envelope import OutgoingMessage
 from support.effects import Base, effects
 from support.program import eventually

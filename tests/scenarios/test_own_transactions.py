@@ -11,8 +11,9 @@ import pika
 import pytest
 from sqlalchemy import Engine
 
-from oncemq.ledger import outbox, schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.messages import outbox
 from support.caller import app
 from support.effects import Base, effects
 from support.program import Program, eventually

@@ -19,8 +19,9 @@ from oncemq.engine.application import tables_of
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.settlement import settler as settle
 from oncemq.engine.workers import worker
-from oncemq.ledger import schema, shards
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.coordination import shards
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe import logs
 from oncemq.observe.state import PauseReason

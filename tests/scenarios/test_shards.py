@@ -16,8 +16,11 @@ from oncemq import App, Done, Publisher
 from oncemq.common.sharding import Layout
 from oncemq.engine.application import Application, tables_of
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger import claims, outbox, parking, schema, shards
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.coordination import shards
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.messages import outbox, parking
+from oncemq.ledger.records import claims
 from oncemq.message.envelope import OutgoingMessage
 from support.effects import Base, effects, give
 

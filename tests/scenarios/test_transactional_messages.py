@@ -15,8 +15,9 @@ from oncemq.engine.application import Application
 from oncemq.engine.base.hook_points import TRANSACTION_POINTS
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
-from oncemq.ledger import schema, transactions
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.messages import transactions
 from support.effects import Base, Name, effects
 from support.program import eventually
 from support.transactional_app import Spec

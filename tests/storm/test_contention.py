@@ -14,8 +14,8 @@ from sqlalchemy import Engine, select
 
 from matrix.broker import HoldingBroker
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
-from oncemq.ledger.processed import TABLE as PROCESSED
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq.message.envelope import Message
 from oncemq_strategies.unique_key import UniqueKey
 from storm.contention import ROWS, Contention, snapshots

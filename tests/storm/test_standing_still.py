@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert
 
-from oncemq.ledger.engine import make_engine
-from oncemq.ledger.processed import TABLE
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records.processed import TABLE
 from storm.nursery import Nursery
 from storm.stage import CONSUMER, Settings, Stage, bodies, wait_for
 from support.places import MARIADB, POSTGRESQL, Place, make_place

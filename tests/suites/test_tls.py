@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 from oncemq.common.clock import SystemClock
 from oncemq.contracts.adapter import AdapterScope, Subscription
 from oncemq.errors import BrokerRefused, LedgerError
-from oncemq.ledger.engine import make_engine
-from oncemq.ledger.probe import prove
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.database.probe import prove
 from oncemq_adapters.rabbitmq import RabbitMQAdapter
 from support.tls_cases import CASES, Case, Material, Serve, serving
 from support.tls_servers import TlsMariaDB, TlsPostgreSQL, TlsRabbitMQ

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.types import UserDefinedType
 
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from support.shared_database import shared_database
 
 

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
-from oncemq.ledger.processed import TABLE as PROCESSED
-from oncemq.ledger.states import TABLE as STATES
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records.processed import TABLE as PROCESSED
+from oncemq.ledger.records.states import TABLE as STATES
 from support.effects import Base, empty
 
 

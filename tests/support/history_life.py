@@ -10,7 +10,9 @@ from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from oncemq.errors import Reject
-from oncemq.ledger import history, locked_rows, parking, processed, sequences, states
+from oncemq.ledger.messages import parking
+from oncemq.ledger.records import history, processed, sequences, states
+from oncemq.ledger.records import row_mutexes as locked_rows
 from oncemq.message.envelope import Envelope, Message
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.strategy_suite.effects import Name

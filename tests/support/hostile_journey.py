@@ -22,7 +22,7 @@ from oncemq.cli.output import Output
 from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetter
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import Reject
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe import logs
 from oncemq.operate.dead_letters import row_of

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy import Column, Engine, MetaData, String, Table
 
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 
 BOOKED = MetaData()
 """A table in which a payment that is booked twice stands twice."""

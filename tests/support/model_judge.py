@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 from sqlalchemy import Engine, select
 
-from oncemq.ledger import history, processed, states
+from oncemq.ledger.records import history, processed, states
 from oncemq.message.envelope import Message
 from oncemq.testing.fake_clock import FakeClock
 from support.effects import Effect

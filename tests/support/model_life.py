@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from sqlalchemy import delete, select
 
-from oncemq.ledger import history, processed, states
-from oncemq.ledger.locked_rows import TABLE as LOCKED_ROWS
+from oncemq.ledger.records import history, processed, states
+from oncemq.ledger.records.row_mutexes import TABLE as LOCKED_ROWS
 from oncemq.message.envelope import Message
 from oncemq.upkeep.purging import purge_tasks
 from support.effects import empty

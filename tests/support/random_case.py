@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 
 from oncemq.contracts.strategy import Strategy
 from oncemq.handler.batch import Batch
-from oncemq.ledger import processed, states
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records import processed, states
 from oncemq.message.envelope import Envelope, Message
 from oncemq.retry.backoff import RetryPolicy
 from oncemq_strategies.state_machine import StateMachine

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, insert, select
 from sqlalchemy.orm import Mapped, Session, declarative_base, mapped_column
 
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 
 TABLE = Table(
     "rides",

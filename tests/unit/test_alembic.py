@@ -9,7 +9,7 @@ from sqlalchemy import Column, Integer, MetaData, Table, text
 
 import oncemq.alembic
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened_ledger
 from oncemq.cli.output import Output, confirm, counted, json_option
 from oncemq.engine.group_ownership import places_of
-from oncemq.ledger import groups as ledger_groups
+from oncemq.ledger.coordination import groups as ledger_groups
 from oncemq.operate.brokers import chosen_consumers
 
 COLUMNS = {"name": "name", "broker": "broker", "owner": "owner"}

@@ -12,8 +12,8 @@ from oncemq.cli.files import app_option
 from oncemq.cli.opened import opened_ledger
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger import outbox_refused
-from oncemq.ledger.outbox_refused import Chosen
+from oncemq.ledger.messages import outbox_refused
+from oncemq.ledger.messages.outbox_refused import Chosen
 
 COLUMNS = {
     "state": "state",

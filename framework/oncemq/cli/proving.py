@@ -15,7 +15,9 @@ from oncemq.engine.application import tables_of
 from oncemq.engine.group_ownership import in_words, left_names, look
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError, OnceMQError
-from oncemq.ledger import probe, schema, shards
+from oncemq.ledger import schema
+from oncemq.ledger.coordination import shards
+from oncemq.ledger.database import probe
 from oncemq.redis.probe import prove, startup_warnings
 
 

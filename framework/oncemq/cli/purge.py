@@ -15,10 +15,10 @@ from oncemq.common.durations import format_duration, parse_duration
 from oncemq.config import load
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError, LedgerError
-from oncemq.ledger import parking
+from oncemq.ledger.database.server_clock import LedgerClock
+from oncemq.ledger.messages import parking
 from oncemq.ledger.purge import BATCH, CLAIMS, HISTORY, PROCESSED, SUSPECTS, Aged
 from oncemq.ledger.purge import purge as purge_batch
-from oncemq.ledger.server_clock import LedgerClock
 from oncemq.operate.brokers import chosen_consumers
 
 TABLES = {"processed": PROCESSED, "claims": CLAIMS, "history": HISTORY, "suspects": SUSPECTS}

@@ -18,7 +18,7 @@ from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.publishers.caller_outbox import CallerOutbox
 from oncemq.errors import ConfigError
-from oncemq.ledger import outbox
+from oncemq.ledger.messages import outbox
 from oncemq.observe.logs import configure
 
 _LOOK_EVERY = 0.5

@@ -17,7 +17,8 @@ from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.examining import ConcernedAdapter
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
-from oncemq.ledger import outbox, overview
+from oncemq.ledger import overview
+from oncemq.ledger.messages import outbox
 from oncemq.operate.brokers import by_broker, prepared
 from oncemq.operate.dead_letters import Filter, browsing
 from oncemq.operate.letters import letters_of

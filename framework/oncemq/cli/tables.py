@@ -15,8 +15,10 @@ from oncemq.engine.group_ownership import in_words, left_names
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.pruning import prune_left
 from oncemq.errors import ConfigError
-from oncemq.ledger import probe, schema, shards
-from oncemq.ledger.connect import place
+from oncemq.ledger import schema
+from oncemq.ledger.coordination import shards
+from oncemq.ledger.database import probe
+from oncemq.ledger.database.connect import place
 from oncemq.registry import did_you_mean
 
 _NO_DATABASE = 'the app has no database, so there are no tables: add database: {url: "sqlite:///app.db"}'

@@ -29,7 +29,7 @@ from oncemq.config.topic_names import check_topic_names
 from oncemq.config.tree import Fields
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.engine.plan import AppPlan, ConsumerPlan
-from oncemq.ledger.server_clock import LedgerClock
+from oncemq.ledger.database.server_clock import LedgerClock
 from oncemq.observe.monitor import require_metrics
 from oncemq.registry import did_you_mean
 

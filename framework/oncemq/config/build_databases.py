@@ -12,7 +12,7 @@ from oncemq.config.model import Database
 from oncemq.config.settled import Settled
 from oncemq.config.tree import Path
 from oncemq.errors import OnceMQError
-from oncemq.ledger.engine import USUAL_CONNECTIONS, make_engine
+from oncemq.ledger.database.engine import USUAL_CONNECTIONS, make_engine
 from oncemq.registry import extra_for
 
 _DATABASE: Path = ("database",)

@@ -7,7 +7,7 @@ from sqlalchemy import MetaData
 from oncemq.common.durations import format_duration
 from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, Severity, UnitKind
 from oncemq.contracts.strategy import Strategy
-from oncemq.ledger import place_prints
+from oncemq.ledger.records import place_fingerprints as place_prints
 from oncemq.message.expressions import is_constant
 
 SAID_ALOUD = "none"

@@ -28,7 +28,9 @@ from oncemq.engine.status import Standing
 from oncemq.engine.stop_conditions import Ending, Retries, Until
 from oncemq.engine.workshop import Workshop
 from oncemq.errors import ConfigError
-from oncemq.ledger import probe, schema, shards
+from oncemq.ledger import schema
+from oncemq.ledger.coordination import shards
+from oncemq.ledger.database import probe
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.monitor import Monitor
 from oncemq.observe.state import AppState, Phase

@@ -7,8 +7,8 @@ from sqlalchemy import Engine
 
 from oncemq.common.durations import format_duration
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger.connect import place
-from oncemq.ledger.server_clock import REFUSE_FROM, WARN_FROM, LedgerClock
+from oncemq.ledger.database.connect import place
+from oncemq.ledger.database.server_clock import REFUSE_FROM, WARN_FROM, LedgerClock
 from oncemq.observe.observers import Observers
 
 _AGAIN: Final = 3600.0

@@ -38,8 +38,8 @@ from oncemq.engine.workers.transactional_unit import UnitRunner
 from oncemq.engine.workers.worker import Execute, Worker
 from oncemq.engine.workshop import Workshop
 from oncemq.errors import ConfigError
-from oncemq.ledger import history
-from oncemq.ledger.history import HistoryRow
+from oncemq.ledger.records import history
+from oncemq.ledger.records.history import HistoryRow
 from oncemq.message.envelope import Delivery
 
 _LONGEST_DIRECT_UNIT = 0.01

@@ -14,9 +14,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from oncemq.contracts.broker_queries import NamingAdapter, names_of
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import ConfigError
-from oncemq.ledger import groups, renames
-from oncemq.ledger.connect import READ_ONLY
-from oncemq.ledger.groups import Owned
+from oncemq.ledger import renames
+from oncemq.ledger.coordination import groups
+from oncemq.ledger.coordination.groups import Owned
+from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.renames import Left
 
 _COLUMN: Final = "column "

@@ -95,7 +95,7 @@ class AppPlan:
     Args:
         name: the app's name.
         adapters: by the broker's name; built, not yet open.
-        engine: the app's database, from `oncemq.ledger.engine.make_engine`; None without one. Of a sharded one
+        engine: the app's database, from `oncemq.ledger.database.engine.make_engine`; None without one. Of a sharded one
             the first shard, which also knows what belongs to no key: workers, crash suspects, dead letters.
         consumers: by declaration order.
         clock: where time comes from.

@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 from oncemq.contracts.examining import ConcernedAdapter
 from oncemq.engine.consumer_runtime import Crew
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger import outbox
-from oncemq.ledger.connect import READ_ONLY
+from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.messages import outbox
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import ConsumerState, OutboxState
 

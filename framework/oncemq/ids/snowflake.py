@@ -24,7 +24,7 @@ from oncemq.ids.layout import (
     take_apart,
 )
 from oncemq.ids.worker_number import WorkerNumber
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 
 __all__ = ["Parts", "Snowflake"]
 

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, select
 from oncemq.common.clock import Clock
 from oncemq.errors import WorkerNumberLost
 from oncemq.ids.layout import WORKERS
-from oncemq.ledger import leases
+from oncemq.ledger.coordination import leases
 
 _AGAIN = 1.0
 """Seconds until a renewal that failed is tried again."""

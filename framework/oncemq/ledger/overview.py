@@ -5,8 +5,10 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
-from oncemq.ledger import claims, parking, processed, workers
-from oncemq.ledger.workers import Worker
+from oncemq.ledger.coordination import workers
+from oncemq.ledger.coordination.workers import Worker
+from oncemq.ledger.messages import parking
+from oncemq.ledger.records import claims, processed
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from typing import Final
 
 from sqlalchemy import Connection, select, update
 
-from oncemq.ledger import leases
-from oncemq.ledger.server_clock import server_time
-from oncemq.ledger.upsert import upsert
+from oncemq.ledger.coordination import leases
+from oncemq.ledger.database.server_clock import server_time
+from oncemq.ledger.sql.upsert import upsert
 
 _NEVER: Final = datetime(1970, 1, 2, tzinfo=UTC)
 _STEP: Final = timedelta(milliseconds=1)

@@ -22,11 +22,21 @@ from sqlalchemy import (
     text,
 )
 
-from oncemq.ledger import claims, history, locked_rows, processed, requests, states, suspects
-from oncemq.ledger.connect import READ_ONLY
-from oncemq.ledger.row_locks import can_skip_locked
-from oncemq.ledger.server_clock import server_moment
-from oncemq.ledger.text import MYSQL_NAMES
+from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.database.server_clock import server_moment
+from oncemq.ledger.records import (
+    claims,
+    history,
+    processed,
+    requests,
+    states,
+    suspects,
+)
+from oncemq.ledger.records import (
+    row_mutexes as locked_rows,
+)
+from oncemq.ledger.sql.column_types import MYSQL_NAMES
+from oncemq.ledger.sql.row_locks import can_skip_locked
 
 BATCH = 1000
 """Rows in one transaction: about 10 ms, so that on SQLite no unit waits long."""

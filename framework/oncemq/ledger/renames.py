@@ -5,21 +5,26 @@ from dataclasses import dataclass
 
 from sqlalchemy import Column, Connection, Table, delete, func, select, update
 
-from oncemq.ledger import (
+from oncemq.ledger.coordination import groups
+from oncemq.ledger.coordination.groups import Owned
+from oncemq.ledger.messages import dead_letters, parking
+from oncemq.ledger.records import (
     claims,
-    dead_letters,
-    groups,
     history,
-    lanes,
-    locked_rows,
-    parking,
-    place_prints,
     processed,
     sequences,
     states,
     suspects,
 )
-from oncemq.ledger.groups import Owned
+from oncemq.ledger.records import (
+    exclusive_units as lanes,
+)
+from oncemq.ledger.records import (
+    place_fingerprints as place_prints,
+)
+from oncemq.ledger.records import (
+    row_mutexes as locked_rows,
+)
 
 PUBLISHER = "publisher"
 """The name in the ledger of what is published outside of handlers; no consumer's."""

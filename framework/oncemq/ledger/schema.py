@@ -23,30 +23,30 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from oncemq.common.clock import SystemClock
 from oncemq.errors import LedgerError
-from oncemq.ledger import (
+from oncemq.ledger.coordination import groups, leases, shards, workers
+from oncemq.ledger.database.connect import READ_ONLY, place
+from oncemq.ledger.messages import dead_letters, outbox, parking, transactions
+from oncemq.ledger.migrations import FIRST_VERSION, MIGRATIONS, Migration
+from oncemq.ledger.records import (
     claims,
-    dead_letters,
-    groups,
     history,
-    lanes,
-    leases,
-    locked_rows,
-    outbox,
-    parking,
-    place_prints,
     processed,
     requests,
     sequences,
-    shards,
     states,
     suspects,
-    transactions,
-    workers,
 )
-from oncemq.ledger.connect import READ_ONLY, place
-from oncemq.ledger.migrations import FIRST_VERSION, MIGRATIONS, Migration
-from oncemq.ledger.tables import ledger_table
-from oncemq.ledger.text import Moment
+from oncemq.ledger.records import (
+    exclusive_units as lanes,
+)
+from oncemq.ledger.records import (
+    place_fingerprints as place_prints,
+)
+from oncemq.ledger.records import (
+    row_mutexes as locked_rows,
+)
+from oncemq.ledger.sql.column_types import Moment
+from oncemq.ledger.sql.tables import ledger_table
 
 VERSIONS = ledger_table(
     "schema",

@@ -1,8 +1,10 @@
 """Databases for what consumes nothing: they answer, and hold the ledger and the keys that they had before."""
 
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger import probe, schema, shards
-from oncemq.ledger.server_clock import LedgerClock
+from oncemq.ledger import schema
+from oncemq.ledger.coordination import shards
+from oncemq.ledger.database import probe
+from oncemq.ledger.database.server_clock import LedgerClock
 
 
 def prove(plan: AppPlan) -> None:

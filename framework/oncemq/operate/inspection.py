@@ -8,7 +8,8 @@ from sqlalchemy import Connection, select
 
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
-from oncemq.ledger import claims, history, outbox, parking, processed, requests, states, suspects
+from oncemq.ledger.messages import outbox, parking
+from oncemq.ledger.records import claims, history, processed, requests, states, suspects
 from oncemq.operate.brokers import by_broker
 from oncemq.operate.dead_letters import Filter, found_letters, row_of
 from oncemq.operate.letters import EVERYTHING, Tell

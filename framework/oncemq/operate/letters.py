@@ -12,7 +12,7 @@ from oncemq.common.error_text import describe
 from oncemq.contracts.adapter import Adapter, Burial, DeadLetter, Refused
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerRefused
-from oncemq.ledger import dead_letters as ledger
+from oncemq.ledger.messages import dead_letters as ledger
 from oncemq.message import headers as names
 
 EVERYTHING = 10_000_000

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from oncemq.ledger.requests import Record
+from oncemq.ledger.records.requests import Record
 
 NOT_STORED = frozenset(
     {

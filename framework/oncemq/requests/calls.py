@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.contracts.checks import Effects, Problem
 from oncemq.errors import AnswerNotKept, ConfigError, InvalidKey, MissingKey, RequestKeyInvalid, Signal
-from oncemq.ledger.requests import State
+from oncemq.ledger.records.requests import State
 from oncemq.message.canonical import NotCanonical, canonical, digest
 from oncemq.message.identity import canonical_text
 from oncemq.requests.abandoned import REFUSE, Abandoned, Finding

@@ -1,7 +1,7 @@
 """From an HTTP request to what is done with it: let through, refused, answered as before, or carried out."""
 
 from oncemq.errors import AnswerNotKept, InvalidKey, OnceMQError, RequestKeyInvalid
-from oncemq.ledger.requests import State
+from oncemq.ledger.records.requests import State
 from oncemq.message.canonical import digest
 from oncemq.requests.abandoned import Abandoned, Recovery
 from oncemq.requests.answer import Answer

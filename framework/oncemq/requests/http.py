@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import Any
 
 from oncemq.errors import InvalidKey, RequestKeyInvalid
-from oncemq.ledger.tables import KEY_SIZE
+from oncemq.ledger.sql.tables import KEY_SIZE
 from oncemq.message.canonical import canonical, canonical_json
 from oncemq.message.identity import escape_part
 

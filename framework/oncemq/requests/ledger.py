@@ -10,13 +10,14 @@ from sqlalchemy import Connection, Engine, exc
 from oncemq.common.clock import Clock, SystemClock
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.errors import InfrastructureError, OutcomeUnknown, RequestConflict, RequestInProgress
-from oncemq.ledger import requests, schema
-from oncemq.ledger.connect import READ_ONLY
-from oncemq.ledger.engine import make_engine
-from oncemq.ledger.probe import explain
+from oncemq.ledger import schema
+from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.database.probe import explain
+from oncemq.ledger.database.server_clock import LedgerClock
 from oncemq.ledger.purge import REQUESTS, purge
-from oncemq.ledger.requests import Record, State
-from oncemq.ledger.server_clock import LedgerClock
+from oncemq.ledger.records import requests
+from oncemq.ledger.records.requests import Record, State
 from oncemq.message.canonical import is_canonical
 from oncemq.requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, Recovery, Verify
 from oncemq.requests.answer import Answer, from_record, stored_headers

@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 from oncemq.common.durations import format_duration
 from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
-from oncemq.ledger.tables import CONSUMER_SIZE
+from oncemq.ledger.sql.tables import CONSUMER_SIZE
 
 _NONE = timedelta(0)
 

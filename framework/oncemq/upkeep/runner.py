@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 
 from oncemq.common.clock import Clock
 from oncemq.contracts.strategy import UpkeepTask
-from oncemq.ledger import leases
-from oncemq.ledger.server_clock import MEASURE_EVERY, LedgerClock
+from oncemq.ledger.coordination import leases
+from oncemq.ledger.database.server_clock import MEASURE_EVERY, LedgerClock
 
 _SHORTEST_LEASE = timedelta(seconds=10)
 _LONGEST_WAIT = 1.0

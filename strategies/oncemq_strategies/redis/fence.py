@@ -10,8 +10,8 @@ from oncemq.contracts.checks import Problem
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Culprits, Verdict, defer, retry
-from oncemq.ledger.row_locks import RowLock
-from oncemq.ledger.user_tables import UnfitTable, check_name, look_up
+from oncemq.ledger.database.user_tables import UnfitTable, check_name, look_up
+from oncemq.ledger.sql.row_locks import RowLock
 from oncemq_strategies.entity_rows import Found, Target
 from oncemq_strategies.looked_up import LookedUp
 from oncemq_strategies.options import Options

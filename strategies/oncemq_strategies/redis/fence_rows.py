@@ -5,8 +5,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, bindparam, or_, update
 
-from oncemq.ledger.lock_waits import only_a_moment
-from oncemq.ledger.row_locks import RowLock
+from oncemq.ledger.sql.lock_waits import only_a_moment
+from oncemq.ledger.sql.row_locks import RowLock
 from oncemq.retry.classify import Fault, classify
 from oncemq_strategies.entity_rows import Target
 from oncemq_strategies.own_transaction import in_transaction

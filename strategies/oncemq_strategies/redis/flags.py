@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from oncemq.ledger import schema
-from oncemq.ledger.text import storable
+from oncemq.ledger.sql.column_types import storable
 from oncemq.message.envelope import Envelope
 from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument, Call, Script

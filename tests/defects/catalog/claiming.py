@@ -11,7 +11,7 @@ DEFECTS = (
         "What a handler with a claim publishes is stored with the claim's end.",
         [
             Edit(
-                "framework/oncemq/ledger/claims.py",
+                "framework/oncemq/ledger/records/claims.py",
                 "                if end.also is not None:\n                    end.also(connection)\n",
                 "",
             )
@@ -23,7 +23,7 @@ DEFECTS = (
         "A claim's end that was noted before stores no messages again.",
         [
             Edit(
-                "framework/oncemq/ledger/claims.py",
+                "framework/oncemq/ledger/records/claims.py",
                 "                finished += 1\n                if end.also",
                 "                finished += 1\n            if True:\n                if end.also",
             )

@@ -59,12 +59,12 @@ DEFECTS = (
         "Parking keeps the bytes that the broker sent.",
         [
             Edit(
-                "framework/oncemq/ledger/parked.py",
+                "framework/oncemq/ledger/messages/parked_row.py",
                 "raw = [] if message.raw is None else",
                 "raw = [] if True else",
             )
         ],
-        ["tests/unit/ledger/test_dead_letters.py::test_whatever_a_message_holds_is_kept"],
+        ["tests/unit/ledger/messages/test_dead_letters.py::test_whatever_a_message_holds_is_kept"],
     ),
     Defect(
         "unstorable-message-pauses",

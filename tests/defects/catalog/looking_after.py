@@ -63,12 +63,12 @@ DEFECTS = (
         "The first owner of a group keeps it.",
         [
             Edit(
-                "framework/oncemq/ledger/groups.py",
+                "framework/oncemq/ledger/coordination/groups.py",
                 'upsert(connection, TABLE, row, {"name": row["name"]})',
                 'upsert(connection, TABLE, row, {"owner": row["owner"]})',
             )
         ],
-        ["tests/unit/ledger/test_groups.py::test_the_first_owner_keeps_a_place"],
+        ["tests/unit/ledger/coordination/test_groups.py::test_the_first_owner_keeps_a_place"],
     ),
     Defect(
         "private-queues-not-compared",

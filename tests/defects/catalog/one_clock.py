@@ -2,8 +2,8 @@
 
 from defects.defect import Defect, Edit
 
-CLOCK = "framework/oncemq/ledger/server_clock.py"
-TESTS = "tests/unit/ledger/test_server_clock.py"
+CLOCK = "framework/oncemq/ledger/database/server_clock.py"
+TESTS = "tests/unit/ledger/database/test_server_clock.py"
 
 DEFECTS = (
     Defect(
@@ -38,7 +38,7 @@ DEFECTS = (
         "A lease is taken over only when it has ended by the database's clock.",
         [
             Edit(
-                "framework/oncemq/ledger/leases.py",
+                "framework/oncemq/ledger/coordination/leases.py",
                 "and_(TABLE.c.until < now, TABLE.c.until < server_moment(connection.dialect))",
                 "and_(TABLE.c.until < now)",
             )
@@ -56,7 +56,7 @@ DEFECTS = (
         "What another process is about to send is taken over only when its time has ended by the database's clock.",
         [
             Edit(
-                "framework/oncemq/ledger/outbox.py",
+                "framework/oncemq/ledger/messages/outbox.py",
                 "and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))",
                 "and_(TABLE.c.due_at <= now)",
             )

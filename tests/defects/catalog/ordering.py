@@ -118,23 +118,25 @@ DEFECTS = (
         "Exclusive means: over all processes, by a lock in the database.",
         [
             Edit(
-                "framework/oncemq/ledger/lanes.py",
+                "framework/oncemq/ledger/records/exclusive_units.py",
                 '        connection.execute(_ADVISORY, {"name": f"oncemq lane {consumer}"})\n',
                 "        return\n",
             )
         ],
-        ["tests/unit/ledger/test_lanes.py::test_an_exclusive_unit_waits_for_the_other[postgresql]"],
+        [
+            "tests/unit/ledger/records/test_exclusive_units.py::test_an_exclusive_unit_waits_for_the_other[postgresql]"
+        ],
     ),
     Defect(
         "freed-message-sleeps-for-ever",
         "A parked message that waits for its own turn is not put back among those that something before them wakes.",
         [
             Edit(
-                "framework/oncemq/ledger/parking.py",
+                "framework/oncemq/ledger/messages/parking.py",
                 "where(_T.id.in_(sorted(ids)), _T.held)",
                 "where(_T.id.in_(sorted(ids)))",
             )
         ],
-        ["tests/unit/ledger/test_parking.py::test_a_row_that_is_not_held_any_more_keeps_its_turn"],
+        ["tests/unit/ledger/messages/test_parking.py::test_a_row_that_is_not_held_any_more_keeps_its_turn"],
     ),
 )

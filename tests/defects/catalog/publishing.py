@@ -11,12 +11,14 @@ DEFECTS = (
         "A message that was rolled back is not sent in the place of the row that has got its number.",
         [
             Edit(
-                "framework/oncemq/ledger/outbox_order.py",
+                "framework/oncemq/ledger/messages/outbox_order.py",
                 "if still.get(one.id) == one.message.message_id",
                 "if one.id in still",
             )
         ],
-        ["tests/unit/ledger/test_outbox.py::test_a_rolled_back_number_is_not_taken_for_the_next_row"],
+        [
+            "tests/unit/ledger/messages/test_outbox.py::test_a_rolled_back_number_is_not_taken_for_the_next_row"
+        ],
     ),
     Defect(
         "stored-beside-the-transaction",
@@ -62,7 +64,7 @@ DEFECTS = (
         "A dead letter of the outbox holds back no later message of its key.",
         [
             Edit(
-                "framework/oncemq/ledger/outbox_order.py",
+                "framework/oncemq/ledger/messages/outbox_order.py",
                 "            TABLE.c.owner != DEAD,\n",
                 "",
             )

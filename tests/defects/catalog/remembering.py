@@ -70,19 +70,19 @@ DEFECTS = (
         "On MariaDB a row is new only if it carries the token of this very insert.",
         [
             Edit(
-                "framework/oncemq/ledger/bulk_mysql.py",
+                "framework/oncemq/ledger/sql/bulk_mysql.py",
                 "return [key for key, token in returned if token == owner]",
                 "return [key for key, token in returned]",
             )
         ],
-        ["tests/unit/ledger/test_bulk.py::test_only_new_rows_are_returned[mariadb-native]"],
+        ["tests/unit/ledger/sql/test_bulk.py::test_only_new_rows_are_returned[mariadb-native]"],
     ),
     Defect(
         "keys-folded-by-collation",
         "Keys are compared byte by byte, on MariaDB too.",
         [
             Edit(
-                "framework/oncemq/ledger/text.py",
+                "framework/oncemq/ledger/sql/column_types.py",
                 "                mysql.VARBINARY(self.size)\n",
                 "                mysql.VARCHAR(min(self.size, 255))\n",
             ),
@@ -130,7 +130,7 @@ DEFECTS = (
         "A row that does not exist yet is protected by a mutex before a state is written.",
         [
             Edit(
-                "framework/oncemq/ledger/locked_rows.py",
+                "framework/oncemq/ledger/records/row_mutexes.py",
                 "    if not keys:\n",
                 "    if True:\n",
             )

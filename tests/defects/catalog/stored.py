@@ -2,7 +2,7 @@
 
 from defects.defect import Defect, Edit
 
-OUTBOX_TESTS = "tests/unit/ledger/test_outbox.py"
+OUTBOX_TESTS = "tests/unit/ledger/messages/test_outbox.py"
 PARKING_TESTS = "tests/unit/engine/parking/test_parking.py"
 TWO_PHASE_TESTS = "tests/unit/strategies/test_two_phase.py"
 IDS_TESTS = "tests/unit/ids/test_snowflake.py"
@@ -14,7 +14,7 @@ _OUTBOX = (
         "A row that another process has taken over is that process's to delete.",
         [
             Edit(
-                "framework/oncemq/ledger/outbox.py",
+                "framework/oncemq/ledger/messages/outbox.py",
                 "among(connection, TABLE.c.id, BigInteger(), sorted(ids)), TABLE.c.owner == claim.owner)",
                 "among(connection, TABLE.c.id, BigInteger(), sorted(ids)))",
             )
@@ -26,7 +26,7 @@ _OUTBOX = (
         "A row waits for an older one of its key.",
         [
             Edit(
-                "framework/oncemq/ledger/outbox_order.py",
+                "framework/oncemq/ledger/messages/outbox_order.py",
                 "one.message.key), one.id) >= one.id",
                 "one.message.key), one.id) > 0",
             )
@@ -36,13 +36,19 @@ _OUTBOX = (
     Defect(
         "outbox-takes-what-waits",
         "What waits behind a refused row of its key is not taken over.",
-        [Edit("framework/oncemq/ledger/outbox.py", "older.c.id < TABLE.c.id,", "older.c.id < 0,")],
+        [Edit("framework/oncemq/ledger/messages/outbox.py", "older.c.id < TABLE.c.id,", "older.c.id < 0,")],
         [f"{OUTBOX_TESTS}::test_what_waits_behind_a_refused_row_is_not_taken_over[sqlite]"],
     ),
     Defect(
         "outbox-waits-for-other-apps",
         "Rows of other apps hold nothing back.",
-        [Edit("framework/oncemq/ledger/outbox_order.py", "            TABLE.c.app == claim.app,\n", "")],
+        [
+            Edit(
+                "framework/oncemq/ledger/messages/outbox_order.py",
+                "            TABLE.c.app == claim.app,\n",
+                "",
+            )
+        ],
         [f"{OUTBOX_TESTS}::test_other_apps_and_keyless_rows_hold_nothing_back[sqlite]"],
     ),
     Defect(
@@ -50,7 +56,7 @@ _OUTBOX = (
         "Nothing is taken over before it is due.",
         [
             Edit(
-                "framework/oncemq/ledger/outbox.py",
+                "framework/oncemq/ledger/messages/outbox.py",
                 "return and_(TABLE.c.due_at <= now, TABLE.c.due_at <= server_moment(connection.dialect))",
                 "return TABLE.c.id > 0",
             )
@@ -62,7 +68,7 @@ _OUTBOX = (
         "What is published together is numbered in its order.",
         [
             Edit(
-                "framework/oncemq/ledger/outbox.py",
+                "framework/oncemq/ledger/messages/outbox.py",
                 "pairs = zip(sorted(ids), messages, strict=True)",
                 "pairs = zip(sorted(ids), reversed(messages), strict=True)",
             )
@@ -74,7 +80,7 @@ _OUTBOX = (
         "Each refused row says its own error.",
         [
             Edit(
-                "framework/oncemq/ledger/outbox.py",
+                "framework/oncemq/ledger/messages/outbox.py",
                 '"attempts": TABLE.c.attempts + 1, "error": error}',
                 '"attempts": TABLE.c.attempts + 1}',
             )
@@ -101,7 +107,7 @@ _PARKING = (
         "Messages that are held keep their order.",
         [
             Edit(
-                "framework/oncemq/ledger/parking.py",
+                "framework/oncemq/ledger/messages/parking.py",
                 "order_by(waiting.c.id)",
                 "order_by(waiting.c.id.desc())",
             )
@@ -169,7 +175,7 @@ _CLAIMS = (
         "Of two that find a claim which nobody is at, one takes it over.",
         [
             Edit(
-                "framework/oncemq/ledger/claims.py",
+                "framework/oncemq/ledger/records/claims.py",
                 "return self._set(connection, seen.identity, unchanged, changes)",
                 "return self._set(connection, seen.identity, TABLE.c.identity == seen.identity, changes)",
             )
@@ -181,7 +187,7 @@ _CLAIMS = (
         "A handler whose effect did not happen runs again.",
         [
             Edit(
-                "framework/oncemq/ledger/claims.py",
+                "framework/oncemq/ledger/records/claims.py",
                 'return self._set(connection, identity, ours, {"state": State.PROCESSING.value',
                 'return False and self._set(connection, identity, ours, {"state": State.PROCESSING.value',
             )

@@ -12,7 +12,7 @@ from oncemq.app_process import run_loaded
 from oncemq.config import load
 from oncemq.errors import ConfigError
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from support.command_line import run_program
 
 APP = """

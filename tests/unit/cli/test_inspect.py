@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import insert
 
 from oncemq.cli.exit_codes import DATABASE
-from oncemq.ledger import history, processed, requests, states, suspects
-from oncemq.ledger.history import HistoryRow
+from oncemq.ledger.records import history, processed, requests, states, suspects
+from oncemq.ledger.records.history import HistoryRow
 from oncemq.requests.http import identity_of
 from support.command_line import CommandLine
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from oncemq.ledger import dead_letters as ledger
+from oncemq.ledger.messages import dead_letters as ledger
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message
 from support.command_line import CommandLine

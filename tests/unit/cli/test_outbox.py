@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from oncemq.common.clock import SystemClock
-from oncemq.ledger import outbox
-from oncemq.ledger.outbox import Claim
+from oncemq.ledger.messages import outbox
+from oncemq.ledger.messages.outbox import Claim
 from oncemq.message.envelope import OutgoingMessage
 from support.command_line import CommandLine
 

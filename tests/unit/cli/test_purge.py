@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import insert, select
 
 from oncemq.common.clock import SystemClock
-from oncemq.ledger import history, processed, suspects
-from oncemq.ledger.history import HistoryRow
 from oncemq.ledger.purge import BATCH
+from oncemq.ledger.records import history, processed, suspects
+from oncemq.ledger.records.history import HistoryRow
 from support.command_line import CommandLine
 
 

@@ -14,8 +14,9 @@ from oncemq.app import App
 from oncemq.app_process import run_loaded
 from oncemq.config import load
 from oncemq.errors import ConfigError
-from oncemq.ledger import processed, schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records import processed
 from support.command_line import run_program
 from support.effects import Base, effects
 

@@ -9,8 +9,8 @@ from sqlalchemy import select
 
 from oncemq.common.clock import SystemClock
 from oncemq.errors import OutcomeUnknown
-from oncemq.ledger import requests
-from oncemq.ledger.requests import State
+from oncemq.ledger.records import requests
+from oncemq.ledger.records.requests import State
 from oncemq.requests import RequestLedger, idempotent
 from oncemq.requests.http import identity_of
 from support.command_line import CommandLine

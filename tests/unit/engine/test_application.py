@@ -22,8 +22,9 @@ from oncemq.engine.crash.suspects import SuspectBook
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.workers.worker import Worker
 from oncemq.errors import BrokerUnavailable, ConfigError, InfrastructureError, LedgerError
-from oncemq.ledger import suspects, workers
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.coordination import workers
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records import suspects
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
 from oncemq.observe.monitor import Monitor

@@ -8,9 +8,9 @@ import pytest
 
 from oncemq.common.clock import SystemClock
 from oncemq.engine.clock_skew import ClockWatch
-from oncemq.ledger.connect import place
-from oncemq.ledger.engine import make_engine
-from oncemq.ledger.server_clock import LedgerClock
+from oncemq.ledger.database.connect import place
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.database.server_clock import LedgerClock
 from oncemq.observe.events import Observer
 from oncemq.observe.observers import Observers
 from oncemq.testing.scripted import ScriptedAdapter

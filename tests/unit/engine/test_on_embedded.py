@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 from oncemq.common.clock import SystemClock
 from oncemq.contracts.adapter import AdapterScope, DeadLetter, Subscription
 from oncemq.errors import Reject
-from oncemq.ledger import history
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.records import history
 from oncemq.message import headers
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.embedded import EmbeddedAdapter

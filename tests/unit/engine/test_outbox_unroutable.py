@@ -12,8 +12,8 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.publisher import Publisher
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import BrokerError, BrokerRefused, Unroutable
-from oncemq.ledger import outbox, outbox_refused
-from oncemq.ledger.outbox_refused import DEAD_LETTER, Chosen
+from oncemq.ledger.messages import outbox, outbox_refused
+from oncemq.ledger.messages.outbox_refused import DEAD_LETTER, Chosen
 from oncemq.message.outgoing import OutgoingTopic, WhenUnroutable
 from oncemq.testing.scripted import ScriptedAdapter
 from support.databases import database

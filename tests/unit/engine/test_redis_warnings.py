@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.redis.connect import make_client
 from oncemq.testing.scripted import ScriptedAdapter
 from support.command_line import CommandLine

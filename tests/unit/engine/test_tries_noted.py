@@ -7,8 +7,8 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from oncemq import Retry
-from oncemq.ledger import history
-from oncemq.ledger.history import HistoryRow
+from oncemq.ledger.records import history
+from oncemq.ledger.records.history import HistoryRow
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.unique_key import UniqueKey

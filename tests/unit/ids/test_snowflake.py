@@ -16,8 +16,9 @@ from sqlalchemy import Engine
 from oncemq.errors import ClockSetBack, ConfigError, IdsUnavailable, WorkerNumberLost
 from oncemq.ids import Snowflake
 from oncemq.ids.layout import EPOCH, PER_MILLISECOND, TIME_SHIFT, WORKERS
-from oncemq.ledger import leases, schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.coordination import leases
+from oncemq.ledger.database.engine import make_engine
 from oncemq.testing.fake_clock import FakeClock
 
 MILLISECOND = timedelta(milliseconds=1)

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 
 
 @pytest.fixture

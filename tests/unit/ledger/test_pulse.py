@@ -4,7 +4,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine, update
 
-from oncemq.ledger import leases, pulse
+from oncemq.ledger import pulse
+from oncemq.ledger.coordination import leases
 
 
 def beat(engine: Engine, seen: datetime | None = None) -> tuple[datetime, bool]:

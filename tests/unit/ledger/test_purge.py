@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import Engine, func, insert, inspect, select
 
-from oncemq.ledger import history, processed, schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.purge import HISTORY, LOCKED_ROWS, PROCESSED, STATES, SUSPECTS, purge
+from oncemq.ledger.records import history, processed
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, delete, inspect
 
 from oncemq.errors import LedgerError
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.migrations import FIRST_VERSION, MIGRATIONS, Migration
 
 

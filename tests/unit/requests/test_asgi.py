@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from oncemq.errors import ConfigError, HandlerFault
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.requests import IdempotentASGI, RequestLedger, Rules, in_session, session
 from support.payments import PAYMENTS, ASGIService, Reply, order, pay, payments
 

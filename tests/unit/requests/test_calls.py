@@ -21,7 +21,7 @@ from oncemq.errors import (
     RequestInProgress,
     RequestKeyInvalid,
 )
-from oncemq.ledger import requests
+from oncemq.ledger.records import requests
 from oncemq.requests import NOT_DONE, RequestLedger, idempotent
 from oncemq.requests.http import digest_of
 from support.payments import PAYMENTS, payments

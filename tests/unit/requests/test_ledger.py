@@ -7,7 +7,7 @@ from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from oncemq.errors import ConfigError, RequestInProgress
-from oncemq.ledger.requests import State
+from oncemq.ledger.records.requests import State
 from oncemq.requests import Answer, RequestLedger
 from oncemq.requests.ledger import Claim
 from oncemq.testing.fake_clock import FakeClock

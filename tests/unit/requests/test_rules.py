@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from oncemq.errors import ConfigError, LedgerError
-from oncemq.ledger.requests import State
+from oncemq.ledger.records.requests import State
 from oncemq.requests import NOT_DONE, RUN_AGAIN, RequestLedger, Rules
 from oncemq.requests.http import Request, fingerprint_of
 

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from oncemq import UniqueViolation
 from oncemq.engine.base.error_verdicts import describe
 from oncemq.errors import OnceMQError
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.retry.classify import Fault, classify, is_unique_violation
 
 TABLE = Table(

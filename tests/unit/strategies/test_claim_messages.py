@@ -14,10 +14,12 @@ from sqlalchemy import Engine, select, update
 from oncemq import Done, Envelope, NotDone, Publisher, Unknown
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.publisher import Publishers
-from oncemq.ledger import claims, outbox, schema
-from oncemq.ledger.claim import End, NewClaim, State
-from oncemq.ledger.claims import Claims
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.messages import outbox
+from oncemq.ledger.records import claims
+from oncemq.ledger.records.claim import End, NewClaim, State
+from oncemq.ledger.records.claims import Claims
 from oncemq.testing.scopes import scope_for
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.redis_flag import RedisFlag

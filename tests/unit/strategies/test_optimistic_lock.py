@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.contracts.verdict import Outcome
 from oncemq.errors import ConfigError
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
 from support import rides

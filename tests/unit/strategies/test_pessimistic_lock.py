@@ -17,7 +17,7 @@ from oncemq.contracts.checks import Effects, UnitKind
 from oncemq.contracts.verdict import Outcome
 from oncemq.errors import ConfigError
 from oncemq.handler.binding import bind
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
 from oncemq_strategies.pessimistic_lock import PessimisticLock

@@ -12,7 +12,7 @@ from oncemq.contracts.checks import ConsumerFacts, Effects
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.verdict import Outcome
 from oncemq.errors import ConfigError
-from oncemq.ledger import history
+from oncemq.ledger.records import history
 from oncemq.message.envelope import Message
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.strategy_suite.bench import Bench, message

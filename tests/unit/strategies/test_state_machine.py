@@ -12,7 +12,7 @@ from sqlalchemy.event import listen
 from sqlalchemy.orm import Mapped, Session, declarative_base, mapped_column
 
 from oncemq.contracts.verdict import Outcome
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
 

@@ -19,11 +19,12 @@ from oncemq.common.clock import SystemClock
 from oncemq.contracts.checks import ConsumerFacts, Effects, Severity
 from oncemq.contracts.verdict import Outcome, Verdict
 from oncemq.errors import ConfigError, InvalidPayload
-from oncemq.ledger import claims, schema
-from oncemq.ledger.claim import End, State
-from oncemq.ledger.claims import Claims
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.purge import CLAIMS, purge
+from oncemq.ledger.records import claims
+from oncemq.ledger.records.claim import End, State
+from oncemq.ledger.records.claims import Claims
 from oncemq.message.stored import from_text, to_text
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec

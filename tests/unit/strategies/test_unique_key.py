@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import Outcome
 from oncemq.errors import Reject
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Delivery, Message
 from oncemq.testing.strategy_suite.bench import Bench
 

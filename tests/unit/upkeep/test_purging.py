@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, func, insert, select
 
-from oncemq.ledger import processed
 from oncemq.ledger.purge import BATCH, HISTORY, PROCESSED, Aged, came_since
+from oncemq.ledger.records import processed
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.upkeep import purging
 from oncemq.upkeep.pace import GENTLE

@@ -21,7 +21,7 @@ from oncemq.engine.application import tables_of
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import OnceMQError
 from oncemq.ledger import schema
-from oncemq.ledger.probe import prove
+from oncemq.ledger.database.probe import prove
 
 _TWICE = 0.1
 _WINDOW = 200

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, text
 
 from oncemq.cli.demo.events import STATES
 from oncemq.contracts.verdict import Outcome
-from oncemq.ledger.connect import READ_ONLY
+from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.message.identity import join_parts
 
 _STEPS = text("SELECT order_id, status FROM order_steps WHERE order_id LIKE :mine ORDER BY id")

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Outcome, Verdict
-from oncemq.ledger.history import HistoryRow
+from oncemq.ledger.records.history import HistoryRow
 from oncemq.message.envelope import Delivery
 
 _NOTED = frozenset({Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})

@@ -14,7 +14,7 @@ from oncemq.common.private_files import open_private, state_folder
 from oncemq.engine.crash import process_lock as presence
 from oncemq.engine.crash.flight_recorder import Crash, Recorder, read_crash
 from oncemq.engine.crash.process_lock import only_one
-from oncemq.ledger import suspects
+from oncemq.ledger.records import suspects
 from oncemq.observe.observers import Observers
 
 _SUFFIX = ".recorder"

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from uuid import uuid4
 
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger import workers
+from oncemq.ledger.coordination import workers
 
 _SEEN_EVERY = timedelta(seconds=10)
 _SILENT_AFTER = timedelta(seconds=60)

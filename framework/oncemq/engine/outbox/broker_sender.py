@@ -13,10 +13,10 @@ from oncemq.common.clock import Clock
 from oncemq.common.error_text import MAX_ERROR_TEXT
 from oncemq.engine.outbox.post_order import Lane, alike, bar, by_topic, first_of_each_key, lane_of
 from oncemq.errors import BrokerError, BrokerUnavailable, Unroutable
-from oncemq.ledger import outbox
-from oncemq.ledger.connect import READ_ONLY
-from oncemq.ledger.outbox import Claim, Stored
-from oncemq.ledger.outbox_order import sendable
+from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.messages import outbox
+from oncemq.ledger.messages.outbox import Claim, Stored
+from oncemq.ledger.messages.outbox_order import sendable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.message.outgoing import WhenUnroutable
 from oncemq.observe.fields import error_text

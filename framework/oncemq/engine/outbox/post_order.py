@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from oncemq.common.error_text import describe
 from oncemq.errors import BrokerError
-from oncemq.ledger.outbox import Stored
+from oncemq.ledger.messages.outbox import Stored
 
 Lane = tuple[str, str]
 """Topic and key."""

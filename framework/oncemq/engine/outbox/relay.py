@@ -14,9 +14,9 @@ from oncemq.contracts.verdict import PROCEED
 from oncemq.engine.outbox.broker_sender import DueIn, Post
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger import outbox
-from oncemq.ledger.connect import READ_ONLY
-from oncemq.ledger.outbox import Claim, Stored
+from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.messages import outbox
+from oncemq.ledger.messages.outbox import Claim, Stored
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.observers import Observers
 

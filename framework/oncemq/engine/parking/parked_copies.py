@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from sqlalchemy import Connection
 
-from oncemq.ledger import parking
+from oncemq.ledger.messages import parking
 from oncemq.message.envelope import Envelope, Message
 from oncemq.message.headers import PREFIX
 

@@ -22,9 +22,9 @@ from oncemq.engine.base.error_verdicts import describe
 from oncemq.engine.base.overtaken import must_hold_key
 from oncemq.engine.parking.parked_copies import Waiting
 from oncemq.errors import BrokerError, BrokerUnavailable, DeliveryVoid
-from oncemq.ledger import parking
-from oncemq.ledger.locked_rows import lock_keys
-from oncemq.ledger.parked import Parked
+from oncemq.ledger.messages import parking
+from oncemq.ledger.messages.parked_row import Parked
+from oncemq.ledger.records.row_mutexes import lock_keys
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 

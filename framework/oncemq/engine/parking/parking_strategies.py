@@ -26,9 +26,9 @@ from oncemq.contracts.verdict import (
 from oncemq.engine.parking.parked_copies import Waiting
 from oncemq.engine.parking.parked_source import HELD_AT_ONCE, ParkedMessages, Ticket
 from oncemq.engine.plan import ConsumerPlan
-from oncemq.ledger import parking
-from oncemq.ledger.parked import Parked, unstorable
-from oncemq.ledger.text import storable
+from oncemq.ledger.messages import parking
+from oncemq.ledger.messages.parked_row import Parked, unstorable
+from oncemq.ledger.sql.column_types import storable
 from oncemq.message.envelope import Delivery
 from oncemq.retry.backoff import pause_before_turn
 

@@ -25,7 +25,8 @@ from oncemq.engine.plan import AppPlan
 from oncemq.engine.publishers.caller_outbox import CallerOutbox
 from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
 from oncemq.errors import BrokerError, PartlyPublished, Unpublishable
-from oncemq.ledger import probe, schema
+from oncemq.ledger import schema
+from oncemq.ledger.database import probe
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.message.outgoing import OutgoingTopic
 

@@ -17,9 +17,9 @@ from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import Unpublishable
-from oncemq.ledger import outbox, transactions
-from oncemq.ledger.connect import READ_ONLY
-from oncemq.ledger.outbox import Stored
+from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.messages import outbox, transactions
+from oncemq.ledger.messages.outbox import Stored
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.observers import Observers
 from oncemq.upkeep.runner import Upkeep

@@ -27,9 +27,11 @@ from oncemq.engine.plan import AppPlan
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.engine.transaction.session_loan import Lent
 from oncemq.errors import ConfigError, Unpublishable
-from oncemq.ledger import probe, schema, transactions
-from oncemq.ledger.connect import READ_ONLY
-from oncemq.ledger.transactions import Unsent
+from oncemq.ledger import schema
+from oncemq.ledger.database import probe
+from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.messages import transactions
+from oncemq.ledger.messages.transactions import Unsent
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.upkeep.runner import Upkeep
 

@@ -8,7 +8,7 @@ from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
 from oncemq.contracts.adapter import Dead, SettleFailed
 from oncemq.errors import BrokerUnavailable
-from oncemq.ledger import dead_letters
+from oncemq.ledger.messages import dead_letters
 from oncemq.retry.classify import Fault, classify
 
 Drop = Callable[[Sequence[Dead]], Sequence[SettleFailed]]

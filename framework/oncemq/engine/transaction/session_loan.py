@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, RootTransaction, select
 from oncemq.engine.transaction.connection_watch import UnitConnection, Watch, watch_connection
 from oncemq.engine.transaction.handler_session import UnitSession
 from oncemq.engine.transaction.transaction import obstacle
-from oncemq.ledger.connect import clean
+from oncemq.ledger.database.connect import clean
 
 
 class Lent:

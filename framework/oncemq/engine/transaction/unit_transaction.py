@@ -34,9 +34,10 @@ from oncemq.engine.transaction.savepoint_batches import Done, Parts, Scene
 from oncemq.engine.transaction.statement_cancel import canceller
 from oncemq.engine.transaction.transaction import obstacle
 from oncemq.errors import InfrastructureError, StrategyBug
-from oncemq.ledger import history, lanes
-from oncemq.ledger.connect import READ_ONLY, clean
-from oncemq.ledger.lock_waits import only_a_moment
+from oncemq.ledger.database.connect import READ_ONLY, clean
+from oncemq.ledger.records import exclusive_units as lanes
+from oncemq.ledger.records import history
+from oncemq.ledger.sql.lock_waits import only_a_moment
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import Fault, classify, is_lock_timeout

@@ -29,7 +29,7 @@ from oncemq.engine.workers.finishing import Finisher
 from oncemq.engine.workers.transactional_unit import UnitRunner
 from oncemq.handler.binding import BoundHandler
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message.decoding import make_decoder
 from oncemq.message.envelope import Delivery, Envelope, Message
 from oncemq.message.reader import Reader

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from oncemq.ledger.text import MYSQL_NAMES
+from oncemq.ledger.sql.column_types import MYSQL_NAMES
 
 TABLE = Table(
     "effects",

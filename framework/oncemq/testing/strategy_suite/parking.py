@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.contracts.verdict import Outcome
 from oncemq.errors import Retry
-from oncemq.ledger import parking
+from oncemq.ledger.messages import parking
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.processes import processes
 from oncemq.testing.strategy_suite.base import MakeBench, SuitePart

@@ -14,7 +14,8 @@ from oncemq.contracts.strategy import Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Verdict, before_a_try, retry
 from oncemq.engine.base.overtaken import tries_of, was_tried
-from oncemq.ledger import parking, sequences
+from oncemq.ledger.messages import parking
+from oncemq.ledger.records import sequences
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.headers import attempt_of, time_of

@@ -22,7 +22,7 @@ from oncemq.engine.crash.suspects import (
     recorder_path,
 )
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Envelope
 
 SCOPE = "shop.points"

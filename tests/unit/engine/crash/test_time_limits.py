@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.engine.crash.time_limits import EXIT_HARD_LIMIT, Slot, TimeLimits, Watchdog
 from oncemq.engine.transaction.statement_cancel import canceller
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message import headers
 from oncemq.observe.events import TimeLimit
 from oncemq.testing.fake_clock import FakeClock

@@ -23,7 +23,7 @@ from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, HandlerFault, Reject, Retry
 from oncemq.handler.batch import Batch
-from oncemq.ledger import outbox
+from oncemq.ledger.messages import outbox
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.observers import Observers
 from oncemq.testing.scripted import ScriptedAdapter

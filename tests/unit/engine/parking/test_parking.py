@@ -17,8 +17,9 @@ from oncemq.engine.parking.parked_source import ParkedMessages, Ticket
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.engine.workers.parked_sweep import Sweep
 from oncemq.errors import BrokerUnavailable, Reject, Retry
-from oncemq.ledger import parking, schema
-from oncemq.ledger.parked import Parked, parked_of
+from oncemq.ledger import schema
+from oncemq.ledger.messages import parking
+from oncemq.ledger.messages.parked_row import Parked, parked_of
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
 from oncemq.retry.backoff import RetryPolicy

@@ -15,8 +15,9 @@ import oncemq
 from oncemq import App, AppPublisher, NewMessage, PartlyPublished, Unpublishable
 from oncemq.engine.outbox import confirmed_publisher as publishing
 from oncemq.errors import BrokerRefused
-from oncemq.ledger import outbox, schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.messages import outbox
 from support.effects import Base, effects, give
 from support.program import eventually
 

@@ -15,8 +15,9 @@ from oncemq.engine.plan import AppPlan
 from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
 from oncemq.engine.transaction.session_loan import Lent
 from oncemq.errors import BrokerUnavailable, ConfigError, Unpublishable
-from oncemq.ledger import schema, transactions
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger import schema
+from oncemq.ledger.database.engine import make_engine
+from oncemq.ledger.messages import transactions
 from oncemq.testing.fake_clock import FakeClock
 from support.effects import Base, Name
 

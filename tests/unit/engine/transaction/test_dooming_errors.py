@@ -8,7 +8,7 @@ from sqlalchemy import Engine, event, insert, select, text
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from oncemq.ledger.processed import of_key
+from oncemq.ledger.records.processed import of_key
 from oncemq_strategies.unique_key import UniqueKey
 from support.effects import TAKE_THE_TAKEN, Effect, Name, Shared, effects, give, points
 from support.units import UnitBench, orders

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
-from oncemq.ledger.processed import TABLE as PROCESSED
+from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq_strategies.state_machine import StateMachine
 from oncemq_strategies.unique_key import UniqueKey
 from support.effects import TAKE_THE_TAKEN, Effect, effects, give

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 
 from oncemq.errors import InfrastructureError, RedisUnavailable
-from oncemq.ledger import history
+from oncemq.ledger.records import history
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.unique_key import UniqueKey

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from oncemq.engine.consumer.contention import Lane
 from oncemq.engine.workers import failure_isolation as rescue
 from oncemq.errors import InfrastructureError
-from oncemq.ledger.lanes import enter_exclusive
+from oncemq.ledger.records.exclusive_units import enter_exclusive
 from oncemq_strategies.unique_key import UniqueKey
 from support.databases import database, engine
 from support.effects import effects, give

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sqlalchemy import text
 
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.testing.scopes import scope_for
 from oncemq_strategies.redis.fence import Fence
 

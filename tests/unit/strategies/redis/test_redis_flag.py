@@ -11,7 +11,7 @@ from oncemq.contracts.verdict import Outcome
 from oncemq.contracts.verification import Done
 from oncemq.errors import ConfigError, RedisUnavailable
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Envelope
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec

@@ -11,7 +11,7 @@ from oncemq import FencingToken
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.errors import ConfigError, RedisUnavailable
 from oncemq.ledger import schema
-from oncemq.ledger.engine import make_engine
+from oncemq.ledger.database.engine import make_engine
 from oncemq.redis.connect import make_client
 from oncemq_strategies.redis import FencedLock, Lock
 from oncemq_strategies.redis.keeper import Keeper

@@ -1,0 +1,1 @@
+"""Coordination between processes: workers, leases, group owners and shards."""

@@ -1,0 +1,132 @@
+"""Which shard of which layout a database is, for each app: compared at every start, since a key must never move."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Column, Connection, Engine, Integer, insert, select, update
+
+from oncemq.common.sharding import Layout
+from oncemq.errors import LedgerError
+from oncemq.ledger.database.connect import place
+from oncemq.ledger.records import processed, states
+from oncemq.ledger.sql.column_types import ExactText, LongText
+from oncemq.ledger.sql.tables import CONSUMER_SIZE, ledger_table
+
+TABLE = ledger_table(
+    "shards",
+    Column("app", ExactText(CONSUMER_SIZE), primary_key=True),
+    Column("shard", Integer, nullable=False),
+    Column("shards", Integer, nullable=False),
+    Column("slots", LongText, nullable=False),
+)
+
+_Fields = tuple[int, int, str]
+
+
+def ensure(engines: Sequence[Engine], app: str, layout: Layout | None) -> None:
+    """Make sure that every database is the shard that it was before.
+
+    Raises:
+        LedgerError: it is not, or nobody has said so yet; says what to do.
+    """
+    for number, engine in enumerate(engines):
+        with engine.begin() as connection:
+            stored = _stored(connection, app)
+        wanted = _wanted(layout, number)
+        if stored == wanted:
+            continue
+        if stored is None:
+            raise LedgerError(f"{place(engine)} is not a shard of {app} yet: run `oncemq tables create`")
+        raise LedgerError(_differs(engine, app, stored, wanted))
+
+
+def create(engines: Sequence[Engine], app: str, layout: Layout | None) -> list[str]:
+    """Note for every database which shard it is; returns a line for each that did not know.
+
+    Raises:
+        LedgerError: one is another shard already, or holds the app's records from before it was sharded.
+    """
+    done = []
+    for number, engine in enumerate(engines):
+        wanted = _wanted(layout, number)
+        with engine.begin() as connection:
+            stored = _stored(connection, app)
+            if stored == wanted:
+                continue
+            if stored is not None or wanted is None:
+                raise LedgerError(_differs(engine, app, stored, wanted))
+            if layout is not None and not layout.chosen and _has_records(connection, app):
+                raise LedgerError(_was_whole(engine, app))
+            connection.execute(insert(TABLE).values(_row(app, wanted)))
+        done.append(f"{place(engine)} is shard {number} of {app}, with slots {wanted[2]}")
+    return done
+
+
+def upgrade(engines: Sequence[Engine], app: str, layout: Layout | None) -> list[str]:
+    """Take over a layout that somebody has chosen, after the rows have been moved; returns a line for each change.
+
+    Raises:
+        LedgerError: the layout differs, and nobody has chosen it.
+    """
+    if layout is None or not layout.chosen:
+        return create(engines, app, layout)
+    done = []
+    for number, engine in enumerate(engines):
+        wanted = _wanted(layout, number)
+        with engine.begin() as connection:
+            stored = _stored(connection, app)
+            if wanted is None or stored == wanted:
+                continue
+            if stored is None:
+                connection.execute(insert(TABLE).values(_row(app, wanted)))
+            else:
+                connection.execute(update(TABLE).where(TABLE.c.app == app).values(_row(app, wanted)))
+        done.append(f"{place(engine)} is now shard {number} of {app}, with slots {wanted[2]}")
+    return done
+
+
+def _wanted(layout: Layout | None, number: int) -> _Fields | None:
+    return None if layout is None else (number, layout.shards, layout.slots(number))
+
+
+def _row(app: str, fields: _Fields) -> dict[str, object]:
+    return {"app": app, "shard": fields[0], "shards": fields[1], "slots": fields[2]}
+
+
+def _stored(connection: Connection, app: str) -> _Fields | None:
+    row = connection.execute(
+        select(TABLE.c.shard, TABLE.c.shards, TABLE.c.slots).where(TABLE.c.app == app)
+    ).first()
+    return None if row is None else (row.shard, row.shards, row.slots)
+
+
+def _has_records(connection: Connection, app: str) -> bool:
+    first, last = f"{app}.", f"{app}/"  # "/" follows "." in every encoding
+    return any(
+        connection.execute(
+            select(table.c.consumer).where(table.c.consumer > first, table.c.consumer < last).limit(1)
+        ).first()
+        for table in (processed.TABLE, states.TABLE)
+    )
+
+
+def _differs(engine: Engine, app: str, stored: _Fields | None, wanted: _Fields | None) -> str:
+    return (
+        f"{place(engine)} is {_words(stored)} of {app}, but the configuration makes it {_words(wanted)}: keys would be "
+        "looked for where they are not, and duplicates take effect. Write the shards in their old order and number; to "
+        "change them, stop the app, move the rows of the slots that change hands (yours and the ledger's), write "
+        "slots: under database and type `oncemq tables upgrade`"
+    )
+
+
+def _words(fields: _Fields | None) -> str:
+    if fields is None:
+        return "the only database"
+    return f"shard {fields[0]} of {fields[1]} (slots {fields[2]})"
+
+
+def _was_whole(engine: Engine, app: str) -> str:
+    return (
+        f"{place(engine)} holds records of {app} from before it was sharded: those of keys that now belong elsewhere "
+        "would not be found, and duplicates take effect. Move the rows of the slots that change hands, or leave all "
+        "slots where they are, and write slots: under database"
+    )

@@ -1,0 +1,1 @@
+"""Database connections of an app: engine, first statements, probes, clock and user tables."""

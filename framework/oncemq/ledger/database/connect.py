@@ -1,0 +1,122 @@
+"""What every connection is told before its first use, database by database."""
+
+import socket
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+
+from oncemq.ledger.sql.column_types import MYSQL_NAMES
+from oncemq.retry.unique import converting
+
+LOCK_TIMEOUT_SECONDS = 10
+"""How long a statement waits for a lock before the unit is run again."""
+READ_ONLY = "oncemq_read_only"
+"""Execution option: this connection only looks, so SQLite's write lock is not taken."""
+SILENCE_SECONDS = 15
+"""After which a connection whose other end has vanished is given up."""
+_KEEPALIVE_SECONDS = 5
+
+
+def set_up(engine: Engine) -> None:
+    """Give every connection of `engine` the settings of its database, and its errors one form."""
+    event.listen(engine, "handle_error", converting)
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    elif engine.dialect.name == "postgresql":
+        event.listen(engine, "connect", _set_up_postgresql)
+    elif engine.dialect.name in MYSQL_NAMES:
+        event.listen(engine, "connect", _set_up_mysql)
+
+
+def _set_up_sqlite(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature
+    connection.isolation_level = None  # the driver begins nothing by itself: `_begin_sqlite` does
+    for setting in (
+        f"busy_timeout = {LOCK_TIMEOUT_SECONDS * 1000}",
+        "journal_mode = WAL",
+        "synchronous = FULL",  # WAL with NORMAL loses acknowledged commits when the power fails
+        "foreign_keys = ON",
+    ):
+        connection.execute(f"PRAGMA {setting}").fetchall()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Take the write lock at once: a transaction that reads and then writes fails with BUSY, however long it may wait."""
+    read_only = connection.get_execution_options().get(READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+def _set_up_postgresql(connection: Any, record: Any, *, before: str = "") -> None:  # noqa: ARG001 - the event's signature
+    autocommit = connection.autocommit
+    connection.autocommit = True  # a SET inside a transaction is undone by its rollback
+    with connection.cursor() as cursor:
+        # The server must notice that we have vanished, too, or it keeps our locks for hours.
+        cursor.execute(
+            f"{before}; SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'; SET tcp_keepalives_idle = {_KEEPALIVE_SECONDS};"
+            f" SET tcp_keepalives_interval = {_KEEPALIVE_SECONDS}; SET tcp_keepalives_count = 2"
+        )
+    connection.autocommit = autocommit
+
+
+_AS_NEW = (
+    "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; SELECT pg_advisory_unlock_all();"
+    " DISCARD TEMP; DISCARD SEQUENCES"
+)
+
+
+def clean(connection: Connection, *, thoroughly: bool = False) -> None:
+    """Leave nothing of what a handler set on a connection, which is in no transaction any more; never raises.
+
+    Args:
+        connection: about to go back to the pool.
+        thoroughly: also what was done to the driver's object.
+    """
+    try:
+        if connection.closed or connection.invalidated or _is_all_there_is(connection.engine):
+            return
+        driver: Any = connection.connection.driver_connection
+        if thoroughly or type(driver).__module__.partition(".")[0] != "psycopg":
+            connection.invalidate()
+            return
+        driver.rollback()
+        _set_up_postgresql(driver, None, before=_AS_NEW)
+    except Exception:
+        with suppress(Exception):
+            connection.invalidate()
+
+
+def _is_all_there_is(engine: Engine) -> bool:
+    """Return whether a connection is the whole database, which would be lost with it."""
+    return engine.dialect.name == "sqlite" and engine.url.database in {None, "", ":memory:"}
+
+
+def _set_up_mysql(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}")
+        cursor.execute(
+            "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION')"
+        )
+    _notice_silence(getattr(connection, "_sock", None))
+
+
+def _notice_silence(sock: Any) -> None:
+    """Let the kernel end a connection whose other end has vanished; PyMySQL has no option for it."""
+    if not isinstance(sock, socket.socket):
+        return
+    for name, value in (
+        ("TCP_KEEPIDLE", _KEEPALIVE_SECONDS),
+        ("TCP_KEEPINTVL", _KEEPALIVE_SECONDS),
+        ("TCP_KEEPCNT", 2),
+        ("TCP_USER_TIMEOUT", SILENCE_SECONDS * 1000),
+    ):
+        if hasattr(socket, name):
+            with suppress(OSError):  # a Unix socket has no such options and needs none
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def place(engine: Engine) -> str:
+    """Return which database this is, in words, without any secret."""
+    url = engine.url
+    host = f" at {url.host}:{url.port}" if url.host and url.port else f" at {url.host}" if url.host else ""
+    return f"the {url.get_backend_name()} database {url.database or ':memory:'!r}{host}"

@@ -1,0 +1,145 @@
+"""Is the database there, and set up as the rules ask: clear errors at start, warnings for what is risky."""
+
+from collections.abc import Iterator
+
+from sqlalchemy import Connection, Engine, exc, inspect
+
+from oncemq.errors import InfrastructureError, LedgerError, MissingExtra
+from oncemq.ledger.database.connect import READ_ONLY, place
+from oncemq.ledger.sql.column_types import MYSQL_NAMES
+from oncemq.ledger.sql.tables import PREFIX
+from oncemq.retry.classify import Fault, classify
+
+OLDEST = {"postgresql": (11,), "sqlite": (3, 35), "mysql": (8, 0, 19), "mariadb": (10, 5)}
+"""Older versions lack RETURNING, or row aliases on MySQL."""
+
+
+def prove(engine: Engine) -> None:
+    """Connect once.
+
+    Raises:
+        InfrastructureError: nobody answers at this address; trying again may help.
+        LedgerError: it answers and refuses, or is too old; a person must act.
+        MissingExtra: the driver needs another package for this user's way to authenticate.
+    """
+    try:
+        with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+            connection.exec_driver_sql("SELECT 1")
+            _refuse_old(connection)
+    except exc.DBAPIError as error:
+        raise explain(error, engine) from None
+    except RuntimeError as error:
+        # MySQL 8 asks so for passwords where TLS is off, and only when it does not remember the user.
+        if "cryptography" not in str(error):
+            raise
+        text = (
+            f"{place(engine)} asks for the password in a way for which the package 'cryptography' is needed"
+        )
+        raise MissingExtra(f"{text}: pip install 'oncemq[mysql]'") from None
+    except OSError as error:
+        text = f"a file that the URL of {place(engine)} names, such as ssl_ca, cannot be used"
+        raise LedgerError(f"{text}: {error}") from None
+
+
+def explain(error: exc.DBAPIError, engine: Engine) -> LedgerError | InfrastructureError:
+    """Return what a failed connection means and what to do, in words, without any secret."""
+    where, said = place(engine), _first_line(error)
+    refusal = _refusal(where, said, engine.url.username)
+    if refusal:
+        return LedgerError(refusal)
+    if classify(error) is Fault.SETUP:
+        return LedgerError(f"{where} refuses us: {said}")
+    return InfrastructureError(
+        f"{where} does not answer: is the server running, is the address right? ({said})"
+    )
+
+
+def _refusal(where: str, said: str, user: str | None) -> str:
+    """Return what a person must do about the server's words; empty where waiting may help."""
+    advice = (
+        (
+            ("password authentication failed", "Access denied", "no password supplied"),
+            f"{where} refuses the user {user or '(none)'!r}: check `username` and `password` under `database` ({said})",
+        ),
+        (
+            ("certificate", "SSL error"),
+            f"TLS with {where} failed: {said}; check the host's name, sslrootcert (MySQL: ssl_ca) and the certificate's dates",
+        ),
+        (
+            ("does not exist", "Unknown database"),
+            f"{where} does not exist on that server: create it, or correct its name ({said})",
+        ),
+        (
+            ("unable to open database file",),
+            f"{where} cannot be opened: does its folder exist, and may we write there?",
+        ),
+        (("file is not a database",), f"{where} is not an SQLite database: give another file name"),
+    )
+    return next((text for words, text in advice if any(word in said for word in words)), "")
+
+
+def startup_warnings(engine: Engine) -> list[str]:
+    """Return what is risky about this database's settings, one sentence each."""
+    with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+        if connection.dialect.name == "postgresql":
+            return list(_postgresql(connection))
+        if connection.dialect.name in MYSQL_NAMES:
+            return list(_mysql(connection))
+        return list(_sqlite(engine))
+
+
+def _refuse_old(connection: Connection) -> None:
+    name = "mariadb" if getattr(connection.dialect, "is_mariadb", False) else connection.dialect.name
+    version = tuple(part for part in connection.dialect.server_version_info or () if isinstance(part, int))
+    if name in OLDEST and version and version < OLDEST[name]:
+        have, need = (".".join(map(str, numbers)) for numbers in (version, OLDEST[name]))
+        raise LedgerError(f"{name} {have} is too old: OnceMQ needs {need} or newer")
+
+
+def _postgresql(connection: Connection) -> Iterator[str]:
+    for setting in ("synchronous_commit", "fsync", "full_page_writes"):
+        value = connection.exec_driver_sql(f"SHOW {setting}").scalar()
+        if value == "off":
+            yield (
+                f"PostgreSQL runs with {setting} = off: commits that were acknowledged can be lost in a crash, "
+                "and their messages with them; set it to on"
+            )
+    if connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar():
+        yield "PostgreSQL is a read-only replica: give the primary's address"
+
+
+def _mysql(connection: Connection) -> Iterator[str]:
+    flush = connection.exec_driver_sql("SELECT @@innodb_flush_log_at_trx_commit").scalar()
+    if flush != 1:
+        yield (
+            f"innodb_flush_log_at_trx_commit is {flush}: commits that were acknowledged can be lost in a crash, "
+            "and their messages with them; set it to 1"
+        )
+    if connection.exec_driver_sql("SELECT @@read_only").scalar():
+        yield "the server is read-only: give the primary's address"
+    odd = [
+        name
+        for name in inspect(connection).get_table_names()
+        if str(
+            inspect(connection).get_table_options(name).get(f"{connection.dialect.name}_engine", "InnoDB")
+        ).lower()
+        in {"myisam", "aria", "memory", "csv", "archive"}
+    ]
+    for name in odd:
+        kind = "of the ledger " if name.startswith(PREFIX) else ""
+        yield (
+            f"table {name} {kind}has a storage engine without transactions: what a handler writes there stays when "
+            f"its unit is rolled back; ALTER TABLE {name} ENGINE=InnoDB"
+        )
+
+
+def _sqlite(engine: Engine) -> Iterator[str]:
+    if engine.url.database in {None, "", ":memory:"}:
+        yield "the database lives in memory: it is gone when this process ends, and no other process sees it"
+
+
+def _first_line(error: exc.DBAPIError) -> str:
+    """Return the server's words; never the statement or its parameters."""
+    original = error.orig
+    text = str(original.args[-1]) if original is not None and original.args else str(original or "")
+    return " ".join(text.split())[:300]

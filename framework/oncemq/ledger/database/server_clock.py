@@ -1,0 +1,106 @@
+"""Takes the time from the database: what one process writes and another one compares has one clock.
+
+A process measures how far its own clock is from the database's, at its start and each minute, and corrects what it
+writes by that. What deletes or takes over compares with the database's clock in its own statement besides, so a
+clock that jumped since then deletes nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Dialect, Engine, literal_column, text
+
+from oncemq.common.clock import Clock
+from oncemq.ledger.database.connect import READ_ONLY
+from oncemq.ledger.sql.column_types import MYSQL_NAMES, Moment
+
+MEASURE_EVERY: Final = 60.0
+"""Seconds between two measurements."""
+WARN_FROM: Final = timedelta(seconds=1)
+"""A clock that is so far from the database's is worth a warning."""
+REFUSE_FROM: Final = timedelta(minutes=5)
+"""A process whose clock is so far from the database's purges nothing and takes nothing over: others do it."""
+
+_SURELY: Final = timedelta(milliseconds=2)
+"""SQLite tells milliseconds."""
+_QUICK: Final = timedelta(milliseconds=50)
+_TRIES: Final = 3
+
+
+def server_time(connection: Connection) -> datetime:
+    """Return the database's time, aware, in UTC, whatever time zone the server or the session has."""
+    name = connection.dialect.name
+    if name == "postgresql":
+        found = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
+    elif name in MYSQL_NAMES:
+        found = connection.execute(text("SELECT UTC_TIMESTAMP(6)")).scalar_one()
+    else:
+        found = datetime.fromisoformat(
+            connection.execute(text("SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')")).scalar_one()
+        )
+    moment: datetime = found
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def server_moment(dialect: Dialect, ago: timedelta = timedelta(0)) -> ColumnElement[Any]:
+    """Return, for a statement, the moment so long before the database's time at its beginning."""
+    microseconds = ago // timedelta(microseconds=1)
+    if dialect.name == "postgresql":
+        sql = f"(statement_timestamp() - interval '{microseconds} microseconds')"
+    elif dialect.name in MYSQL_NAMES:
+        sql = f"(UTC_TIMESTAMP(6) - INTERVAL {microseconds} MICROSECOND)"
+    else:
+        sql = f"strftime('%Y-%m-%d %H:%M:%f', 'now', '{-microseconds / 1_000_000:+.3f} seconds')"
+    return literal_column(sql, Moment())
+
+
+class LedgerClock:
+    """The process's clock, set right by the database's.
+
+    Args:
+        inner: the process's own.
+        leading: the database whose time counts; of shards the first. None = the process's own time.
+
+    Attributes:
+        monotonic: see Clock; the process's own.
+    """
+
+    def __init__(self, inner: Clock, leading: Engine | None) -> None:
+        self._inner = inner
+        self._leading = leading
+        self._offset = timedelta(0)
+        self._skews: dict[Engine, timedelta] = {}
+        self.monotonic: Callable[[], float] = inner.monotonic
+
+    def now(self) -> datetime:
+        """Return the database's time, as far as it is known."""
+        return self._inner.now() + self._offset
+
+    @property
+    def skews(self) -> Mapping[Engine, timedelta]:
+        """Return how far the process's clock is ahead of each database's, as measured last."""
+        return dict(self._skews)
+
+    def measure(self, engine: Engine) -> timedelta:
+        """Ask a database for its time; returns how far the process's own clock is surely ahead of it."""
+        found: list[tuple[timedelta, timedelta]] = []
+        with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+            for _ in range(_TRIES):
+                before = self._inner.now()
+                server = server_time(connection)
+                took = self._inner.now() - before
+                found.append((took, before + took / 2 - server))
+                if took < _QUICK:
+                    break
+        took, ahead = min(found)
+        doubt = took / 2 + _SURELY
+        skew = max(ahead - doubt, timedelta(0)) if ahead > timedelta(0) else min(ahead + doubt, timedelta(0))
+        self._skews[engine] = skew
+        if engine is self._leading:
+            self._offset = -skew
+        return skew
+
+    def untrusted(self, engine: Engine) -> bool:
+        """Return whether the process's clock is too far from a database's to delete or take over anything there."""
+        return abs(self._skews.get(engine, timedelta(0))) >= REFUSE_FROM

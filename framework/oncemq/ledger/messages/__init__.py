@@ -1,0 +1,1 @@
+"""Messages stored in the ledger: outbox, parked messages, dead letters, transaction outcomes."""

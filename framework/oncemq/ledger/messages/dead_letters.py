@@ -1,0 +1,74 @@
+"""Dead letters that no broker takes, such as those larger than a broker's limit: whole, until they are replayed or purged."""
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+
+from sqlalchemy import BigInteger, Column, Connection, Index, Integer, delete, insert, select
+
+from oncemq.contracts.adapter import DeadLetter
+from oncemq.ledger.messages.parked_row import packed, unpacked
+from oncemq.ledger.sql.column_types import Bytes, ExactText, LongText, Moment
+from oncemq.ledger.sql.tables import CONSUMER_SIZE, ledger_table
+from oncemq.message.envelope import Message
+
+TABLE = ledger_table(
+    "dead_letters",
+    # SQLite counts by itself only in a column that is called INTEGER.
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
+    Column("topic", ExactText(CONSUMER_SIZE), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column(
+        "envelope", LongText, nullable=False
+    ),  # message id, headers, the broker's keys and raw form, as JSON
+    Column("body", Bytes, nullable=False),
+    Column("published_at", Moment),
+    Column("first_failed_at", Moment),
+    Column("dead_at", Moment, nullable=False),
+    Index("oncemq_dead_letters_consumer", "consumer", "id"),
+)
+_T = TABLE.c
+
+ID_PREFIX = "ledger-"
+"""Before the number of a row: how commands tell such a letter from a broker's."""
+
+
+def add(
+    connection: Connection, consumer: str, message: Message, headers: Mapping[str, str], at: datetime
+) -> None:
+    """Keep a message; `headers` say why it is dead.
+
+    Args:
+        connection: the transaction.
+        consumer: the ledger scope.
+        message: as it was delivered.
+        headers: ours, as they would be on the broker.
+        at: when it died.
+    """
+    row = {
+        "consumer": consumer,
+        "topic": message.topic,
+        "attempt": message.attempt,
+        "envelope": packed(message, headers),
+        "body": message.body,
+        "published_at": message.published_at,
+        "first_failed_at": message.first_failed_at,
+        "dead_at": at,
+    }
+    connection.execute(insert(TABLE).values(row))
+
+
+def letters(connection: Connection, consumer: str) -> Iterator[DeadLetter]:
+    """Yield the dead letters of a consumer, oldest first; one is in memory at a time."""
+    ids = connection.execute(select(_T.id).where(_T.consumer == consumer).order_by(_T.id)).scalars().all()
+    for number in ids:
+        row = connection.execute(select(TABLE).where(_T.id == number)).one_or_none()
+        if row is not None:
+            yield DeadLetter(f"{ID_PREFIX}{row.id}", unpacked(row), row.dead_at)
+
+
+def remove(connection: Connection, consumer: str, ids: Collection[str]) -> int:
+    """Forget dead letters; returns how many there were."""
+    numbers = sorted({int(number) for name in ids if (number := name.removeprefix(ID_PREFIX)).isdigit()})
+    ours = (_T.consumer == consumer) & _T.id.in_(numbers)
+    return int(connection.execute(delete(TABLE).where(ours)).rowcount)

@@ -1,0 +1,267 @@
+"""Messages that wait in the ledger for their turn: whole, and stored in the transaction that decided so.
+
+A row that waits for its turn has no `due_at`. Whoever gives it its turn sets one, a few seconds ahead, takes the
+message at once, and deletes the row in the transaction that applies it; if he dies instead, the row is due and
+anybody takes it. So `due_at` is a lease, and its value the token that whoever settles outside compares.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    Integer,
+    LargeBinary,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects.postgresql import ARRAY, TEXT
+
+from oncemq.ledger.database.server_clock import server_moment
+from oncemq.ledger.messages.parked_row import Parked, packed, parked_of, values_of
+from oncemq.ledger.sql.column_types import ExactText, LongText, Moment
+from oncemq.ledger.sql.in_values import not_among
+from oncemq.ledger.sql.row_locks import can_skip_locked
+from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
+from oncemq.message.envelope import Message
+
+TABLE = ledger_table(
+    "parked",
+    # SQLite counts by itself only in a column that is called INTEGER.
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
+    Column("key", ExactText(KEY_SIZE), nullable=False),
+    Column("identity", ExactText(KEY_SIZE), nullable=False),
+    Column("number", BigInteger),  # its place in its key's order, where it has one
+    Column("held", Boolean, nullable=False),  # waits for earlier messages of its key, or is the first of them
+    Column("topic", ExactText(CONSUMER_SIZE), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("envelope", LongText, nullable=False),  # message id, headers and the broker's keys as JSON
+    Column("body", LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"), nullable=False),
+    Column("published_at", Moment),
+    Column("first_failed_at", Moment),
+    Column("parked_at", Moment, nullable=False),
+    Column("due_at", Moment),
+    Column("reason", LongText, nullable=False),
+    Index("oncemq_parked_key", "consumer", "key", "number"),
+    Index("oncemq_parked_due", "consumer", "due_at"),
+)
+_T = TABLE.c
+_HELD_KEYS = (
+    select(_T.key)
+    .distinct()
+    .where(_T.consumer == bindparam("consumer"), _T.held, _T.key.in_(bindparam("keys", expanding=True)))
+)
+_HELD_KEYS_OF_ARRAY = (
+    select(_T.key)
+    .distinct()
+    .where(
+        _T.consumer == bindparam("consumer"),
+        _T.held,
+        _T.key.in_(select(func.unnest(bindparam("keys", type_=ARRAY(TEXT))))),
+    )
+)
+
+
+def add(connection: Connection, consumer: str, rows: Sequence[Parked]) -> None:
+    """Store messages, in this order."""
+    if rows:
+        connection.execute(insert(TABLE), [values_of(consumer, row) for row in rows])
+
+
+def waiting(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, list[str]]:
+    """Return what waits by key: the identities, one for each message."""
+    found: dict[str, list[str]] = {}
+    for key, identity in connection.execute(
+        select(_T.key, _T.identity).where(*_of(connection, consumer, keys))
+    ):
+        found.setdefault(key, []).append(identity)
+    return found
+
+
+def messages(connection: Connection, consumer: str, key: str, identity: str) -> list[Message]:
+    """Return the messages of one identity that wait for a key."""
+    same = (_T.consumer == consumer) & (_T.key == key) & (_T.identity == identity)
+    return [parked_of(row).message for row in connection.execute(select(TABLE).where(same))]
+
+
+def turns(connection: Connection, consumer: str, reached: Mapping[str, int | None], most: int) -> list[int]:
+    """Return the rows whose turn has come, in order: those numbered from `reached` on without a gap.
+
+    Args:
+        connection: the transaction, which holds a lock on each of the keys.
+        consumer: the ledger scope.
+        reached: the last number applied by key; None = everything without a number.
+        most: rows of one key at most; what is left has its turn when the last of them is done.
+    """
+    waiting = select(_T.id, _T.key, _T.number).where(*_of(connection, consumer, reached), ~_T.held)
+    expected = dict(reached)
+    found: list[int] = []
+    taken: dict[str, int] = {}
+    for id_, key, number in connection.execute(waiting.order_by(_T.key, _T.number, _T.id)):
+        last = expected[key]
+        # What lies behind is let go, too: it is stale, or a copy.
+        fits = number is None if last is None else number is not None and number <= last + 1
+        if fits and taken.get(key, 0) < most:
+            found.append(id_)
+            taken[key] = taken.get(key, 0) + 1
+            expected[key] = number if last is None else max(last, number)
+    return found
+
+
+def lowest(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, int]:
+    """Return the lowest number that waits for each key, of those where one does."""
+    rows = select(_T.key, func.min(_T.number)).where(*_of(connection, consumer, keys), _T.number.is_not(None))
+    return {key: int(number) for key, number in connection.execute(rows.group_by(_T.key))}
+
+
+def held(connection: Connection, consumer: str, keys: Collection[str], most: int) -> dict[str, list[int]]:
+    """Return the first rows that are held, by key, in the order in which they came; of a key `most` at most."""
+    # Asked by every unit, and mostly none is: a plain statement that is made once finds out.
+    some = _HELD_KEYS_OF_ARRAY if connection.dialect.name == "postgresql" else _HELD_KEYS
+    keys = connection.execute(some, {"consumer": consumer, "keys": sorted(keys)}).scalars().all()
+    found: dict[str, list[int]] = {}
+    if not keys:
+        return found
+    place = func.row_number().over(partition_by=_T.key, order_by=_T.id).label("place")
+    waiting = select(_T.key, _T.id, place).where(*_of(connection, consumer, keys), _T.held).subquery()
+    first = select(waiting.c.key, waiting.c.id).where(waiting.c.place <= most)
+    for key, id_ in connection.execute(first.order_by(waiting.c.id)):
+        found.setdefault(key, []).append(id_)
+    return found
+
+
+def lock(connection: Connection, ids: Collection[int]) -> set[int]:
+    """Lock these rows until the transaction ends, in order; returns those that are still there."""
+    if not ids:
+        return set()
+    rows = select(_T.id).where(_T.id.in_(sorted(ids))).order_by(_T.id).with_for_update()
+    return set(connection.execute(rows).scalars())
+
+
+def remove(connection: Connection, ids: Collection[int]) -> None:
+    """Delete rows whose messages have reached their end."""
+    if ids:
+        connection.execute(delete(TABLE).where(_T.id.in_(sorted(ids))))
+
+
+def due(
+    connection: Connection, consumer: str, now: datetime, limit: int, besides: Collection[int] = ()
+) -> list[int]:
+    """Lock rows that may be taken by our clock and by the database's, leaving out locked ones, and `besides`."""
+    over = (_T.due_at <= now) & (_T.due_at <= server_moment(connection.dialect))
+    rows = select(_T.id).where(_T.consumer == consumer, over).order_by(_T.due_at, _T.id)
+    if besides:
+        rows = rows.where(not_among(connection, _T.id, BigInteger(), sorted(besides)))
+    rows = rows.limit(limit).with_for_update(skip_locked=can_skip_locked(connection))
+    return list(connection.execute(rows).scalars())
+
+
+def take(connection: Connection, ids: Sequence[int], until: datetime) -> list[Parked]:
+    """Lease rows until then and return them, each key's in order; those that are gone are left out."""
+    if not ids:
+        return []
+    connection.execute(update(TABLE).where(_T.id.in_(sorted(ids))).values(due_at=until))
+    rows = select(TABLE).where(_T.id.in_(sorted(ids))).order_by(_T.key, _T.held, _T.number, _T.id)
+    return [parked_of(row) for row in connection.execute(rows)]
+
+
+def postpone(connection: Connection, ids: Collection[int], due_at: datetime | None) -> None:
+    """Let rows wait again: until somebody gives them their turn, or until then."""
+    if ids:
+        connection.execute(update(TABLE).where(_T.id.in_(sorted(ids))).values(due_at=due_at))
+
+
+def wait_behind(connection: Connection, ids: Collection[int]) -> None:
+    """Let rows wait again until what they are held behind has left.
+
+    A row that waits for a turn of its own by now keeps that: nothing before it would ever wake it.
+    """
+    if ids:
+        held = update(TABLE).where(_T.id.in_(sorted(ids)), _T.held)
+        connection.execute(held.values(due_at=None))
+
+
+def place(
+    connection: Connection, id_: int, number: int | None, due_at: datetime | None, since: datetime, why: str
+) -> None:
+    """Let a row that was held wait for its own turn, from `since` on."""
+    values = {"held": False, "number": number, "due_at": due_at, "parked_at": since, "reason": why}
+    connection.execute(update(TABLE).where(_T.id == id_).values(**values))
+
+
+def renew(
+    connection: Connection,
+    id_: int,
+    token: datetime | None,
+    due_at: datetime | None,
+    message: Message | None = None,
+    *,
+    free: bool = False,
+) -> bool:
+    """Set `due_at`, and what the message has become, if the row is still ours.
+
+    Args:
+        connection: the transaction.
+        id_: the row.
+        token: `due_at` as it was when we were given the message.
+        due_at: the new one.
+        message: with its new attempt, headers and first failure; None = as it was.
+        free: nothing waits behind it any more.
+    """
+    values: dict[str, Any] = {"due_at": due_at}
+    if free:
+        values["held"] = False
+    if message is not None:
+        values |= {
+            "attempt": message.attempt,
+            "envelope": packed(message),
+            "first_failed_at": message.first_failed_at,
+        }
+    same = _T.due_at.is_(None) if token is None else _T.due_at == token
+    changed = connection.execute(update(TABLE).where(_T.id == id_, same).values(**values))
+    return changed.rowcount == 1
+
+
+def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
+    """Return what waits for a key, of every consumer, in order; without bodies."""
+    shown = [_T.consumer, _T.key, _T.number, _T.identity, _T.attempt, _T.parked_at, _T.due_at, _T.reason]
+    rows = select(*shown).where(_T.key == key).order_by(_T.consumer, _T.number, _T.id)
+    return [dict(row) for row in connection.execute(rows).mappings()]
+
+
+def numbers(connection: Connection, consumer: str, key: str) -> list[tuple[int, int]]:
+    """Return the numbers that wait for a key as spans, both ends included, in order."""
+    mine = (_T.consumer == consumer) & (_T.key == key) & _T.number.is_not(None)
+    spans: list[tuple[int, int]] = []
+    for number in connection.execute(select(_T.number).where(mine).order_by(_T.number)).scalars():
+        if spans and number <= spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    return spans
+
+
+def count(connection: Connection, consumer: str) -> int:
+    """Return how many messages of a consumer wait."""
+    rows = select(func.count()).select_from(TABLE).where(_T.consumer == consumer)
+    return int(connection.execute(rows).scalar_one())
+
+
+def _of(connection: Connection, consumer: str, keys: Collection[str]) -> tuple[ColumnElement[bool], ...]:
+    if connection.dialect.name == "postgresql":
+        # One parameter for any number of keys, so that there is one statement to prepare.
+        some = select(func.unnest(bindparam("keys", sorted(keys), type_=ARRAY(TEXT))))
+        return _T.consumer == consumer, _T.key.in_(some)
+    return _T.consumer == consumer, _T.key.in_(sorted(keys))

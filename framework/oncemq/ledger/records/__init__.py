@@ -1,0 +1,1 @@
+"""Records of what was applied, claimed or suspected: one table each."""

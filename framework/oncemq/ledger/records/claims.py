@@ -1,0 +1,268 @@
+"""Who is at work on an effect outside the database, until when, and what came of it.
+
+    (no row) ── take ──▶ PROCESSING ── finish ──▶ DONE
+        ▲                  │  │ ▲ └── doubt ──▶ UNKNOWN ─┐
+        └──── drop ────────┘  │ └─ prove undone ─┐       │ take over
+                              └── lease over ──▶ VERIFYING, of another owner ── finish ──▶ DONE
+                                                 └── doubt ──▶ UNKNOWN
+
+PROCESSING and VERIFYING hold until their lease ends, which their owner renews. Every transition compares the
+owner in SQL, so whoever lost a claim can neither finish nor delete it. What is not DONE is never deleted for its age.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    and_,
+    bindparam,
+    delete,
+    or_,
+    select,
+    update,
+)
+
+from oncemq.ledger.database.server_clock import server_moment
+from oncemq.ledger.records.claim import HELD, Claim, End, NewClaim, State
+from oncemq.ledger.sql.bulk import Bulk, Row, Shape
+from oncemq.ledger.sql.bulk_dialects import bulk_for
+from oncemq.ledger.sql.column_types import ExactText, LongText, Moment, Token, storable
+from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
+
+FINGERPRINT_SIZE = 64
+_OWNER_SIZE = 64
+_STATE_SIZE = 16
+
+TABLE = ledger_table(
+    "claims",
+    Column("consumer", ExactText(CONSUMER_SIZE), primary_key=True),
+    Column("identity", ExactText(KEY_SIZE), primary_key=True),
+    Column("key", ExactText(KEY_SIZE), nullable=False),
+    Column("state", ExactText(_STATE_SIZE), nullable=False),
+    Column("holder", ExactText(_OWNER_SIZE), nullable=False),
+    # PROCESSING, VERIFYING: the end of the lease. UNKNOWN: when to ask again. DONE: null.
+    Column("until", Moment),
+    Column("done_at", Moment),
+    Column("fingerprint", ExactText(FINGERPRINT_SIZE)),
+    Column("result", LongText),
+    Column("reason", LongText),
+    Column("envelope", LongText),  # until it is done; then nobody needs to ask about it any more
+    Column("owner", Token),  # who inserted it, where the database cannot say which rows were new
+    Index("oncemq_claims_age", "consumer", "done_at"),
+    Index("oncemq_claims_until", "consumer", "until"),
+)
+
+_SHAPE = Shape(TABLE, "identity", "until", inserted=("key", "state", "holder", "envelope"))
+
+
+_COLUMNS = [TABLE.c[name] for name in Claim.__dataclass_fields__]
+
+
+class Claims:
+    """The claims of one consumer.
+
+    Args:
+        consumer: the ledger scope.
+    """
+
+    def __init__(self, consumer: str) -> None:
+        self._consumer = consumer
+        self._bulk: Bulk | None = None
+
+    def take(self, connection: Connection, new: Iterable[NewClaim], until: datetime) -> set[str]:
+        """Claim what nobody has claimed; returns those identities. Waits for uncommitted rivals.
+
+        Args:
+            connection: the transaction.
+            new: sorted by identity, each once.
+            until: when the lease ends.
+        """
+        if self._bulk is None:
+            self._bulk = bulk_for(connection.dialect, _SHAPE)
+        rows: list[Row] = [(one.identity, one.key, State.PROCESSING, one.owner, one.envelope) for one in new]
+        return self._bulk.insert_new(connection, self._consumer, rows, until)
+
+    def read(self, connection: Connection, identities: Collection[str]) -> dict[str, Claim]:
+        """Return the claims on these identities, those that there are."""
+        found = connection.execute(select(*_COLUMNS).where(self._of(identities)))
+        return {row.identity: _claim(row) for row in found}
+
+    def take_over(self, connection: Connection, seen: Claim, owner: str, until: datetime) -> bool:
+        """Begin to verify a claim that nobody is at; returns whether it still was as `seen`."""
+        over = or_(TABLE.c.state == State.UNKNOWN.value, _over(connection))
+        unchanged = and_(
+            over,
+            TABLE.c.state == seen.state.value,
+            TABLE.c.holder == seen.holder,
+            TABLE.c.until.is_(None) if seen.until is None else TABLE.c.until == seen.until,
+        )
+        changes = {"state": State.VERIFYING.value, "holder": owner, "until": until}
+        return self._set(connection, seen.identity, unchanged, changes)
+
+    def prove_undone(self, connection: Connection, identity: str, owner: str, until: datetime) -> bool:
+        """Let the handler run after all; returns whether the claim was ours to verify."""
+        ours = and_(TABLE.c.holder == owner, TABLE.c.state == State.VERIFYING.value)
+        return self._set(connection, identity, ours, {"state": State.PROCESSING.value, "until": until})
+
+    def finish(self, connection: Connection, ends: Sequence[End], now: datetime) -> list[bool]:
+        """Note that effects have happened; returns of each whether the claim was ours, also if it was noted before."""
+        in_order = sorted(ends, key=lambda end: end.identity)
+        if self._finish_all(connection, in_order, now) == len(ends):
+            return [True] * len(ends)
+        found = self.read(connection, [end.identity for end in ends])
+        claims = [found.get(end.identity) for end in ends]
+        return [
+            claim is not None and claim.state is State.DONE and claim.holder == end.owner
+            for claim, end in zip(claims, ends, strict=True)
+        ]
+
+    def _finish_all(self, connection: Connection, ends: Sequence[End], now: datetime) -> int:
+        """Return how many were ours and not noted before; in order, so that two processes lock the rows in one order."""
+        if not any(end.also for end in ends):
+            rows = [self._finished(end, now) for end in ends]
+            return connection.execute(_FINISH, rows).rowcount if rows else 0
+        finished = 0
+        for end in ends:
+            if connection.execute(_FINISH, self._finished(end, now)).rowcount == 1:
+                finished += 1
+                if end.also is not None:
+                    end.also(connection)
+        return finished
+
+    def _finished(self, end: End, now: datetime) -> dict[str, Any]:
+        return {
+            "scope": self._consumer,
+            "one": end.identity,
+            "token": end.owner,
+            "at": now,
+            "came_of_it": end.result,
+            "print": end.fingerprint,
+        }
+
+    def doubt(
+        self,
+        connection: Connection,
+        identity: str,
+        owner: str,
+        ask_at: datetime,
+        *,
+        reason: str,
+        fingerprint: str | None = None,
+    ) -> bool:
+        """Note that the effect may have happened; returns whether the claim was ours.
+
+        Args:
+            connection: the transaction.
+            identity: of the message.
+            owner: the token.
+            ask_at: when the background may ask about it; whoever is given the message asks at once.
+            reason: why nobody knows.
+            fingerprint: of the content, where it is compared; None keeps what is known.
+        """
+        changes: dict[str, Any] = {
+            "state": State.UNKNOWN.value,
+            "until": ask_at,
+            "reason": storable(reason),
+        }
+        if fingerprint is not None:
+            changes["fingerprint"] = fingerprint
+        return self._set(connection, identity, _held_by(owner), changes)
+
+    def drop(
+        self,
+        connection: Connection,
+        identities: Collection[str],
+        owner: str,
+        state: State = State.PROCESSING,
+    ) -> None:
+        """Delete claims of ours in this state: their effect has surely not happened.
+
+        One that is being verified is deleted only by whoever has the answer: `state=VERIFYING`.
+        """
+        ours = and_(TABLE.c.holder == owner, TABLE.c.state == state.value)
+        connection.execute(delete(TABLE).where(self._of(identities), ours))
+
+    def renew(self, connection: Connection, owners: Collection[str], until: datetime) -> None:
+        """Move the end of the leases of everything that these owners hold."""
+        held = [state.value for state in HELD]
+        ours = and_(
+            TABLE.c.consumer == self._consumer,
+            TABLE.c.until.is_not(None),
+            TABLE.c.holder.in_(sorted(owners)),
+            TABLE.c.state.in_(held),
+        )
+        connection.execute(update(TABLE).where(ours).values(until=until))
+
+    def stuck(
+        self, connection: Connection, now: datetime, *, after: str, limit: int, everything: bool
+    ) -> Sequence[Claim]:
+        """Return claims that nobody is at, in order of identity.
+
+        Args:
+            connection: reads only.
+            now: leases that ended before are over.
+            after: only identities behind this one, to go on where the last call ended.
+            limit: how many at most.
+            everything: also unknown ones that were asked about a short time ago.
+        """
+        over = and_(TABLE.c.until.is_not(None), TABLE.c.until < now, _over(connection))
+        chosen = or_(over, TABLE.c.state == State.UNKNOWN.value) if everything else over
+        found = (
+            select(*_COLUMNS)
+            .where(TABLE.c.consumer == self._consumer, chosen, TABLE.c.identity > after)
+            .order_by(TABLE.c.identity)
+            .limit(limit)
+        )
+        return [_claim(row) for row in connection.execute(found)]
+
+    def _set(
+        self, connection: Connection, identity: str, condition: ColumnElement[bool], changes: dict[str, Any]
+    ) -> bool:
+        statement = update(TABLE).where(self._of([identity]), condition).values(**changes)
+        return connection.execute(statement).rowcount == 1
+
+    def _of(self, identities: Collection[str]) -> ColumnElement[bool]:
+        return and_(TABLE.c.consumer == self._consumer, TABLE.c.identity.in_(sorted(identities)))
+
+
+def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
+    """Return the claims on a key, of every consumer."""
+    names = ("consumer", "identity", "state", "until", "done_at", "result", "reason")
+    found = select(*(TABLE.c[name] for name in names)).where(TABLE.c.key == key).order_by(TABLE.c.identity)
+    return [dict(row) for row in connection.execute(found).mappings()]
+
+
+def _over(connection: Connection) -> ColumnElement[bool]:
+    """Return whether a lease has ended by the database's clock: a process whose own is ahead takes nothing early."""
+    return TABLE.c.until <= server_moment(connection.dialect)
+
+
+def _held_by(owner: str | BindParameter[str]) -> ColumnElement[bool]:
+    return and_(TABLE.c.holder == owner, or_(*(TABLE.c.state == state.value for state in HELD)))
+
+
+def _claim(row: Any) -> Claim:
+    fields: dict[str, Any] = dict(row._mapping)
+    return Claim(**{**fields, "state": State(row.state)})
+
+
+_FINISH = (
+    update(TABLE)
+    .where(TABLE.c.consumer == bindparam("scope"), TABLE.c.identity == bindparam("one"))
+    .where(_held_by(bindparam("token")))
+    .values(
+        state=State.DONE.value,
+        until=None,
+        done_at=bindparam("at"),
+        result=bindparam("came_of_it"),
+        fingerprint=bindparam("print"),
+        reason=None,
+        envelope=None,
+    )
+)

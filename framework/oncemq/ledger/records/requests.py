@@ -1,0 +1,211 @@
+"""Requests that must take effect once: who is carrying one out, until when, and what was answered.
+
+    (no row) ── begin ──▶ RUNNING ── finish ──▶ DONE
+                             │ └── release ──▶ (no row)
+                             └── lease over ── take_over ──▶ RUNNING, of another owner
+
+EXPOSED is RUNNING for effects outside the ledger's database: when its lease is over, they may have happened.
+Every transition compares the owner, so whoever lost a request can neither finish nor release it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    Integer,
+    delete,
+    func,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from oncemq.ledger.database.server_clock import server_moment
+from oncemq.ledger.sql.column_types import MYSQL_NAMES, Bytes, ExactText, LongText, Moment, Token
+from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
+from oncemq.message.identity import escape_part
+
+FINGERPRINT_SIZE = 64
+
+TABLE = ledger_table(
+    "requests",
+    Column("scope", ExactText(CONSUMER_SIZE), primary_key=True),
+    Column("identity", ExactText(KEY_SIZE), primary_key=True),
+    Column("fingerprint", ExactText(FINGERPRINT_SIZE), nullable=False),
+    Column("state", ExactText(16), nullable=False),
+    Column("owner", Token, nullable=False),
+    Column("until", Moment, nullable=False),
+    Column("changed_at", Moment, nullable=False),
+    Column("status", Integer),
+    Column("headers", LongText),
+    Column("body", Bytes),
+    Index("oncemq_requests_age", "scope", "changed_at"),
+)
+
+
+class State(StrEnum):
+    """How far a request has come."""
+
+    RUNNING = "running"
+    """Nothing of it lasts unless it becomes DONE, in the same transaction."""
+    EXPOSED = "exposed"
+    """Its effects are outside this database and may have happened."""
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What the ledger knows of a request.
+
+    Args:
+        fingerprint: of its content.
+        state: how far it has come.
+        owner: the token of whoever carries it out, or did last.
+        until: when that lease ends, aware.
+        status: the answer's; None before there is one, and for calls that are no HTTP requests.
+        headers: of the answer, as JSON.
+        body: of the answer; None where it was too large to keep.
+    """
+
+    fingerprint: str
+    state: State
+    owner: bytes
+    until: datetime
+    status: int | None
+    headers: str | None
+    body: bytes | None
+
+
+def find(connection: Connection, scope: str, identity: str) -> Record | None:
+    """Return what is known of a request."""
+    columns = [TABLE.c[name] for name in Record.__dataclass_fields__]
+    row = connection.execute(select(*columns).where(_is(scope, identity))).first()
+    if row is None:
+        return None
+    fields: dict[str, Any] = dict(row._mapping)
+    return Record(**{**fields, "state": State(row.state)})
+
+
+def has_key(key: str) -> ColumnElement[bool]:
+    """Return whether an identity ends with a key; not by LIKE, to which `a` and `A` are the same on SQLite."""
+    column = TABLE.c.identity
+    end = literal(f":{escape_part(key)}", column.type)
+    start = func.length(column) - func.length(end) + 1
+    return func.substr(column, start, type_=column.type) == end
+
+
+def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
+    """Return the requests and calls with a key, whoever made them; an identity kept as a digest tells no key.
+
+    Reads every row: there is no index for the end of an identity.
+    """
+    names = ("scope", "identity", "state", "status", "until", "changed_at")
+    rows = select(*(TABLE.c[name] for name in names)).where(has_key(key))
+    found = connection.execute(rows.order_by(TABLE.c.scope, TABLE.c.identity))
+    return [dict(row) for row in found.mappings()]
+
+
+def begin(
+    connection: Connection,
+    scope: str,
+    identity: str,
+    *,
+    fingerprint: str,
+    state: State,
+    owner: bytes,
+    now: datetime,
+    until: datetime,
+) -> bool:
+    """Note that `owner` carries out a request that nobody knows yet; returns whether it was the first."""
+    row = {
+        "scope": scope,
+        "identity": identity,
+        "fingerprint": fingerprint,
+        "state": state.value,
+        "owner": owner,
+        "until": until,
+        "changed_at": now,
+    }
+    _insert_new(connection, row)
+    first = select(TABLE.c.owner).where(_is(scope, identity), TABLE.c.owner == owner)
+    return connection.execute(first).first() is not None
+
+
+def take_over(
+    connection: Connection,
+    scope: str,
+    identity: str,
+    *,
+    seen: Record,
+    state: State,
+    owner: bytes,
+    now: datetime,
+    until: datetime,
+) -> bool:
+    """Carry on with a request whose lease is over, if it is still as it was `seen`; returns whether it is ours."""
+    unchanged = (TABLE.c.owner == seen.owner) & (TABLE.c.state == seen.state.value)
+    over = TABLE.c.until <= server_moment(connection.dialect)
+    ours = (
+        update(TABLE)
+        .where(_is(scope, identity), unchanged, TABLE.c.until <= now, over)
+        .values(owner=owner, state=state.value, until=until, changed_at=now)
+    )
+    return connection.execute(ours).rowcount == 1
+
+
+def finish(
+    connection: Connection,
+    scope: str,
+    identity: str,
+    *,
+    owner: bytes,
+    now: datetime,
+    status: int | None,
+    headers: str | None,
+    body: bytes | None,
+) -> bool:
+    """Store the answer; returns False when another owner has taken the request over."""
+    done = (
+        update(TABLE)
+        .where(_is(scope, identity), _unfinished(owner))
+        .values(state=State.DONE.value, changed_at=now, status=status, headers=headers, body=body)
+    )
+    return connection.execute(done).rowcount == 1
+
+
+def release(connection: Connection, scope: str, identity: str, owner: bytes) -> None:
+    """Forget a request that left nothing behind, so that it may come again."""
+    connection.execute(delete(TABLE).where(_is(scope, identity), _unfinished(owner)))
+
+
+def end_lease(connection: Connection, scope: str, identity: str, owner: bytes, now: datetime) -> None:
+    """Say that nobody carries this request out any more, and that its effects may have happened."""
+    over = update(TABLE).where(_is(scope, identity), _unfinished(owner)).values(until=now, changed_at=now)
+    connection.execute(over)
+
+
+def _is(scope: str, identity: str) -> ColumnElement[bool]:
+    return (TABLE.c.scope == scope) & (TABLE.c.identity == identity)
+
+
+def _unfinished(owner: bytes) -> ColumnElement[bool]:
+    return (TABLE.c.owner == owner) & (TABLE.c.state != State.DONE.value)
+
+
+def _insert_new(connection: Connection, row: dict[str, Any]) -> None:
+    """Insert, unless there is such a row; waits for a rival that has not committed."""
+    name = connection.dialect.name
+    if name in MYSQL_NAMES:
+        statement = mysql.insert(TABLE).values(**row)
+        connection.execute(statement.on_duplicate_key_update(owner=TABLE.c.owner))
+    elif name == "postgresql":
+        connection.execute(postgresql.insert(TABLE).values(**row).on_conflict_do_nothing())
+    else:
+        connection.execute(sqlite.insert(TABLE).values(**row).on_conflict_do_nothing())

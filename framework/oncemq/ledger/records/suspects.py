@@ -1,0 +1,55 @@
+"""Messages that were running when a process died: they run alone until one try is over."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from sqlalchemy import Column, Connection, Integer, delete, select
+
+from oncemq.common.clock import SystemClock
+from oncemq.ledger.sql.column_types import ExactText, Moment
+from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
+from oncemq.ledger.sql.upsert import upsert
+
+TABLE = ledger_table(
+    "suspects",
+    Column("consumer", ExactText(CONSUMER_SIZE), primary_key=True),
+    Column("identity", ExactText(KEY_SIZE), primary_key=True),
+    Column("key", ExactText(KEY_SIZE), nullable=False),
+    Column("crashes", Integer, nullable=False),
+    Column("crashed_at", Moment, nullable=False),
+)
+
+
+def load(connection: Connection, consumer: str) -> dict[str, int]:
+    """Return how often a process died while it ran, by identity."""
+    found = select(TABLE.c.identity, TABLE.c.crashes).where(TABLE.c.consumer == consumer)
+    return {row.identity: row.crashes for row in connection.execute(found)}
+
+
+def charge(
+    connection: Connection,
+    consumer: str,
+    key: str,
+    identity: str,
+    *,
+    crashes: int = 1,
+    at: datetime | None = None,
+) -> int:
+    """Count a crash of this message, or with `crashes=0` only suspect it; returns how many there are now."""
+    row = {
+        "consumer": consumer,
+        "identity": identity,
+        "key": key,
+        "crashes": crashes,
+        "crashed_at": at or SystemClock().now(),
+    }
+    upsert(connection, TABLE, row, {"crashes": TABLE.c.crashes + crashes, "crashed_at": row["crashed_at"]})
+    count = select(TABLE.c.crashes).where(TABLE.c.consumer == consumer, TABLE.c.identity == identity)
+    return int(connection.execute(count).scalar_one())
+
+
+def clear(connection: Connection, consumer: str, identities: Collection[str]) -> None:
+    """Forget the crashes of messages that have reached their end."""
+    if identities:
+        ours = (TABLE.c.consumer == consumer) & TABLE.c.identity.in_(sorted(identities))
+        connection.execute(delete(TABLE).where(ours))

@@ -1,0 +1,1 @@
+"""SQL building blocks of the ledger: column types, bulk statements, locks and comparisons."""

@@ -1,0 +1,52 @@
+"""Dead letters that the ledger keeps."""
+
+from datetime import UTC, datetime
+
+from sqlalchemy import Engine
+
+from oncemq.ledger.messages import dead_letters
+from oncemq.message.envelope import Message
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+
+
+def test_whatever_a_message_holds_is_kept(engine: Engine) -> None:
+    """NUL, half surrogate pairs, bytes of every value, large bodies, and the raw form come back as they were."""
+    message = Message(
+        "orders",
+        bytes(range(256)) * 1000,
+        "id\0\ud800",
+        {"h\0": "\udfff", "x": "y" * 200_000},
+        ("k\0",),
+        attempt=3,
+        published_at=NOW,
+        first_failed_at=NOW,
+        raw=bytes(range(256)) * 300,
+    )
+    with engine.begin() as connection:
+        dead_letters.add(connection, "shop.points", message, {"oncemq-reason": "rejected"}, NOW)
+    with engine.begin() as connection:
+        (letter,) = dead_letters.letters(connection, "shop.points")
+        assert list(dead_letters.letters(connection, "shop.other")) == []
+    kept = letter.message
+    assert (kept.body, kept.message_id, kept.keys, kept.raw) == (
+        message.body,
+        message.message_id,
+        message.keys,
+        message.raw,
+    )
+    assert kept.headers == {**message.headers, "oncemq-reason": "rejected"}
+    assert (kept.attempt, kept.published_at, kept.first_failed_at, letter.dead_at) == (3, NOW, NOW, NOW)
+
+
+def test_removing_takes_what_is_named(engine: Engine) -> None:
+    """Another consumer's letters, and those of a broker, stay."""
+    with engine.begin() as connection:
+        for consumer in ("a", "a", "b"):
+            dead_letters.add(connection, consumer, Message("orders", b""), {}, NOW)
+    with engine.begin() as connection:
+        first, second = dead_letters.letters(connection, "a")
+        (other,) = dead_letters.letters(connection, "b")
+        assert dead_letters.remove(connection, "a", [first.id, other.id, "7", "ledger-x"]) == 1
+        assert [letter.id for letter in dead_letters.letters(connection, "a")] == [second.id]
+        assert [letter.id for letter in dead_letters.letters(connection, "b")] == [other.id]
