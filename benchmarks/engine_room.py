@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from oncemq import App
-from oncemq.config.catalog import Catalog
+from oncemq.config.build.catalog import Catalog
 from oncemq.contracts.adapter import SettleFailed
 from oncemq.engine.application import tables_of
 from oncemq.engine.base.hook_points import nothing

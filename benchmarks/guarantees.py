@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from benchmarks.servers import Servers, servers, surroundings
 from benchmarks.tables import THINGS, Points, Thing
 from oncemq import App, Done, Envelope, NotDone, Publisher
-from oncemq.config.catalog import Catalog
+from oncemq.config.build.catalog import Catalog
 from oncemq.contracts.adapter import SettleFailed
 from oncemq.engine.application import Application, tables_of
 from oncemq.ledger import schema

@@ -17,12 +17,12 @@ from oncemq.app_process import run_loaded
 from oncemq.common.durations import parse_duration
 from oncemq.common.redaction import Redactor
 from oncemq.config import load
-from oncemq.config.build import LoadedApp, build_app
-from oncemq.config.catalog import Catalog
-from oncemq.config.problems import ConfigProblem, Position, Problems
-from oncemq.config.read import note_secrets, read_tree
-from oncemq.config.tree import Fields, from_python
-from oncemq.config.validate import validate
+from oncemq.config.build.catalog import Catalog
+from oncemq.config.build.plan import LoadedApp, build_app
+from oncemq.config.model.validate import validate
+from oncemq.config.source.problems import ConfigProblem, Position, Problems
+from oncemq.config.source.read import note_secrets, read_tree
+from oncemq.config.source.tree import Fields, from_python
 from oncemq.engine.application import create_tables
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.publishers.app_publisher import AppPublisher

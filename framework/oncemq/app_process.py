@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
 
-from oncemq.config.build import LoadedApp
+from oncemq.config.build.plan import LoadedApp
 from oncemq.engine.application import Application
 from oncemq.engine.stop_conditions import Retries, Until
 from oncemq.observe.events import Observer

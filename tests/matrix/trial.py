@@ -17,7 +17,7 @@ from matrix.broker import HoldingBroker
 from matrix.catalog import STATES, Pair
 from matrix.tables import Effect, Thing, add_things
 from oncemq import App, Done, Envelope, NotDone, Reject, Retry
-from oncemq.config.catalog import Catalog
+from oncemq.config.build.catalog import Catalog
 from oncemq.contracts.checks import Effects
 from oncemq.engine.application import tables_of
 from oncemq.engine.plan import AppPlan

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oncemq.config import load
-from oncemq.config.catalog import Catalog
+from oncemq.config.build.catalog import Catalog
 from oncemq.errors import OnceMQError
 from support.canary import ENCODED, HARD, PASSWORD, assert_unseen, told_by
 from support.declared import CATALOG, declare

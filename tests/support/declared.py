@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from oncemq.config import load
-from oncemq.config.build import LoadedApp
-from oncemq.config.catalog import Catalog
+from oncemq.config.build.catalog import Catalog
+from oncemq.config.build.plan import LoadedApp
 from oncemq.contracts.checks import UnitKind
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.errors import ConfigError

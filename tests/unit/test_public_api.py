@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from oncemq.app_options import ConsumerOptions, TopicOptions
-from oncemq.config.model import Consumer, Topic
+from oncemq.config.model.app_model import Consumer, Topic
 from support import public_api
 
 ROOT = Path(__file__).parents[2]

@@ -3,7 +3,7 @@
 import pytest
 
 from oncemq import registry
-from oncemq.config.catalog import Catalog
+from oncemq.config.build.catalog import Catalog
 from oncemq.errors import MissingExtra, UnknownName
 from oncemq.registry import Registry, did_you_mean
 

@@ -12,9 +12,9 @@ from oncemq.cli.files import app_option
 from oncemq.cli.proving import Proof, connect_to_all
 from oncemq.common.durations import format_duration
 from oncemq.config import load
-from oncemq.config.build import LoadedApp
-from oncemq.config.problems import ConfigProblem
-from oncemq.config.settled import Settled
+from oncemq.config.build.plan import LoadedApp
+from oncemq.config.model.consumer_settings import Settled
+from oncemq.config.source.problems import ConfigProblem
 from oncemq.errors import ConfigError
 
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oncemq.config.build import LoadedApp
-from oncemq.config.examined import examined
-from oncemq.config.problems import Problems
+from oncemq.config.build.broker_findings import examined
+from oncemq.config.build.plan import LoadedApp
+from oncemq.config.source.problems import Problems
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.examining import ExaminingAdapter, RedisStrategy
 from oncemq.engine.application import tables_of

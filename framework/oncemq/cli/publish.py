@@ -18,9 +18,9 @@ from oncemq.cli.files import app_option
 from oncemq.cli.output import Output, counted, json_option, warn
 from oncemq.cli.publish_lines import Line, LineReader
 from oncemq.config import load
-from oncemq.config.build import LoadedApp
-from oncemq.config.build_parts import written
-from oncemq.config.model import Topic
+from oncemq.config.build.plan import LoadedApp
+from oncemq.config.build.shared_parts import written
+from oncemq.config.model.app_model import Topic
 from oncemq.contracts.adapter import Adapter, Confirmed, Refused
 from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
 from oncemq.message.decoding import make_decoder

@@ -14,7 +14,7 @@ from oncemq.cli.proving import failed_connections
 from oncemq.cli.worker import Mourner, Worker
 from oncemq.common.durations import parse_duration
 from oncemq.config import load
-from oncemq.config.build import DEFAULT_GRACE
+from oncemq.config.build.plan import DEFAULT_GRACE
 from oncemq.engine.supervisor import Supervisor
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.observe.logs import configure

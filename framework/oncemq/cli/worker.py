@@ -15,7 +15,7 @@ from oncemq.app_process import run_loaded
 from oncemq.cli.exit_codes import FAILED, HARD_LIMIT, exit_code
 from oncemq.cli.main import show_error
 from oncemq.config import load
-from oncemq.config.build import LoadedApp
+from oncemq.config.build.plan import LoadedApp
 from oncemq.engine.crash.suspects import SuspectBook, collect, discard
 from oncemq.engine.supervisor import Death
 from oncemq.errors import OnceMQError

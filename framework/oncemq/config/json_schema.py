@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from oncemq.config.catalog import Catalog
-from oncemq.config.model import AppModel
+from oncemq.config.build.catalog import Catalog
+from oncemq.config.model.app_model import AppModel
 from oncemq.errors import MissingExtra
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"

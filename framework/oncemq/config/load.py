@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from oncemq.config.build import LoadedApp, build_app
-from oncemq.config.catalog import Catalog
-from oncemq.config.fields import WrongValue
-from oncemq.config.importing import import_object, make_importable
-from oncemq.config.model import AppModel
-from oncemq.config.problems import Problems
-from oncemq.config.read import read_tree
-from oncemq.config.tree import Fields
-from oncemq.config.validate import validate
+from oncemq.config.build.catalog import Catalog
+from oncemq.config.build.importing import import_object, make_importable
+from oncemq.config.build.plan import LoadedApp, build_app
+from oncemq.config.model.app_model import AppModel
+from oncemq.config.model.fields import WrongValue
+from oncemq.config.model.validate import validate
+from oncemq.config.source.problems import Problems
+from oncemq.config.source.read import read_tree
+from oncemq.config.source.tree import Fields
 from oncemq.engine.plan import AppPlan
 from oncemq.errors import ConfigError
 

@@ -6,7 +6,7 @@ CHAIN = "framework/oncemq/engine/base/strategy_chain.py"
 CHAINS = "tests/unit/engine/base/test_strategy_chain.py"
 OVERTAKEN = "tests/unit/engine/base/test_overtaken.py"
 SEQUENCE = "strategies/oncemq_strategies/sequence.py"
-BUILD = "tests/unit/config/test_build.py"
+BUILD = "tests/unit/config/build/test_plan.py"
 
 DEFECTS = (
     Defect(
@@ -74,7 +74,7 @@ DEFECTS = (
         "Chains whose order matters hold a key while one of its messages is tried again.",
         [
             Edit(
-                "framework/oncemq/config/build_consumer.py",
+                "framework/oncemq/config/build/consumer.py",
                 "any(one.traits.holds_key for one in chain)",
                 "False",
             )
@@ -84,7 +84,11 @@ DEFECTS = (
     Defect(
         "column-with-two-owners",
         "Two consumers of a topic do not decide by one column.",
-        [Edit("framework/oncemq/config/shared_columns.py", "other.consumer != owned.consumer", "False")],
+        [
+            Edit(
+                "framework/oncemq/config/build/shared_columns.py", "other.consumer != owned.consumer", "False"
+            )
+        ],
         [f"{BUILD}::test_two_consumers_do_not_decide_by_one_column"],
     ),
     Defect(

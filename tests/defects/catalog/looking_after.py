@@ -75,12 +75,12 @@ DEFECTS = (
         "Two consumers of one app never share a queue by names that happen to be equal.",
         [
             Edit(
-                "framework/oncemq/config/groups.py",
+                "framework/oncemq/config/build/group_conflicts.py",
                 "if other is consumer or _same_group(other, consumer):",
                 "if other is not None:",
             )
         ],
-        ["tests/unit/config/test_groups.py::test_queues_that_would_be_shared_are_refused"],
+        ["tests/unit/config/build/test_group_conflicts.py::test_queues_that_would_be_shared_are_refused"],
     ),
     Defect(
         "row-values-in-errors",
@@ -153,7 +153,7 @@ DEFECTS = (
         "A renamed consumer keeps the records of its former name.",
         [
             Edit(
-                "framework/oncemq/config/build_consumer.py",
+                "framework/oncemq/config/build/consumer.py",
                 'scope=f"{around.app}.{settled.ledger_name}"',
                 'scope=f"{around.app}.{settled.name}"',
             )

@@ -113,48 +113,50 @@ DEFECTS = (
         "A key that stands twice in the configuration is refused.",
         [
             Edit(
-                "framework/oncemq/config/yaml_text.py",
+                "framework/oncemq/config/source/yaml_text.py",
                 "        if isinstance(fields, Fields) and name in fields.keys:\n",
                 "        if False:\n",
             )
         ],
-        ["tests/unit/config/test_yaml_text.py::test_what_is_no_plain_mapping_is_refused_with_its_place"],
+        [
+            "tests/unit/config/source/test_yaml_text.py::test_what_is_no_plain_mapping_is_refused_with_its_place"
+        ],
     ),
     Defect(
         "yaml-aliases",
         "Aliases are refused: a few lines of them expand to millions of values.",
         [
             Edit(
-                "framework/oncemq/config/yaml_text.py",
+                "framework/oncemq/config/source/yaml_text.py",
                 '        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:\n',
                 "        if False:\n",
             )
         ],
-        ["tests/unit/config/test_yaml_text.py::test_an_alias_bomb_is_refused"],
+        ["tests/unit/config/source/test_yaml_text.py::test_an_alias_bomb_is_refused"],
     ),
     Defect(
         "urls-shown-whole",
         "A URL shows itself without its password.",
         [
             Edit(
-                "framework/oncemq/config/secrets.py",
+                "framework/oncemq/config/source/secrets.py",
                 "    def __str__(self) -> str:\n        return mask_url(self._text)\n",
                 "    def __str__(self) -> str:\n        return self._text\n",
             )
         ],
-        ["tests/unit/config/test_secrets.py::test_urls_are_shown_without_their_password"],
+        ["tests/unit/config/source/test_secrets.py::test_urls_are_shown_without_their_password"],
     ),
     Defect(
         "configuration-shown",
         "What is loaded can be printed and logged without its values.",
         [
             Edit(
-                "framework/oncemq/config/section.py",
+                "framework/oncemq/config/model/section.py",
                 "        return f\"{type(self).__name__}({', '.join(sorted(self.model_fields_set))})\"\n",
                 "        return super().__repr__()\n",
             )
         ],
-        ["tests/unit/config/test_secrets.py::test_no_repr_shows_a_secret"],
+        ["tests/unit/config/source/test_secrets.py::test_no_repr_shows_a_secret"],
     ),
     Defect(
         "passwords-logged",

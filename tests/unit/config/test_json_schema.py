@@ -6,9 +6,9 @@ import jsonschema
 import pytest
 
 from oncemq.config.json_schema import app_schema
-from oncemq.config.model import AppModel
-from oncemq.config.tree import plain
-from oncemq.config.yaml_text import parse_yaml
+from oncemq.config.model.app_model import AppModel
+from oncemq.config.source.tree import plain
+from oncemq.config.source.yaml_text import parse_yaml
 from support.declared import BASE, CATALOG
 
 ROOT = Path(__file__).parents[3]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from oncemq.config.overlay import overlay
-from oncemq.config.problems import Problems
-from oncemq.config.tree import plain
-from oncemq.config.variables import expand
-from oncemq.config.yaml_text import parse_yaml
+from oncemq.config.source.overlay import overlay
+from oncemq.config.source.problems import Problems
+from oncemq.config.source.tree import plain
+from oncemq.config.source.variables import expand
+from oncemq.config.source.yaml_text import parse_yaml
 from support.declared import BASE, loaded, problems
 
 

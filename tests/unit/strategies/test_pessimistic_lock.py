@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from oncemq.config.rules import check_chain
+from oncemq.config.build.consumer_rules import check_chain
 from oncemq.contracts.checks import Effects, UnitKind
 from oncemq.contracts.verdict import Outcome
 from oncemq.errors import ConfigError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from oncemq.config.rules import check_chain
+from oncemq.config.build.consumer_rules import check_chain
 from oncemq.contracts.checks import ConsumerFacts, UnitKind
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.verdict import Outcome

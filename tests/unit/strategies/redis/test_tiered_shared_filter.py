@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from oncemq.config import load
-from oncemq.config.catalog import Catalog
+from oncemq.config.build.catalog import Catalog
 from oncemq.errors import ConfigError
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.redis import BloomFilter

@@ -6,11 +6,11 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from oncemq.config.fields import WrongValue, name
-from oncemq.config.foreign_names import answer
-from oncemq.config.model import AppModel
-from oncemq.config.problems import Position, Problems
-from oncemq.config.tree import Fields, Path, Scalar, find, key_position, plain
+from oncemq.config.model.app_model import AppModel
+from oncemq.config.model.fields import WrongValue, name
+from oncemq.config.model.foreign_names import answer
+from oncemq.config.source.problems import Position, Problems
+from oncemq.config.source.tree import Fields, Path, Scalar, find, key_position, plain
 
 
 def validate(tree: Fields, problems: Problems) -> AppModel | None:

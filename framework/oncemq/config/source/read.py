@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from oncemq.common.redaction import MIN_KNOWN_SECRET, is_secret_name
-from oncemq.config.overlay import overlay
-from oncemq.config.problems import Position, Problems, fail
-from oncemq.config.secrets import secrets_in_url
-from oncemq.config.tree import Fields, scalars
-from oncemq.config.variables import expand
-from oncemq.config.yaml_text import MAX_BYTES, parse_yaml
+from oncemq.config.source.overlay import overlay
+from oncemq.config.source.problems import Position, Problems, fail
+from oncemq.config.source.secrets import secrets_in_url
+from oncemq.config.source.tree import Fields, scalars
+from oncemq.config.source.variables import expand
+from oncemq.config.source.yaml_text import MAX_BYTES, parse_yaml
 
 
 def read_tree(files: Sequence[Path], environment: Mapping[str, str], problems: Problems) -> Fields:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, WithJsonSchema
 
 from oncemq.common.durations import parse_duration
-from oncemq.config.secrets import Secret, SecretUrl
-from oncemq.config.tree import Expanded
+from oncemq.config.source.secrets import Secret, SecretUrl
+from oncemq.config.source.tree import Expanded
 from oncemq.observe.endpoint import Address as ListenAddress
 
 VARIABLE = {"type": "string", "pattern": r"\$\{"}

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from oncemq.config.build_parts import Reporter, written
-from oncemq.config.build_reader import build_decoder
-from oncemq.config.model import AppModel, Topic
+from oncemq.config.build.reader import build_decoder
+from oncemq.config.build.shared_parts import Reporter, written
+from oncemq.config.model.app_model import AppModel, Topic
 from oncemq.contracts.adapter import Adapter
 from oncemq.message.decoding import Decoder
 from oncemq.message.outgoing import OutgoingTopic, WhenUnroutable

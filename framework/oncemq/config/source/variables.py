@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 
-from oncemq.config.problems import Problems
-from oncemq.config.scalars import resolve
-from oncemq.config.tree import Expanded, Node, Scalar, scalars
+from oncemq.config.source.problems import Problems
+from oncemq.config.source.scalars import resolve
+from oncemq.config.source.tree import Expanded, Node, Scalar, scalars
 
 _REFERENCE = re.compile(r"\$(\$\{)|\$\{([^{}]*)(\}?)")
 _INSIDE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)

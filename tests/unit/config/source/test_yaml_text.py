@@ -8,9 +8,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oncemq.config import yaml_text
-from oncemq.config.tree import plain
-from oncemq.config.yaml_text import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_yaml
+from oncemq.config.source import yaml_text
+from oncemq.config.source.tree import plain
+from oncemq.config.source.yaml_text import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_yaml
 from oncemq.errors import ConfigError
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from oncemq.config.model import AppModel, Consumer, Topic
-from oncemq.config.section import Section
-from oncemq.config.strategy_list import StrategyChoice
-from oncemq.config.tree import Path
+from oncemq.config.model.app_model import AppModel, Consumer, Topic
+from oncemq.config.model.section import Section
+from oncemq.config.model.strategy_list import StrategyChoice
+from oncemq.config.source.tree import Path
 from oncemq.contracts.checks import Effects, UnitKind
 from oncemq.retry.backoff import RetryPolicy
 

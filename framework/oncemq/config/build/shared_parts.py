@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oncemq.common.clock import Clock
-from oncemq.config.catalog import Catalog
-from oncemq.config.fields import WrongValue
-from oncemq.config.model import AppModel, Broker
-from oncemq.config.problems import Problems
-from oncemq.config.redis_section import Redis
-from oncemq.config.settled import parse_where
-from oncemq.config.tree import Expanded, Fields, Path, find, key_position
+from oncemq.config.build.catalog import Catalog
+from oncemq.config.model.app_model import AppModel, Broker
+from oncemq.config.model.consumer_settings import parse_where
+from oncemq.config.model.fields import WrongValue
+from oncemq.config.model.redis_section import Redis
+from oncemq.config.source.problems import Problems
+from oncemq.config.source.tree import Expanded, Fields, Path, find, key_position
 from oncemq.contracts.adapter import Adapter, AdapterScope
 from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError, OnceMQError

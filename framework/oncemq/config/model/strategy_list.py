@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from oncemq.config.fields import WrongValue
+from oncemq.config.model.fields import WrongValue
 
 
 @dataclass(frozen=True, slots=True)

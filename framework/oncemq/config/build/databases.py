@@ -6,11 +6,11 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from oncemq.common.sharding import Layout
-from oncemq.config.build_parts import Reporter
-from oncemq.config.fields import Url
-from oncemq.config.model import Database
-from oncemq.config.settled import Settled
-from oncemq.config.tree import Path
+from oncemq.config.build.shared_parts import Reporter
+from oncemq.config.model.app_model import Database
+from oncemq.config.model.consumer_settings import Settled
+from oncemq.config.model.fields import Url
+from oncemq.config.source.tree import Path
 from oncemq.errors import OnceMQError
 from oncemq.ledger.database.engine import USUAL_CONNECTIONS, make_engine
 from oncemq.registry import extra_for

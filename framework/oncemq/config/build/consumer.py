@@ -10,13 +10,8 @@ from sqlalchemy import Engine, MetaData
 from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
 from oncemq.common.redaction import Redactor
-from oncemq.config.build_parts import Reporter, written
-from oncemq.config.build_reader import build_reader
-from oncemq.config.catalog import Catalog
-from oncemq.config.fields import WrongValue, reference
-from oncemq.config.importing import import_object
-from oncemq.config.payload_fields import check_fields
-from oncemq.config.rules import (
+from oncemq.config.build.catalog import Catalog
+from oncemq.config.build.consumer_rules import (
     check_chain,
     check_effects,
     check_hold,
@@ -24,7 +19,12 @@ from oncemq.config.rules import (
     check_isolation,
     check_times,
 )
-from oncemq.config.settled import Settled
+from oncemq.config.build.importing import import_object
+from oncemq.config.build.payload_fields import check_fields
+from oncemq.config.build.reader import build_reader
+from oncemq.config.build.shared_parts import Reporter, written
+from oncemq.config.model.consumer_settings import Settled
+from oncemq.config.model.fields import WrongValue, reference
 from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic

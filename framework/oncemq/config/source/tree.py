@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from oncemq.config.problems import Position
+from oncemq.config.source.problems import Position
 
 Path = tuple[str | int, ...]
 

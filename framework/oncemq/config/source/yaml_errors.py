@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from oncemq.config.problems import Position, fail
+from oncemq.config.source.problems import Position, fail
 from oncemq.errors import ConfigError
 
 _PHRASES = (

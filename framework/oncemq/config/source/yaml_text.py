@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from oncemq.config.problems import Position, fail
-from oncemq.config.scalars import resolve
-from oncemq.config.tree import Fields, Items, Node, Scalar
-from oncemq.config.yaml_errors import explain
+from oncemq.config.source.problems import Position, fail
+from oncemq.config.source.scalars import resolve
+from oncemq.config.source.tree import Fields, Items, Node, Scalar
+from oncemq.config.source.yaml_errors import explain
 from oncemq.errors import ConfigError
 
 MAX_BYTES = 1024 * 1024

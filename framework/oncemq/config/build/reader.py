@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from oncemq.config.build_parts import Reporter
-from oncemq.config.fields import WrongValue
-from oncemq.config.importing import import_object
-from oncemq.config.settled import Settled
+from oncemq.config.build.importing import import_object
+from oncemq.config.build.shared_parts import Reporter
+from oncemq.config.model.consumer_settings import Settled
+from oncemq.config.model.fields import WrongValue
 from oncemq.handler.payload import make_validate
 from oncemq.message.decoding import Decoder, make_decoder
 from oncemq.message.envelope import Message

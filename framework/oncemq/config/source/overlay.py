@@ -1,6 +1,6 @@
 """Several files as one: mappings merge deeply, lists and single values of the later file replace."""
 
-from oncemq.config.tree import Fields, Node, Scalar
+from oncemq.config.source.tree import Fields, Node, Scalar
 
 
 def overlay(base: Fields, upper: Fields) -> Fields:

@@ -8,7 +8,7 @@ import pytest
 
 from oncemq.config import load
 from oncemq.config.json_schema import app_schema
-from oncemq.config.secrets import SecretUrl
+from oncemq.config.source.secrets import SecretUrl
 from oncemq.errors import ConfigError, OnceMQError
 from support.declared import BASE, CATALOG, declare, loaded
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from oncemq.config.build import LoadedApp
-from oncemq.config.build_consumer import note_all
-from oncemq.config.build_parts import Reporter
-from oncemq.config.problems import Problems
+from oncemq.config.build.consumer import note_all
+from oncemq.config.build.plan import LoadedApp
+from oncemq.config.build.shared_parts import Reporter
+from oncemq.config.source.problems import Problems
 from oncemq.contracts.examining import ExaminingAdapter
 from oncemq.errors import OnceMQError
 

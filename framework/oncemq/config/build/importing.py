@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from oncemq.config.fields import WrongValue
+from oncemq.config.model.fields import WrongValue
 
 
 def make_importable(folder: Path) -> None:

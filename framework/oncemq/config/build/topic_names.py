@@ -2,10 +2,10 @@
 
 from difflib import get_close_matches
 
-from oncemq.config.build_parts import Reporter
-from oncemq.config.foreign_names import answer
-from oncemq.config.model import Consumer, Topic
-from oncemq.config.validate import field_names
+from oncemq.config.build.shared_parts import Reporter
+from oncemq.config.model.app_model import Consumer, Topic
+from oncemq.config.model.foreign_names import answer
+from oncemq.config.model.validate import field_names
 
 _ALIKE = 0.75
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from oncemq.config.fields import (
+from oncemq.config.model.fields import (
     VARIABLE,
     Address,
     Count,
@@ -22,9 +22,9 @@ from oncemq.config.fields import (
     Workers,
     one_of,
 )
-from oncemq.config.redis_section import Redis
-from oncemq.config.section import OpenSection, Section
-from oncemq.config.strategy_list import StrategyList
+from oncemq.config.model.redis_section import Redis
+from oncemq.config.model.section import OpenSection, Section
+from oncemq.config.model.strategy_list import StrategyList
 
 
 def _words(*words: str) -> WithJsonSchema:

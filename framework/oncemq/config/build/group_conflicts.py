@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from oncemq.config.build_parts import Reporter
-from oncemq.config.settled import Settled
+from oncemq.config.build.shared_parts import Reporter
+from oncemq.config.model.consumer_settings import Settled
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.broker_queries import names_of
 from oncemq.engine.plan import ConsumerPlan

@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from oncemq.config.fields import Count, Duration, SecretText, Text, Url
-from oncemq.config.section import Section
+from oncemq.config.model.fields import Count, Duration, SecretText, Text, Url
+from oncemq.config.model.section import Section
 
 
 class Redis(Section):

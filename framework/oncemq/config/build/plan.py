@@ -8,25 +8,29 @@ from pathlib import Path
 from sqlalchemy import Engine, MetaData
 
 from oncemq.common.clock import SystemClock
-from oncemq.config.build_consumer import Surroundings, build_consumer, facts_of
-from oncemq.config.build_databases import (
+from oncemq.config.build.catalog import Catalog
+from oncemq.config.build.consumer import Surroundings, build_consumer, facts_of
+from oncemq.config.build.databases import (
     build_engines,
     build_layout,
     connections_for,
     database_urls,
 )
-from oncemq.config.build_parts import Reporter, build_adapters, build_redis
-from oncemq.config.build_topics import build_topics
-from oncemq.config.catalog import Catalog
-from oncemq.config.exposure import warn_of_exposure
-from oncemq.config.groups import check_former_names, check_groups, check_private_names
-from oncemq.config.importing import make_importable
-from oncemq.config.model import AppModel, Topic
-from oncemq.config.problems import ConfigProblem, Problems
-from oncemq.config.settled import Settled, settle
-from oncemq.config.shared_columns import check_columns, owned_columns
-from oncemq.config.topic_names import check_topic_names
-from oncemq.config.tree import Fields
+from oncemq.config.build.exposure import warn_of_exposure
+from oncemq.config.build.group_conflicts import (
+    check_former_names,
+    check_groups,
+    check_private_names,
+)
+from oncemq.config.build.importing import make_importable
+from oncemq.config.build.shared_columns import check_columns, owned_columns
+from oncemq.config.build.shared_parts import Reporter, build_adapters, build_redis
+from oncemq.config.build.topic_names import check_topic_names
+from oncemq.config.build.topics import build_topics
+from oncemq.config.model.app_model import AppModel, Topic
+from oncemq.config.model.consumer_settings import Settled, settle
+from oncemq.config.source.problems import ConfigProblem, Problems
+from oncemq.config.source.tree import Fields
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.ledger.database.server_clock import LedgerClock

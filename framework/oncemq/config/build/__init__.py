@@ -1,0 +1,1 @@
+"""Builds the plan that the engine runs from a valid configuration."""

@@ -1,0 +1,1 @@
+"""Model of the configuration: every section, field and default, and their validation."""

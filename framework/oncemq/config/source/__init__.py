@@ -1,0 +1,1 @@
+"""Reads configuration files: from bytes to one tree that knows where each value was written."""
