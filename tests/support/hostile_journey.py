@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Engine, String, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from oncemq.cli.dead_letters import _show
+from oncemq.cli.commands.dead_letters import _show
 from oncemq.cli.output import Output
 from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetter
 from oncemq.engine.plan import ConsumerPlan

@@ -15,36 +15,43 @@ from oncemq.errors import ConfigError, OnceMQError
 from oncemq.registry import COMMANDS as STRATEGY_COMMANDS
 
 COMMANDS = {
-    "init": Command("oncemq.cli.init:init", "Write a runnable project into a folder."),
+    "init": Command("oncemq.cli.commands.init:init", "Write a runnable project into a folder."),
     "check": Command(
-        "oncemq.cli.check:check", "Say everything that is wrong with the app, or that it may run."
+        "oncemq.cli.commands.check:check", "Say everything that is wrong with the app, or that it may run."
     ),
-    "tables": Command("oncemq.cli.tables:tables", "Create, upgrade, drop or print the ledger's tables."),
-    "run": Command("oncemq.cli.run:run", "Consume until told to stop."),
-    "status": Command("oncemq.cli.status:status", "Show what waits, what failed and which processes run."),
-    "publish": Command("oncemq.cli.publish:publish", "Publish JSON lines to a topic."),
+    "tables": Command(
+        "oncemq.cli.commands.tables:tables", "Create, upgrade, drop or print the ledger's tables."
+    ),
+    "run": Command("oncemq.cli.commands.run:run", "Consume until told to stop."),
+    "status": Command(
+        "oncemq.cli.commands.status:status", "Show what waits, what failed and which processes run."
+    ),
+    "publish": Command("oncemq.cli.commands.publish:publish", "Publish JSON lines to a topic."),
     "dead-letters": Command(
-        "oncemq.cli.dead_letters:dead_letters", "List, show, replay or purge dead letters."
+        "oncemq.cli.commands.dead_letters:dead_letters", "List, show, replay or purge dead letters."
     ),
     "outbox": Command(
-        "oncemq.cli.outbox:outbox", "List, show, retry or drop published messages that their broker refuses."
+        "oncemq.cli.commands.outbox:outbox",
+        "List, show, retry or drop published messages that their broker refuses.",
     ),
-    "relay": Command("oncemq.cli.relay:relay", "Send what waits in the outbox, without consuming."),
+    "relay": Command("oncemq.cli.commands.relay:relay", "Send what waits in the outbox, without consuming."),
     "requests": Command(
-        "oncemq.cli.requests:requests",
+        "oncemq.cli.commands.requests:requests",
         "List or clear requests whose outcome is unknown.",
     ),
-    "groups": Command("oncemq.cli.groups:groups", "List or take over consumer groups."),
-    "inspect": Command("oncemq.cli.inspect:inspect", "Show everything known about one business key."),
+    "groups": Command("oncemq.cli.commands.groups:groups", "List or take over consumer groups."),
+    "inspect": Command(
+        "oncemq.cli.commands.inspect:inspect", "Show everything known about one business key."
+    ),
     "reconcile": Command(
-        "oncemq.cli.reconcile:reconcile",
+        "oncemq.cli.commands.reconcile:reconcile",
         "Find out about effects whose outcome is unknown.",
     ),
     "demo": Command(
         "oncemq.cli.demo.command:demo", "Watch order life cycles survive duplicates, disorder and a kill."
     ),
-    "purge": Command("oncemq.cli.purge:purge", "Remove the ledger's old records now."),
-    "schema": Command("oncemq.cli.schema:schema", "Print the JSON Schema of app.yaml, for editors."),
+    "purge": Command("oncemq.cli.commands.purge:purge", "Remove the ledger's old records now."),
+    "schema": Command("oncemq.cli.commands.schema:schema", "Print the JSON Schema of app.yaml, for editors."),
 }
 
 _EPILOG = """\b

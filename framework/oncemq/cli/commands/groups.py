@@ -7,7 +7,7 @@ import click
 
 from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import opened_ledger
+from oncemq.cli.open_app import opened_ledger
 from oncemq.cli.output import Output, confirm, counted, json_option
 from oncemq.engine.group_ownership import places_of
 from oncemq.ledger.coordination import groups as ledger_groups

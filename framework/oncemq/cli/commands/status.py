@@ -10,7 +10,7 @@ import click
 
 from oncemq.cli.exit_codes import BROKER, FAILED, OK
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import opened
+from oncemq.cli.open_app import opened
 from oncemq.cli.output import Output, counted, json_option, shown, warn
 from oncemq.config import load
 from oncemq.contracts.adapter import Adapter

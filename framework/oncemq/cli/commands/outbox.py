@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from oncemq.cli import choosing
+from oncemq.cli import row_choice as choosing
 from oncemq.cli.exit_codes import FAILED, OK
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import opened_ledger
+from oncemq.cli.open_app import opened_ledger
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option, shown, warn
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger.messages import outbox_refused

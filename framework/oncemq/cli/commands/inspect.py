@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import opened
+from oncemq.cli.open_app import opened
 from oncemq.cli.output import Output, json_option, warn
 from oncemq.config import load
 from oncemq.operate import inspection

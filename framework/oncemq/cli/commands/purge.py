@@ -9,7 +9,7 @@ import click
 from sqlalchemy import Engine
 
 from oncemq.cli.files import app_option
-from oncemq.cli.opened import opened
+from oncemq.cli.open_app import opened
 from oncemq.cli.output import Output, json_option
 from oncemq.common.durations import format_duration, parse_duration
 from oncemq.config import load

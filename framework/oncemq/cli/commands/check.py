@@ -9,7 +9,7 @@ import click
 
 from oncemq.cli.exit_codes import BROKER, OK, exit_code
 from oncemq.cli.files import app_option
-from oncemq.cli.proving import Proof, connect_to_all
+from oncemq.cli.preflight import Proof, connect_to_all
 from oncemq.common.durations import format_duration
 from oncemq.config import load
 from oncemq.config.build.plan import LoadedApp

@@ -10,7 +10,7 @@ import click
 from oncemq.cli.exit_codes import FATAL, FINISHED, UNREACHABLE, exit_code
 from oncemq.cli.files import app_option
 from oncemq.cli.main import show_error
-from oncemq.cli.proving import failed_connections
+from oncemq.cli.preflight import failed_connections
 from oncemq.cli.worker import Mourner, Worker
 from oncemq.common.durations import parse_duration
 from oncemq.config import load

@@ -1,0 +1,1 @@
+"""Commands of `oncemq`, one module each; imported when one is called."""
