@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from sqlalchemy import Engine, insert
 from sqlalchemy.orm import DeclarativeBase, Session
 
-from oncemq import requests
+from oncemq import idempotent_requests as requests
 from oncemq.errors import HandlerFault, RequestConflict, RequestInProgress
-from oncemq.requests import IdempotentASGI, RequestLedger, Rules, idempotent, in_session
+from oncemq.idempotent_requests import IdempotentASGI, RequestLedger, Rules, idempotent, in_session
 from support.ledgers import ledger_engine
 from support.payments import METADATA, PAYMENTS, payments
 

@@ -16,7 +16,13 @@ from starlette.requests import Request as StarletteRequest
 from starlette.responses import Response
 from starlette.routing import Route
 
-from oncemq.requests import IdempotentASGI, IdempotentWSGI, RequestLedger, Rules, session
+from oncemq.idempotent_requests import (
+    IdempotentASGI,
+    IdempotentWSGI,
+    RequestLedger,
+    Rules,
+    session,
+)
 
 METADATA = MetaData()
 PAYMENTS = Table(

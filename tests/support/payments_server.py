@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import uvicorn
 
-from oncemq.requests import IdempotentASGI, IdempotentWSGI, RequestLedger, Rules
+from oncemq.idempotent_requests import IdempotentASGI, IdempotentWSGI, RequestLedger, Rules
 from support.payments import asgi_app, pay, wsgi_app
 
 

@@ -13,7 +13,7 @@ from typing import Any
 WITH_ALL = (
     "oncemq",
     "oncemq.ids",
-    "oncemq.requests",
+    "oncemq.idempotent_requests",
     "oncemq.testing.adapter_suite",
     "oncemq.testing.strategy_suite",
 )

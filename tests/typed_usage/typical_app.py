@@ -21,8 +21,8 @@ from oncemq import (
     Unroutable,
     open_publisher,
 )
+from oncemq.idempotent_requests import idempotent
 from oncemq.ids import Snowflake
-from oncemq.requests import idempotent
 
 
 @dataclass

@@ -254,18 +254,22 @@ DEFECTS = (
                 "    pairs = [(_name(name), _text(part)) for name, part in value.items()]\n",
             )
         ],
-        ["tests/unit/requests/test_calls.py::test_the_same_content_in_another_form_is_the_same_call"],
+        [
+            "tests/unit/idempotent_requests/test_calls.py::test_the_same_content_in_another_form_is_the_same_call"
+        ],
     ),
     Defect(
         "earlier-digests-unknown",
         "A call that an earlier version kept is recognized.",
         [
             Edit(
-                "framework/oncemq/requests/ledger.py",
+                "framework/oncemq/idempotent_requests/ledger.py",
                 "and record.fingerprint == earlier()",
                 "and False",
             )
         ],
-        ["tests/unit/requests/test_calls.py::test_a_call_that_an_earlier_version_kept_is_recognized"],
+        [
+            "tests/unit/idempotent_requests/test_calls.py::test_a_call_that_an_earlier_version_kept_is_recognized"
+        ],
     ),
 )

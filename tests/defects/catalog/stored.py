@@ -6,7 +6,7 @@ OUTBOX_TESTS = "tests/unit/ledger/messages/test_outbox.py"
 PARKING_TESTS = "tests/unit/engine/parking/test_parking.py"
 TWO_PHASE_TESTS = "tests/unit/strategies/test_two_phase.py"
 IDS_TESTS = "tests/unit/ids/test_snowflake.py"
-MIDDLEWARE = "tests/unit/requests/test_middleware.py"
+MIDDLEWARE = "tests/unit/idempotent_requests/test_middleware.py"
 
 _OUTBOX = (
     Defect(
@@ -202,20 +202,26 @@ _REQUESTS = (
         "A key that comes again with other content is a conflict.",
         [
             Edit(
-                "framework/oncemq/requests/ledger.py",
+                "framework/oncemq/idempotent_requests/ledger.py",
                 "if record.fingerprint != fingerprint and not _same_as_earlier(record, earlier):",
                 "if False:",
             )
         ],
         [
             f"{MIDDLEWARE}::test_another_content_is_refused",
-            "tests/unit/requests/test_calls.py::test_other_arguments_are_a_conflict",
+            "tests/unit/idempotent_requests/test_calls.py::test_other_arguments_are_a_conflict",
         ],
     ),
     Defect(
         "request-runs-beside-the-first",
         "A copy that comes while its first one is carried out is told to come again.",
-        [Edit("framework/oncemq/requests/ledger.py", "if record.until > self.clock.now():", "if False:")],
+        [
+            Edit(
+                "framework/oncemq/idempotent_requests/ledger.py",
+                "if record.until > self.clock.now():",
+                "if False:",
+            )
+        ],
         [f"{MIDDLEWARE}::test_a_copy_meanwhile_is_told_to_come_again"],
     ),
     Defect(
@@ -223,7 +229,7 @@ _REQUESTS = (
         "A request that may have taken effect outside is not repeated unless the app says so.",
         [
             Edit(
-                "framework/oncemq/requests/ledger.py",
+                "framework/oncemq/idempotent_requests/ledger.py",
                 "if record.state is State.EXPOSED and helpless:",
                 "if False:",
             )
@@ -235,7 +241,7 @@ _REQUESTS = (
         "What `verify` cannot tell is not carried out again.",
         [
             Edit(
-                "framework/oncemq/requests/ledger.py",
+                "framework/oncemq/idempotent_requests/ledger.py",
                 "        if not isinstance(found, Answer):\n            self.give_up(claim)\n",
                 "        if not isinstance(found, Answer):\n            return claim\n            self.give_up(claim)\n",
             )

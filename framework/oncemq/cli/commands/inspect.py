@@ -103,7 +103,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: bool) -> None:
     """Show what is known about KEY: what was applied, its state, what waits, what happened to its messages, its dead letters.
 
-    KEY may also be the Idempotency-Key of an HTTP request, or the key of a call, that `oncemq.requests` protects in the
+    KEY may also be the Idempotency-Key of an HTTP request, or the key of a call, that `oncemq.idempotent_requests` protects in the
     app's database; with --consumer those are left out.
     """
     plan = load(files).plan

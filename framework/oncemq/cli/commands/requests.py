@@ -29,7 +29,7 @@ filters = choosing.filters(
 
 @click.group("requests", short_help="List or clear requests whose outcome is unknown.")
 def requests() -> None:
-    """Look after requests and calls that `oncemq.requests` protects in the app's database, with `effects="external"`.
+    """Look after requests and calls that `oncemq.idempotent_requests` protects in the app's database, with `effects="external"`.
 
     When a process dies while it carries one out, or answers 5xx, its effect may have happened. Copies are refused
     from then on, until `abandoned=` finds out, until `keep` is over, or until a person has looked.

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import insert
 
 from oncemq.cli.exit_codes import DATABASE
+from oncemq.idempotent_requests.http import identity_of
 from oncemq.ledger.records import history, processed, requests, states, suspects
 from oncemq.ledger.records.history import HistoryRow
-from oncemq.requests.http import identity_of
 from support.command_line import CommandLine
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -9,10 +9,10 @@ from sqlalchemy import select
 
 from oncemq.common.clock import SystemClock
 from oncemq.errors import OutcomeUnknown
+from oncemq.idempotent_requests import RequestLedger, idempotent
+from oncemq.idempotent_requests.http import identity_of
 from oncemq.ledger.records import requests
 from oncemq.ledger.records.requests import State
-from oncemq.requests import RequestLedger, idempotent
-from oncemq.requests.http import identity_of
 from support.command_line import CommandLine
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)

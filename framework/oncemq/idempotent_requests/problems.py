@@ -15,8 +15,8 @@ from oncemq.errors import (
     RequestInProgress,
     RequestKeyInvalid,
 )
-from oncemq.requests.answer import Answer
-from oncemq.requests.rules import Rules
+from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.rules import Rules
 
 Title = tuple[int, str, str]
 """Status, the problem's type, and what it is in general."""

@@ -1,11 +1,10 @@
 """From an HTTP request to what is done with it: let through, refused, answered as before, or carried out."""
 
 from oncemq.errors import AnswerNotKept, InvalidKey, OnceMQError, RequestKeyInvalid
-from oncemq.ledger.records.requests import State
-from oncemq.message.canonical import digest
-from oncemq.requests.abandoned import Abandoned, Recovery
-from oncemq.requests.answer import Answer
-from oncemq.requests.http import (
+from oncemq.idempotent_requests.abandoned import Abandoned, Recovery
+from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.attempt import DatabaseTry, ExternalTry, Try
+from oncemq.idempotent_requests.http import (
     Request,
     digest_of,
     fingerprint_of,
@@ -13,10 +12,11 @@ from oncemq.requests.http import (
     key_of,
     plain_fingerprint_of,
 )
-from oncemq.requests.ledger import RequestLedger
-from oncemq.requests.problems import MISSING, REFUSALS, TOO_LARGE, problem, refusal
-from oncemq.requests.rules import Rules
-from oncemq.requests.tries import DatabaseTry, ExternalTry, Try
+from oncemq.idempotent_requests.ledger import RequestLedger
+from oncemq.idempotent_requests.problems import MISSING, REFUSALS, TOO_LARGE, problem, refusal
+from oncemq.idempotent_requests.rules import Rules
+from oncemq.ledger.records.requests import State
+from oncemq.message.canonical import digest
 
 REPLAYED = ("Idempotency-Replayed", "true")
 """Tells a stored answer from a fresh one."""

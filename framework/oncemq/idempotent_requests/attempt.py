@@ -6,10 +6,10 @@ from sqlalchemy import exc
 from sqlalchemy.orm import Session
 
 from oncemq.errors import InfrastructureError, RequestInProgress
-from oncemq.requests.answer import Answer
-from oncemq.requests.housekeeping import LOG, best_effort
-from oncemq.requests.ledger import Claim, RequestLedger
-from oncemq.requests.transaction import LentTransaction
+from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.housekeeping import LOG, best_effort
+from oncemq.idempotent_requests.ledger import Claim, RequestLedger
+from oncemq.idempotent_requests.transaction import LentTransaction
 from oncemq.retry.classify import Fault, classify
 
 

@@ -21,9 +21,9 @@ from oncemq.errors import (
     RequestInProgress,
     RequestKeyInvalid,
 )
+from oncemq.idempotent_requests import NOT_DONE, RequestLedger, idempotent
+from oncemq.idempotent_requests.http import digest_of
 from oncemq.ledger.records import requests
-from oncemq.requests import NOT_DONE, RequestLedger, idempotent
-from oncemq.requests.http import digest_of
 from support.payments import PAYMENTS, payments
 
 

@@ -12,8 +12,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from oncemq.errors import ConfigError, HandlerFault
+from oncemq.idempotent_requests import IdempotentASGI, RequestLedger, Rules, in_session, session
 from oncemq.ledger.database.engine import make_engine
-from oncemq.requests import IdempotentASGI, RequestLedger, Rules, in_session, session
 from support.payments import PAYMENTS, ASGIService, Reply, order, pay, payments
 
 Endpoint = Callable[[Any], Any]

@@ -13,15 +13,15 @@ from sqlalchemy.orm import Session
 
 from oncemq.contracts.checks import Effects, Problem
 from oncemq.errors import AnswerNotKept, ConfigError, InvalidKey, MissingKey, RequestKeyInvalid, Signal
+from oncemq.idempotent_requests.abandoned import REFUSE, Abandoned, Finding
+from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.attempt import DatabaseTry, ExternalTry, Try
+from oncemq.idempotent_requests.handler_session import off_loop
+from oncemq.idempotent_requests.http import digest_of, identity_of
+from oncemq.idempotent_requests.ledger import RequestLedger
 from oncemq.ledger.records.requests import State
 from oncemq.message.canonical import NotCanonical, canonical, digest
 from oncemq.message.identity import canonical_text
-from oncemq.requests.abandoned import REFUSE, Abandoned, Finding
-from oncemq.requests.answer import Answer
-from oncemq.requests.http import digest_of, identity_of
-from oncemq.requests.ledger import RequestLedger
-from oncemq.requests.lent import off_loop
-from oncemq.requests.tries import DatabaseTry, ExternalTry, Try
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Written = TypeVar("Written", str, bytes)

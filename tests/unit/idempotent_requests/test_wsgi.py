@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from oncemq.requests import IdempotentWSGI, RequestLedger, Rules
+from oncemq.idempotent_requests import IdempotentWSGI, RequestLedger, Rules
 from support.payments import Call, Reply, WSGIService, pay, payments
 
 

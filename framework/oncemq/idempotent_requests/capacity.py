@@ -14,7 +14,7 @@ from sqlalchemy import Engine, QueuePool
 
 from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
-from oncemq.requests.lent import off_loop
+from oncemq.idempotent_requests.handler_session import off_loop
 
 Result = TypeVar("Result")
 

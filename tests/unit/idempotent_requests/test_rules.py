@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import create_engine
 
 from oncemq.errors import ConfigError, LedgerError
+from oncemq.idempotent_requests import NOT_DONE, RUN_AGAIN, RequestLedger, Rules
+from oncemq.idempotent_requests.http import Request, fingerprint_of
 from oncemq.ledger.records.requests import State
-from oncemq.requests import NOT_DONE, RUN_AGAIN, RequestLedger, Rules
-from oncemq.requests.http import Request, fingerprint_of
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from oncemq.contracts.checks import Effects, Problem
 from oncemq.errors import ConfigError
-from oncemq.requests.abandoned import REFUSE, Abandoned, Finding
-from oncemq.requests.answer import Answer
-from oncemq.requests.http import Request, fingerprint_of
+from oncemq.idempotent_requests.abandoned import REFUSE, Abandoned, Finding
+from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.http import Request, fingerprint_of
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 MEGABYTE = 2**20
@@ -29,7 +29,7 @@ class Rules:
         tenant: says on whose behalf a request comes, such as the account's id – never a secret that changes, such
             as a token. Two tenants with the same key do not meet. None = all callers are one; say so only
             where nobody may mind to get another caller's answer. Put the middleware inside what authenticates.
-        effects: `database`, the default: the handler writes through `oncemq.requests.session()`, in the
+        effects: `database`, the default: the handler writes through `oncemq.idempotent_requests.session()`, in the
             transaction that stores the answer. `external`: it does anything else.
         methods: the protected ones. Others pass.
         applies: which requests of those methods are protected. Others pass.

@@ -10,6 +10,10 @@ from sqlalchemy import Connection, Engine, exc
 from oncemq.common.clock import Clock, SystemClock
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.errors import InfrastructureError, OutcomeUnknown, RequestConflict, RequestInProgress
+from oncemq.idempotent_requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, Recovery, Verify
+from oncemq.idempotent_requests.answer import Answer, from_record, stored_headers
+from oncemq.idempotent_requests.housekeeping import Housekeeping, best_effort
+from oncemq.idempotent_requests.safety_checks import check_ledger, plain_engine
 from oncemq.ledger import schema
 from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.database.engine import make_engine
@@ -19,10 +23,6 @@ from oncemq.ledger.purge import REQUESTS, purge
 from oncemq.ledger.records import requests
 from oncemq.ledger.records.requests import Record, State
 from oncemq.message.canonical import is_canonical
-from oncemq.requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, Recovery, Verify
-from oncemq.requests.answer import Answer, from_record, stored_headers
-from oncemq.requests.housekeeping import Housekeeping, best_effort
-from oncemq.requests.safety import check_ledger, plain_engine
 from oncemq.upkeep.purging import Purger, purge_task
 
 _LOOKS = 5

@@ -7,9 +7,9 @@ from sqlalchemy import make_url
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from oncemq.errors import ConfigError, RequestInProgress
+from oncemq.idempotent_requests import Answer, RequestLedger
+from oncemq.idempotent_requests.ledger import Claim
 from oncemq.ledger.records.requests import State
-from oncemq.requests import Answer, RequestLedger
-from oncemq.requests.ledger import Claim
 from oncemq.testing.fake_clock import FakeClock
 
 DONE = Answer(200, (), b"done")

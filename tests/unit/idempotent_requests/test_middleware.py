@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from oncemq.errors import HandlerFault
-from oncemq.requests import NOT_DONE, RUN_AGAIN, UNKNOWN, Answer, RequestLedger, session
+from oncemq.idempotent_requests import NOT_DONE, RUN_AGAIN, UNKNOWN, Answer, RequestLedger, session
 from oncemq.testing.fake_clock import FakeClock
 from support.payments import Call, MakeService, order, pay, payments
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, Literal
 
-from oncemq.requests.answer import Answer
+from oncemq.idempotent_requests.answer import Answer
 
 
 class Abandoned(Enum):

@@ -6,15 +6,15 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-from oncemq.requests.answer import Answer, sent_headers
-from oncemq.requests.body import CollectedBody
-from oncemq.requests.desk import Desk
-from oncemq.requests.http import Request
-from oncemq.requests.ledger import RequestLedger
-from oncemq.requests.lent import lending
-from oncemq.requests.problems import reason
-from oncemq.requests.rules import Rules
-from oncemq.requests.tries import Try
+from oncemq.idempotent_requests.admission import Desk
+from oncemq.idempotent_requests.answer import Answer, sent_headers
+from oncemq.idempotent_requests.attempt import Try
+from oncemq.idempotent_requests.body import CollectedBody
+from oncemq.idempotent_requests.handler_session import lending
+from oncemq.idempotent_requests.http import Request
+from oncemq.idempotent_requests.ledger import RequestLedger
+from oncemq.idempotent_requests.problems import reason
+from oncemq.idempotent_requests.rules import Rules
 
 _MOST_DIGITS = 19
 Environ = dict[str, Any]

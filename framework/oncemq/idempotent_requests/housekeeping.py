@@ -12,7 +12,7 @@ from oncemq.common.clock import Clock
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.upkeep.runner import Upkeep
 
-LOG = logging.getLogger("oncemq.requests")
+LOG = logging.getLogger("oncemq.idempotent_requests")
 
 
 class Housekeeping:

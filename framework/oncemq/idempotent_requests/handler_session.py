@@ -41,7 +41,7 @@ def refuse_on_event_loop() -> None:
     """
     if on_event_loop():
         raise HandlerFault(
-            "database work would stop the event loop: write `await oncemq.requests.in_session(function)`, "
+            "database work would stop the event loop: write `await oncemq.idempotent_requests.in_session(function)`, "
             "or make the handler a plain function, which frameworks run in a thread"
         )
 
@@ -50,7 +50,7 @@ def session() -> Session:
     """Return the session of the request that is being carried out: what it writes commits with the answer.
 
     Works in threads that the framework starts for the request, so it can be a FastAPI dependency:
-    `Depends(oncemq.requests.session)`.
+    `Depends(oncemq.idempotent_requests.session)`.
 
     Raises:
         HandlerFault: no protected request is being carried out here, or this is the event loop's thread.

@@ -6,9 +6,9 @@ from sqlalchemy import Connection, event
 
 from oncemq.engine.transaction.session_loan import Lent
 from oncemq.errors import RequestInProgress
-from oncemq.requests.answer import Answer
-from oncemq.requests.ledger import Claim, RequestLedger
-from oncemq.requests.lent import on_event_loop, refuse_on_event_loop
+from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.handler_session import on_event_loop, refuse_on_event_loop
+from oncemq.idempotent_requests.ledger import Claim, RequestLedger
 
 
 class LentTransaction(Lent):

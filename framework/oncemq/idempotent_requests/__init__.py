@@ -11,15 +11,15 @@ What is guaranteed depends on where the effect lives:
 Once means for `keep`: a copy that comes later is carried out again.
 """
 
-from oncemq.requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, UNKNOWN
-from oncemq.requests.answer import Answer
-from oncemq.requests.asgi import IdempotentASGI
-from oncemq.requests.calls import idempotent
-from oncemq.requests.http import Request
-from oncemq.requests.ledger import RequestLedger
-from oncemq.requests.lent import in_session, session
-from oncemq.requests.rules import Rules
-from oncemq.requests.wsgi import IdempotentWSGI
+from oncemq.idempotent_requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, UNKNOWN
+from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.asgi import IdempotentASGI
+from oncemq.idempotent_requests.calls import idempotent
+from oncemq.idempotent_requests.handler_session import in_session, session
+from oncemq.idempotent_requests.http import Request
+from oncemq.idempotent_requests.ledger import RequestLedger
+from oncemq.idempotent_requests.rules import Rules
+from oncemq.idempotent_requests.wsgi import IdempotentWSGI
 
 __all__ = [
     "NOT_DONE",

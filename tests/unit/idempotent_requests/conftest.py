@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from oncemq.requests import RequestLedger, Rules
+from oncemq.idempotent_requests import RequestLedger, Rules
 from oncemq.testing.fake_clock import FakeClock
 from support.payments import METADATA, PAYMENTS, SERVICES, Handler, MakeService, Service, pay
 from support.shared_database import shared_database
