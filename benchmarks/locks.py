@@ -14,9 +14,9 @@ from uuid import uuid4
 from benchmarks.servers import ROOT, Servers
 from oncemq.redis.address import parse_address
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redis import Lock
-from oncemq_strategies.redis.names import channel_of
-from oncemq_strategies.redis.unit_locks import Tried, UnitLocks
+from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks
+from oncemq_strategies.redisson import Lock
+from oncemq_strategies.redisson.names import channel_of
 
 PAIRS = "pairs_a_second"
 """The figure: acquisitions with their releases."""

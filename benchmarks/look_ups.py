@@ -10,8 +10,8 @@ from benchmarks.servers import Servers
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import make_client
 from oncemq.testing.scopes import scope_for
-from oncemq_strategies.processed_records import Known
-from oncemq_strategies.tiered import Tiered
+from oncemq_strategies.common.processed_records import Known
+from oncemq_strategies.tiered.strategy import Tiered
 
 LOOK_UPS = "look_ups_a_second"
 _UNIT = 500

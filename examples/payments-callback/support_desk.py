@@ -8,7 +8,7 @@ import sys
 
 import redis
 
-from oncemq_strategies.redis import BloomFilter
+from oncemq_strategies.redisson import BloomFilter
 
 client = redis.Redis.from_url(os.environ.get("REDIS", "redis://localhost:6379/0"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import redis
 
-from oncemq_strategies.redis import Lock
+from oncemq_strategies.redisson import Lock
 
 REDIS = os.environ.get("REDIS", "redis://localhost:6379/0")
 JARS = Path(os.environ.get("REDISSON", "jars"))

@@ -6,7 +6,7 @@ locks = LazyGroup(
     name="locks",
     help="List the locks in Redis, or take one away from its holder.",
     table={
-        "list": Command("oncemq_strategies.redis.command:list_locks", "List the locks that are held."),
-        "release": Command("oncemq_strategies.redis.command:release", "Take a lock away from its holder."),
+        "list": Command("oncemq_strategies.redisson.command:list_locks", "List the locks that are held."),
+        "release": Command("oncemq_strategies.redisson.command:release", "Take a lock away from its holder."),
     },
 )

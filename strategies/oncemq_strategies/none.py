@@ -7,7 +7,7 @@ from oncemq.contracts.checks import ConsumerFacts, Problem, UnitKind
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.errors import UnknownName
 from oncemq.registry import STRATEGIES, Registry
-from oncemq_strategies.options import Options
+from oncemq_strategies.common.options import Options
 
 
 class NoStrategy(Strategy):

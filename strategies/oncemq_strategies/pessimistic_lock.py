@@ -16,9 +16,9 @@ from oncemq.ledger.database.user_tables import UnfitTable, check_name
 from oncemq.ledger.records import row_mutexes as locked_rows
 from oncemq.ledger.sql.row_locks import Rival, RowLock
 from oncemq.ledger.sql.tables import attach
-from oncemq_strategies.entity_rows import Entity, EntityRows, Found, Target, missing_policy
-from oncemq_strategies.looked_up import LookedUp
-from oncemq_strategies.options import Options
+from oncemq_strategies.common.entity_rows import Entity, EntityRows, Found, Target, missing_policy
+from oncemq_strategies.common.options import Options
+from oncemq_strategies.common.table_lookup import LookedUp
 
 _PAUSE = timedelta(milliseconds=100)
 """After which a message whose row was locked is tried again."""

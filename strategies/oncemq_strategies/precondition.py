@@ -15,9 +15,9 @@ from oncemq.ledger.sql.equality import Equality
 from oncemq.ledger.sql.row_locks import RowLock
 from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
-from oncemq_strategies.entity_rows import Entity, EntityRows, Found, Target, entity_of
-from oncemq_strategies.looked_up import LookedUp
-from oncemq_strategies.options import Options
+from oncemq_strategies.common.entity_rows import Entity, EntityRows, Found, Target, entity_of
+from oncemq_strategies.common.options import Options
+from oncemq_strategies.common.table_lookup import LookedUp
 
 _REMEMBERS = frozenset({"unique_key", "tiered", "sequence", "state_machine", "optimistic_lock", "none"})
 _OTHERWISE: Mapping[str, Callable[[str], Verdict]] = {"reject": reject, "retry": retry, "stale": stale}

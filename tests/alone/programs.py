@@ -22,10 +22,10 @@ from oncemq.engine.outbox.relay import Relay
 from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq.message.envelope import Delivery
 from oncemq.observe.monitor import Monitor
-from oncemq_strategies.optimistic_lock import OptimisticLock
+from oncemq_strategies.optimistic_lock.strategy import OptimisticLock
 from oncemq_strategies.pessimistic_lock import PessimisticLock
-from oncemq_strategies.state_machine import StateMachine
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.state_machine.strategy import StateMachine
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.engine import make_topic
 from support.units import UnitBench
 

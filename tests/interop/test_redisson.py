@@ -12,7 +12,7 @@ import pytest
 from interop.redisson import VERSIONS, WATCHDOG_MS, Peer
 from oncemq.redis import RedisClient
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redis import FairLock, FencedLock, Lock, MultiLock, NotHeld
+from oncemq_strategies.redisson import FairLock, FencedLock, Lock, MultiLock, NotHeld
 from services.waiting import wait_until
 
 NOT_AT_ALL = timedelta(0)
@@ -132,7 +132,7 @@ def test_a_foreign_unlock_is_refused(peer, client, fresh):
 
 def test_both_watchdogs_renew(peer, client, fresh, monkeypatch):
     """A lock is held for longer than its lease, whoever has it."""
-    monkeypatch.setattr("oncemq_strategies.redis.lock.LEASE", timedelta(milliseconds=600))
+    monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", timedelta(milliseconds=600))
     theirs = f"{fresh}-java"
     assert peer.do("lock", "plain", theirs, 0, -1) == "true"
     with Lock(client, fresh):
@@ -222,7 +222,7 @@ def test_the_lock_of_a_killed_java_frees_itself(any_redis_url, client, fresh):
 HOLDER = """
 import sys, time
 from datetime import timedelta
-from oncemq_strategies.redis import lock
+from oncemq_strategies.redisson import lock
 lock.LEASE = timedelta(seconds=1)
 held = lock.Lock(sys.stdin.readline().strip(), sys.argv[1])
 held.acquire()

@@ -7,7 +7,7 @@ import pytest
 from interop.redisson import VERSIONS, Peer
 from oncemq.redis import RedisClient
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redis import BloomFilter
+from oncemq_strategies.redisson import BloomFilter
 
 # Of every length that the hash treats differently, and of more than one byte for a letter.
 WORDS = [

@@ -24,7 +24,7 @@ from oncemq.message import headers
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe import logs
 from oncemq.retry.backoff import RetryPolicy
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from poison.ways import ON_ROCKETMQ, WAYS
 from support.effects import effects, give
 from support.engine import make_app, make_consumer, running

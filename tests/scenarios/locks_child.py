@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from oncemq.errors import OnceMQError
-from oncemq_strategies.redis import FencedLock, lock
+from oncemq_strategies.redisson import FencedLock, lock
 
 FENCED = text("UPDATE guarded SET n = :n, token = :token, writer = :writer WHERE id = 1 AND token <= :token")
 NOTE = text("INSERT INTO writes (token, writer, n) VALUES (:token, :writer, :n)")

@@ -16,9 +16,9 @@ from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import make_client
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq_strategies.redis import FairLock, FencedLock, Lock, NotHeld
-from oncemq_strategies.redis_lock import RedisLock
-from oncemq_strategies.tiered import Tiered
+from oncemq_strategies.redis_lock.strategy import RedisLock
+from oncemq_strategies.redisson import FairLock, FencedLock, Lock, NotHeld
+from oncemq_strategies.tiered.strategy import Tiered
 from services import catalog
 from services.redis_cluster import RedisCluster
 from services.waiting import wait_until
@@ -98,7 +98,7 @@ def units(engine: Engine, client: RedisClient, fresh: str) -> tuple[UnitBench, T
 
 def test_a_lock_moves_with_its_slot(cluster, make, fresh, monkeypatch):
     """It is renewed in every stage, nobody else gets it, and who waited since before the move is woken by its release."""
-    monkeypatch.setattr("oncemq_strategies.redis.lock.LEASE", timedelta(seconds=3))
+    monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", timedelta(seconds=3))
     told = threading.Event()
     lock = Lock(make(), fresh, on_loss=told.set)
     assert lock.acquire(NOT_AT_ALL)
@@ -174,7 +174,7 @@ def test_units_go_on_while_slots_move(cluster, make, engine, fresh):
 
 def test_locks_outlive_their_master(cluster, make, fresh, monkeypatch):
     """One that the replica knows stays its holder's and is waited for; a lost one is told of within a renewal and a second."""
-    monkeypatch.setattr("oncemq_strategies.redis.lock.LEASE", LEASE)
+    monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", LEASE)
     client, look = make(), make()
     told: dict[str, threading.Event] = {}
     locks = []

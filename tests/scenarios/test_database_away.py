@@ -13,7 +13,7 @@ from oncemq.ledger.database.engine import make_engine
 from oncemq.observe.events import Observer
 from oncemq.observe.state import PauseReason
 from oncemq.testing.scripted import ScriptedAdapter
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import Base, effects, empty, give
 from support.engine import make_app, make_consumer, running
 from support.servers import OwnServer

@@ -24,7 +24,7 @@ from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
 from oncemq.message.headers import REASON
 from oncemq.message.reader import Reader
 from oncemq_adapters.embedded.adapter import InMemoryAdapter
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.declared import CATALOG
 from support.effects import Base, Effect
 from support.engine import make_app, make_consumer, running

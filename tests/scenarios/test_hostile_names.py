@@ -19,8 +19,8 @@ from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq.ledger.records.row_mutexes import TABLE as LOCKED_ROWS
 from oncemq.ledger.records.states import TABLE as STATES
-from oncemq_strategies.state_machine import StateMachine
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.state_machine.strategy import StateMachine
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.declared import declare
 from support.names import HOSTILE, RESERVED
 from support.units import UnitBench, build

@@ -13,10 +13,10 @@ from oncemq.errors import OnceMQError
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redis import Lock, NotHeld
-from oncemq_strategies.redis.keeper import Keeper
-from oncemq_strategies.redis_lock import RedisLock
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.redis_lock.strategy import RedisLock
+from oncemq_strategies.redisson import Lock, NotHeld
+from oncemq_strategies.redisson.lease_keeper import Keeper
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from services.waiting import wait_until
 from support.servers import OwnServer
 from support.units import UnitBench, build
@@ -29,7 +29,7 @@ TOLD_WITHIN = LEASE.total_seconds() / 3 + 1
 @pytest.fixture
 def clients(own_redis: OwnServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[list]:
     """Two clients of a Redis that the test may spoil; locks have short leases."""
-    monkeypatch.setattr("oncemq_strategies.redis.lock.LEASE", LEASE)
+    monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", LEASE)
     server = own_redis()
     made = [make_client(server.url) for _ in range(2)]
     yield made

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from oncemq.errors import OnceMQError, RedisUnavailable
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redis import Lock
+from oncemq_strategies.redisson import Lock
 from services.waiting import wait_until
 from support.servers import OwnServer
 
@@ -92,7 +92,7 @@ def test_a_killed_holder_stops_nobody_for_long(workers, database):
 
 def test_redis_killed_and_restarted(own_redis: OwnServer, fresh, monkeypatch):
     """The holder learns within its lease that nothing is sure any more; after the restart work goes on."""
-    monkeypatch.setattr("oncemq_strategies.redis.lock.LEASE", timedelta(milliseconds=LEASE_MS))
+    monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", timedelta(milliseconds=LEASE_MS))
     server = own_redis()
     client = make_client(server.url)
     told = threading.Event()
@@ -117,7 +117,7 @@ def test_no_lock_is_without_an_end(own_redis: OwnServer, fresh):
     client = make_client(server.url)
     for kind in ("Lock", "FairLock", "FencedLock"):
         code = (
-            f"import os, sys; from oncemq_strategies.redis import {kind} as K\n"
+            f"import os, sys; from oncemq_strategies.redisson import {kind} as K\n"
             f"K(sys.stdin.readline().strip(), '{fresh}-{kind}').acquire(); os._exit(9)"
         )
         done = subprocess.run(

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import make_client
-from oncemq_strategies.tiered import Tiered
+from oncemq_strategies.tiered.strategy import Tiered
 from services.waiting import wait_until
 from support.ledgers import BOOKED, ledger_engine
 from support.servers import OwnServer

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redis import Lock
+from oncemq_strategies.redisson import Lock
 
 LOCKS = 10
 _CELL = struct.Struct("=QQ")

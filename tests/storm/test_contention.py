@@ -17,7 +17,7 @@ from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq.message.envelope import Message
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from storm.contention import ROWS, Contention, snapshots
 from support.effects import Base, Effect, empty
 from support.engine import make_app, make_consumer, running

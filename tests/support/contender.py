@@ -5,7 +5,7 @@ import threading
 from oncemq.errors import RedisUnavailable
 from oncemq.redis.client import RedisClient
 from oncemq.redis.routes import slot_of
-from oncemq_strategies.redis import Lock
+from oncemq_strategies.redisson import Lock
 from services.waiting import wait_until
 
 

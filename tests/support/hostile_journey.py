@@ -29,7 +29,7 @@ from oncemq.operate.dead_letters import row_of
 from oncemq.operate.letters import Letters
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.recording_sink import RecordingSink
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.engine import make_app, make_consumer, running
 from support.hostile_brokers import HostileBroker
 from support.program import eventually

@@ -19,8 +19,8 @@ from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.records import processed, states
 from oncemq.message.envelope import Envelope, Message
 from oncemq.retry.backoff import RetryPolicy
-from oncemq_strategies.state_machine import StateMachine
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.state_machine.strategy import StateMachine
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import Effect, Shared, empty
 from support.engine import make_app, make_consumer, running
 from support.random_broker import TAG, RandomBroker

@@ -13,12 +13,12 @@ _IMPORTED = (
     "pymysql",
     "redis",
     "oncemq.testing.strategy_suite",
-    "oncemq_strategies.sequence",
-    "oncemq_strategies.state_machine",
-    "oncemq_strategies.tiered",
-    "oncemq_strategies.redis_lock",
-    "oncemq_strategies.two_phase",
-    "oncemq_strategies.unique_key",
+    "oncemq_strategies.sequence.strategy",
+    "oncemq_strategies.state_machine.strategy",
+    "oncemq_strategies.tiered.strategy",
+    "oncemq_strategies.redis_lock.strategy",
+    "oncemq_strategies.claims.two_phase",
+    "oncemq_strategies.unique_key.strategy",
 )
 """Of which those that are missing are left out."""
 

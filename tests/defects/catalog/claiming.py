@@ -3,7 +3,7 @@
 from defects.defect import Defect, Edit
 
 LOCK = "tests/unit/strategies/redis/test_redis_lock.py"
-MESSAGES = "tests/unit/strategies/test_claim_messages.py"
+MESSAGES = "tests/unit/strategies/claims/test_stored_messages.py"
 
 DEFECTS = (
     Defect(
@@ -35,7 +35,7 @@ DEFECTS = (
         "In a direct unit with claims nothing is sent before the claim's end.",
         [
             Edit(
-                "strategies/oncemq_strategies/two_phase.py",
+                "strategies/oncemq_strategies/claims/two_phase.py",
                 "    stores_outgoing = True\n",
                 "    stores_outgoing = False\n",
             )
@@ -47,7 +47,7 @@ DEFECTS = (
         "A `verify` that cannot publish is refused beside a handler that does.",
         [
             Edit(
-                "strategies/oncemq_strategies/claim_messages.py",
+                "strategies/oncemq_strategies/claims/stored_messages.py",
                 "if asker.can_ask and not asker.can_publish:",
                 "if False:",
             )
@@ -59,12 +59,12 @@ DEFECTS = (
         "What `verify` published counts only with Done.",
         [
             Edit(
-                "strategies/oncemq_strategies/asking.py",
+                "strategies/oncemq_strategies/claims/verify.py",
                 "published if isinstance(answer, Done) else ()",
                 "published",
             ),
             Edit(
-                "strategies/oncemq_strategies/claiming.py",
+                "strategies/oncemq_strategies/claims/base.py",
                 "        elif isinstance(answer, NotDone):\n",
                 "        elif isinstance(answer, NotDone):\n            if run.outgoing is not None:\n"
                 "                run.outgoing.extend(asked.published)\n",
@@ -77,7 +77,7 @@ DEFECTS = (
         "A lock's number is in the row before the handler reads.",
         [
             Edit(
-                "strategies/oncemq_strategies/redis_lock.py",
+                "strategies/oncemq_strategies/redis_lock/strategy.py",
                 "        locked = self._fence.raise_now(tokens)\n",
                 "        locked = set[str]()\n",
             )
@@ -89,7 +89,7 @@ DEFECTS = (
         "A fenced row that is locked puts off its message alone.",
         [
             Edit(
-                "strategies/oncemq_strategies/redis_lock.py",
+                "strategies/oncemq_strategies/redis_lock/strategy.py",
                 "            if delivery.key in locked:\n",
                 "            if locked:\n",
             )
@@ -101,7 +101,7 @@ DEFECTS = (
         "Before the commit Redis says whether a lock is still held, not the local clock.",
         [
             Edit(
-                "strategies/oncemq_strategies/redis_lock.py",
+                "strategies/oncemq_strategies/redis_lock/strategy.py",
                 "        self._locks.confirm({id(one): one for one in map(notes.holding, ran)}.values())\n",
                 "",
             )
@@ -180,7 +180,7 @@ DEFECTS = (
         "A replica's refusal of a unit's locks is the server's answer and not each lock's.",
         [
             Edit(
-                "strategies/oncemq_strategies/redis/unit_scripts.py",
+                "strategies/oncemq_strategies/redis_lock/unit_scripts.py",
                 "string.find(answer, 'READONLY ', 1, true)",
                 "false",
             )
@@ -218,7 +218,7 @@ DEFECTS = (
         "Flags of an app with a database are not believed after its restore.",
         [
             Edit(
-                "strategies/oncemq_strategies/redis/flags.py",
+                "strategies/oncemq_strategies/claims/redis_flags.py",
                 'since = schema.epoch(engine) if engine is not None else ""',
                 'since = ""',
             )
@@ -232,7 +232,7 @@ DEFECTS = (
         "A lock is released although its message may not be published.",
         [
             Edit(
-                "strategies/oncemq_strategies/redis/scripts.py",
+                "strategies/oncemq_strategies/redisson/lock_scripts.py",
                 "local answer = redis.pcall('publish', channel, '0')",
                 "local answer = redis.call('publish', channel, '0')",
             )

@@ -5,7 +5,7 @@ from defects.defect import Defect, Edit
 CHAIN = "framework/oncemq/engine/base/strategy_chain.py"
 CHAINS = "tests/unit/engine/base/test_strategy_chain.py"
 OVERTAKEN = "tests/unit/engine/base/test_overtaken.py"
-SEQUENCE = "strategies/oncemq_strategies/sequence.py"
+SEQUENCE = "strategies/oncemq_strategies/sequence/strategy.py"
 BUILD = "tests/unit/config/build/test_plan.py"
 
 DEFECTS = (
@@ -62,7 +62,7 @@ DEFECTS = (
         "What was settled unapplied leaves no record, which would make a duplicate of a copy that failed.",
         [
             Edit(
-                "strategies/oncemq_strategies/processed_records.py",
+                "strategies/oncemq_strategies/common/processed_records.py",
                 "if item.verdict is PROCEED and identity in notes.new",
                 "if identity in notes.new",
             )
@@ -94,7 +94,15 @@ DEFECTS = (
     Defect(
         "other-content-is-a-copy",
         "The same number, state or version with other content is a Conflict.",
-        [Edit("strategies/oncemq_strategies/place_prints.py", "known[0] != str(place) or", "True or")],
-        ["tests/unit/strategies/test_place_prints.py::test_the_same_place_with_other_content_is_a_conflict"],
+        [
+            Edit(
+                "strategies/oncemq_strategies/common/place_fingerprints.py",
+                "known[0] != str(place) or",
+                "True or",
+            )
+        ],
+        [
+            "tests/unit/strategies/common/test_place_fingerprints.py::test_the_same_place_with_other_content_is_a_conflict"
+        ],
     ),
 )

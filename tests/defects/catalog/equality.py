@@ -30,7 +30,7 @@ DEFECTS = (
         "Another spelling of a row's values is a Conflict, never a duplicate of the row's message.",
         [
             Edit(
-                "strategies/oncemq_strategies/constraint_records.py",
+                "strategies/oncemq_strategies/unique_key/constraint_records.py",
                 "        if values in notes.found.respelled:\n            return conflict",
                 "        if False:\n            return conflict",
             )
@@ -42,7 +42,7 @@ DEFECTS = (
         "A message whose key is another spelling of a row's does not touch that row.",
         [
             Edit(
-                "strategies/oncemq_strategies/entity_rows.py",
+                "strategies/oncemq_strategies/common/entity_rows.py",
                 "        if why:\n            return conflict(why)\n",
                 "",
             )

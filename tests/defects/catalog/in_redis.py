@@ -2,7 +2,7 @@
 
 from defects.defect import Defect, Edit
 
-SCRIPTS = "strategies/oncemq_strategies/redis/bloom_scripts.py"
+SCRIPTS = "strategies/oncemq_strategies/redisson/bloom_scripts.py"
 SHARED = "tests/unit/strategies/redis/test_tiered_shared_filter.py"
 FILTERS = "tests/unit/strategies/redis/test_bloom.py"
 TLS = "tests/unit/redis/test_tls.py"

@@ -2,7 +2,7 @@
 
 from defects.defect import Defect, Edit
 
-RECORDS = "strategies/oncemq_strategies/processed_records.py"
+RECORDS = "strategies/oncemq_strategies/common/processed_records.py"
 SQLITE = "tests/suites/test_strategies_sqlite.py::TestStrategiesSQLite"
 MARIADB = "tests/suites/test_strategies_mariadb.py::TestStrategiesMariaDB"
 
@@ -122,8 +122,16 @@ DEFECTS = (
     Defect(
         "nobody-told-of-a-gap",
         "What waits too long for a state or a version is said aloud.",
-        [Edit("strategies/oncemq_strategies/gaps.py", 'if self.on_gap != "alert" or not late:', "if True:")],
-        ["tests/unit/strategies/test_gaps.py::test_who_waits_in_vain_is_spoken_of[sqlite-state_machine]"],
+        [
+            Edit(
+                "strategies/oncemq_strategies/common/gap_policy.py",
+                'if self.on_gap != "alert" or not late:',
+                "if True:",
+            )
+        ],
+        [
+            "tests/unit/strategies/common/test_gap_policy.py::test_who_waits_in_vain_is_spoken_of[sqlite-state_machine]"
+        ],
     ),
     Defect(
         "missing-row-not-locked",
@@ -135,14 +143,16 @@ DEFECTS = (
                 "    if True:\n",
             )
         ],
-        ["tests/unit/strategies/test_state_machine.py::test_a_missing_row_is_created_once[postgresql]"],
+        [
+            "tests/unit/strategies/state_machine/test_strategy.py::test_a_missing_row_is_created_once[postgresql]"
+        ],
     ),
     Defect(
         "late-state-applied",
         "A state that lies behind is stale and never applied.",
         [
             Edit(
-                "strategies/oncemq_strategies/state_machine.py",
+                "strategies/oncemq_strategies/state_machine/strategy.py",
                 "if step is Step.NEXT or (step",
                 "if step in (Step.NEXT, Step.LATE) or (step",
             )
@@ -154,23 +164,25 @@ DEFECTS = (
         "Records must be kept for at least as long as a message can come back.",
         [
             Edit(
-                "strategies/oncemq_strategies/processed_checks.py",
+                "strategies/oncemq_strategies/common/retention_checks.py",
                 "if facts.keep < facts.retry_horizon:",
                 "if False:",
             )
         ],
-        ["tests/unit/strategies/test_options.py::test_short_retention_is_refused"],
+        ["tests/unit/strategies/common/test_options.py::test_short_retention_is_refused"],
     ),
     Defect(
         "key-as-identity-before-states",
         "Without a version the key alone cannot be the identity where order matters.",
         [
             Edit(
-                "strategies/oncemq_strategies/processed_checks.py",
+                "strategies/oncemq_strategies/common/retention_checks.py",
                 "    if ordering and (",
                 "    if False and (",
             )
         ],
-        ["tests/unit/strategies/test_options.py::test_identity_equal_to_key_is_refused_where_order_matters"],
+        [
+            "tests/unit/strategies/common/test_options.py::test_identity_equal_to_key_is_refused_where_order_matters"
+        ],
     ),
 )

@@ -4,7 +4,7 @@ from defects.defect import Defect, Edit
 
 OUTBOX_TESTS = "tests/unit/ledger/messages/test_outbox.py"
 PARKING_TESTS = "tests/unit/engine/parking/test_parking.py"
-TWO_PHASE_TESTS = "tests/unit/strategies/test_two_phase.py"
+TWO_PHASE_TESTS = "tests/unit/strategies/claims/test_two_phase.py"
 IDS_TESTS = "tests/unit/ids/test_snowflake.py"
 MIDDLEWARE = "tests/unit/idempotent_requests/test_middleware.py"
 

@@ -11,7 +11,7 @@ from oncemq.ledger.records import history
 from oncemq.ledger.records.history import HistoryRow
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.scripted import ScriptedAdapter
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.databases import database, engine
 from support.effects import give
 from support.engine import make_app, make_consumer, running

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oncemq.redis.address import parse_address
-from oncemq_strategies.redis import Lock
+from oncemq_strategies.redisson import Lock
 
 
 @pytest.fixture(params=[False, True], ids=["bytes", "texts"])

@@ -11,8 +11,8 @@ from oncemq.redis.address import parse_address
 from oncemq.redis.call import Call
 from oncemq.redis.connect import client_of, make_client
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
-from oncemq_strategies.redis import Lock
-from oncemq_strategies.redis.unit_locks import Tried, UnitLocks
+from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks
+from oncemq_strategies.redisson import Lock
 from support.servers import OwnServer
 
 NOWHERE = "1"

@@ -14,7 +14,7 @@ from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import make_client
 from oncemq.redis.probe import prove
 from oncemq.redis.tls import TlsFiles
-from oncemq_strategies.redis import Lock
+from oncemq_strategies.redisson import Lock
 from services import catalog
 from services.ports import LOOPBACK
 from support.certificates import Authority, Certificate

@@ -26,9 +26,9 @@ from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.none import NoStrategy
-from oncemq_strategies.sequence import SequenceStrategy
-from oncemq_strategies.state_machine import StateMachine
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.sequence.strategy import SequenceStrategy
+from oncemq_strategies.state_machine.strategy import StateMachine
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.databases import database, engine
 from support.engine import make_app, make_consumer, running
 from support.program import eventually

@@ -13,7 +13,7 @@ from oncemq.engine.crash.flight_recorder import FLUSHING, NoRecorder
 from oncemq.errors import Reject
 from oncemq.handler.batch import Batch
 from oncemq.testing.fake_clock import FakeClock
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import TAKE_THE_TAKEN, effects, give
 from support.units import UnitBench, orders
 

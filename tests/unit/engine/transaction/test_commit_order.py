@@ -15,7 +15,7 @@ from oncemq.contracts.verdict import PROCEED, Verdict
 from oncemq.engine.crash.flight_recorder import Recorder, read_crash
 from oncemq.errors import InfrastructureError, Reject, Retry
 from oncemq.ledger.database.connect import READ_ONLY
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import Effect, Name, Shared, effects, give
 from support.units import UnitBench, orders
 

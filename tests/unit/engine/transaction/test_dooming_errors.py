@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from oncemq.ledger.records.processed import of_key
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import TAKE_THE_TAKEN, Effect, Name, Shared, effects, give, points
 from support.units import UnitBench, orders
 

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from oncemq.errors import Reject, Retry
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import Effect, Shared, effects, give, points
 from support.units import UnitBench, orders
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
 from oncemq.errors import Reject
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import TAKE_THE_TAKEN, Effect, Name, Shared, effects, give, points
 from support.failing import failing, losing_the_connection_at
 from support.units import UnitBench, orders

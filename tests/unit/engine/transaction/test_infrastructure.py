@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.engine.consumer.contention import Lane
 from oncemq.errors import InfrastructureError
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import Shared, effects, give, points
 from support.units import UnitBench, orders
 

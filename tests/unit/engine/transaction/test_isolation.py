@@ -9,8 +9,8 @@ from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
 from oncemq.ledger.records.processed import TABLE as PROCESSED
-from oncemq_strategies.state_machine import StateMachine
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.state_machine.strategy import StateMachine
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import TAKE_THE_TAKEN, Effect, effects, give
 from support.units import UnitBench, orders
 

@@ -13,7 +13,7 @@ from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import PROCEED, Culprits, Verdict, defer, reject
 from oncemq.errors import Reject, Retry, StrategyBug
 from oncemq.testing.fake_clock import FakeClock
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import TAKE_THE_TAKEN, effects, give
 from support.units import UnitBench, orders
 

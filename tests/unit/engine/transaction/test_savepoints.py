@@ -17,7 +17,7 @@ from oncemq.engine.crash.flight_recorder import Recorder, read_crash
 from oncemq.errors import Reject
 from oncemq.observe.events import RescueStep
 from oncemq.testing.fake_clock import FakeClock
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import TAKE_THE_TAKEN, Effect, Name, effects, give
 from support.failing import failing, losing_the_connection_at
 from support.units import UnitBench, orders

@@ -14,7 +14,7 @@ from oncemq.errors import InfrastructureError, RedisUnavailable
 from oncemq.ledger.records import history
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.scripted import ScriptedAdapter
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.databases import database, engine
 from support.effects import effects, give
 from support.engine import make_app, make_consumer, running

@@ -4,10 +4,10 @@ import pytest
 
 from oncemq.errors import RedisUnavailable
 from oncemq.redis.routes import slot_of
-from oncemq_strategies.redis import BadFilterName, BloomFilter, NoSuchFilter
-from oncemq_strategies.redis.bloom_shape import MOST_BITS, Shape
-from oncemq_strategies.redis.highway_hash import hash128
-from oncemq_strategies.redis.names import settings_of
+from oncemq_strategies.redisson import BadFilterName, BloomFilter, NoSuchFilter
+from oncemq_strategies.redisson.bloom_shape import MOST_BITS, Shape
+from oncemq_strategies.redisson.highway_hash import hash128
+from oncemq_strategies.redisson.names import settings_of
 
 WORDS = [f"order-{number}" for number in range(300)]
 # Of the lengths that are treated differently: nothing, odd bytes, 16 and more, one packet, a packet and a rest.

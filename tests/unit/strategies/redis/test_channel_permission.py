@@ -11,8 +11,8 @@ import pytest
 from oncemq.redis import RedisClient
 from oncemq.redis.address import parse_address
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redis import FairLock, FencedLock, Lock
-from oncemq_strategies.redis.unit_locks import Tried, UnitLocks
+from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks
+from oncemq_strategies.redisson import FairLock, FencedLock, Lock
 
 
 @pytest.fixture

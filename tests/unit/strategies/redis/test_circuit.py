@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from oncemq.errors import RedisRefused, RedisUnavailable
-from oncemq_strategies.redis.circuit import Circuit
+from oncemq_strategies.common.redis_circuit import Circuit
 
 
 class Client:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from oncemq.cli import main
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redis import Lock, NotHeld
+from oncemq_strategies.redisson import Lock, NotHeld
 
 APP = """app: shop
 brokers: {main: {url: "embedded:///memory"}}

@@ -6,7 +6,7 @@ from sqlalchemy import text
 
 from oncemq.ledger.database.engine import make_engine
 from oncemq.testing.scopes import scope_for
-from oncemq_strategies.redis.fence import Fence
+from oncemq_strategies.redis_lock.fence import Fence
 
 
 def test_another_spelling_raises_no_strangers_fence(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from oncemq_strategies.redis import FairLock, FencedLock, Lock, MultiLock, NotHeld, lock
-from oncemq_strategies.redis.names import queue_of
-from oncemq_strategies.redis.survey import force_release
+from oncemq_strategies.redisson import FairLock, FencedLock, Lock, MultiLock, NotHeld, lock
+from oncemq_strategies.redisson.lock_survey import force_release
+from oncemq_strategies.redisson.names import queue_of
 from services.waiting import wait_until
 
 NOT_AT_ALL = timedelta(0)
@@ -54,7 +54,7 @@ def test_who_fails_while_waiting_leaves_the_queue(client, rival, fresh, monkeypa
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("oncemq_strategies.redis.waiters.Waiter.wait", interrupt)
+    monkeypatch.setattr("oncemq_strategies.redisson.waiters.Waiter.wait", interrupt)
     with FairLock(client, fresh):
         with pytest.raises(KeyboardInterrupt):
             FairLock(rival, fresh).acquire()

@@ -9,8 +9,8 @@ import pytest
 
 from oncemq.errors import RedisUnavailable
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redis import BadLockName, Lock, NotHeld, Replicas
-from oncemq_strategies.redis.keeper import Keeper
+from oncemq_strategies.redisson import BadLockName, Lock, NotHeld, Replicas
+from oncemq_strategies.redisson.lease_keeper import Keeper
 from services.waiting import wait_until
 
 ON_A_CLUSTER = pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_the_end_of_a_lease_wakes_a_waiter(client, rival, fresh):
 
 def test_a_watched_lock_outlives_its_lease(client, rival, fresh, monkeypatch):
     """The watchdog renews it as long as its holder lives."""
-    monkeypatch.setattr("oncemq_strategies.redis.lock.LEASE", timedelta(milliseconds=600))
+    monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", timedelta(milliseconds=600))
     with Lock(client, fresh) as lock:
         assert not Lock(rival, fresh).acquire(timedelta(seconds=2))
         assert lock.owned()
@@ -150,7 +150,7 @@ def test_a_lease_of_ones_own_is_not_renewed(client, rival, fresh):
 
 def test_a_loss_is_told_within_a_renewal_and_a_second(client, fresh, monkeypatch):
     """Somebody deleted the lock; its holder's callback is called, and it may not release it as its own."""
-    monkeypatch.setattr("oncemq_strategies.redis.lock.LEASE", timedelta(milliseconds=900))
+    monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", timedelta(milliseconds=900))
     told = threading.Event()
     lock = Lock(client, fresh, on_loss=told.set)
     assert lock.acquire(NOT_AT_ALL)
@@ -285,7 +285,7 @@ def test_the_watchdog_wakes_for_a_lease_that_ends_before_it_looks(client, fresh,
     with Lock(client, fresh):
         pass
     assert wait_until(lambda: keeper._looks_at < math.inf, seconds=5)
-    monkeypatch.setattr("oncemq_strategies.redis.lock.LEASE", SHORT)
+    monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", SHORT)
     lock = Lock(client, fresh, on_loss=told.set)
     assert lock.acquire(NOT_AT_ALL)
     client.command("DEL", fresh, key=fresh)

@@ -11,9 +11,9 @@ from oncemq.redis import RedisClient
 from oncemq.redis.address import parse_address
 from oncemq.redis.connect import make_client
 from oncemq.testing.scopes import scope_for
-from oncemq_strategies.redis_flag import RedisFlag
-from oncemq_strategies.redis_lock import RedisLock
-from oncemq_strategies.tiered import Tiered
+from oncemq_strategies.claims.redis_flag import RedisFlag
+from oncemq_strategies.redis_lock.strategy import RedisLock
+from oncemq_strategies.tiered.strategy import Tiered
 
 Missing = Callable[[type[Strategy], dict[str, object], str], list[str]]
 ALL = "~* &* +@all"

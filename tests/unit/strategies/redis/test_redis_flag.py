@@ -15,10 +15,10 @@ from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Envelope
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
-from oncemq_strategies.claim_book import Phase
-from oncemq_strategies.claiming import UNKNOWN_EFFECT
-from oncemq_strategies.redis.flags import Flags
-from oncemq_strategies.redis_flag import RedisFlag
+from oncemq_strategies.claims.base import UNKNOWN_EFFECT
+from oncemq_strategies.claims.ledger_claims import Phase
+from oncemq_strategies.claims.redis_flag import RedisFlag
+from oncemq_strategies.claims.redis_flags import Flags
 from services.waiting import wait_until
 
 LEASE = timedelta(milliseconds=400)

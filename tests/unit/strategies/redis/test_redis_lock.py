@@ -13,14 +13,14 @@ from oncemq.errors import ConfigError, RedisUnavailable
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.redis.connect import make_client
-from oncemq_strategies.redis import FencedLock, Lock
-from oncemq_strategies.redis.keeper import Keeper
-from oncemq_strategies.redis.names import token_of
-from oncemq_strategies.redis.survey import all_held, force_release, held_by
-from oncemq_strategies.redis.unit_locks import UnitLocks
-from oncemq_strategies.redis.unit_scripts import RELEASE_MANY
-from oncemq_strategies.redis_lock import RedisLock
-from oncemq_strategies.unique_key import UniqueKey
+from oncemq_strategies.redis_lock.strategy import RedisLock
+from oncemq_strategies.redis_lock.unit_locks import UnitLocks
+from oncemq_strategies.redis_lock.unit_scripts import RELEASE_MANY
+from oncemq_strategies.redisson import FencedLock, Lock
+from oncemq_strategies.redisson.lease_keeper import Keeper
+from oncemq_strategies.redisson.lock_survey import all_held, force_release, held_by
+from oncemq_strategies.redisson.names import token_of
+from oncemq_strategies.unique_key.strategy import UniqueKey
 from services.waiting import wait_until
 from support.units import UnitBench, build, orders
 
@@ -94,7 +94,7 @@ def test_a_deferred_message_is_woken_by_the_release(engine, client, rival, fresh
 
 def test_a_release_that_redis_did_not_hear_is_said_again(engine, client, rival, fresh, monkeypatch):
     """Else nobody would get the lock before its lease ends, not even the next unit of the same worker."""
-    monkeypatch.setattr("oncemq_strategies.redis.unheard._AGAIN", 0.1)
+    monkeypatch.setattr("oncemq_strategies.redisson.pending_releases._AGAIN", 0.1)
     real, hears = client.together, Event()
 
     def together(calls):

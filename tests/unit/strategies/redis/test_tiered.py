@@ -13,8 +13,8 @@ from oncemq.contracts.checks import Severity
 from oncemq.errors import ConfigError
 from oncemq.ledger import schema
 from oncemq.redis.routes import slot_of
-from oncemq_strategies.redis.marks import key_in_redis
-from oncemq_strategies.tiered import Tiered
+from oncemq_strategies.common.redis_marks import key_in_redis
+from oncemq_strategies.tiered.strategy import Tiered
 from support.ledgers import BOOKED, ledger_engine
 from support.units import UnitBench, build, orders
 
@@ -319,7 +319,7 @@ def test_marks_from_before_a_restore_are_not_believed(engine, worker, tier):
 def test_a_process_that_runs_on_looks_again(engine, worker, tier, monkeypatch):
     """It believes marks from before a restore for half a minute at most."""
     moment = [1000.0]
-    monkeypatch.setattr("oncemq_strategies.redis_tier.time.monotonic", lambda: moment[0])
+    monkeypatch.setattr("oncemq_strategies.tiered.redis_tier.time.monotonic", lambda: moment[0])
     one = worker(tier())
     assert one.run(*orders("a")) == ["applied"]
     with engine.begin() as connection:
@@ -352,7 +352,7 @@ def test_marks_are_not_believed_before_their_ledger_is_known(engine, worker, tie
     def fail(*_arguments):
         raise OperationalError("UPDATE", {}, Exception("read-only"))
 
-    monkeypatch.setattr("oncemq_strategies.redis.restore_watch.pulse.beat", fail)
+    monkeypatch.setattr("oncemq_strategies.tiered.restore_watch.pulse.beat", fail)
     assert worker(tier()).run(*orders("a", "b")) == ["duplicate", "applied"]
 
 

@@ -10,8 +10,8 @@ from oncemq.config import load
 from oncemq.config.build.catalog import Catalog
 from oncemq.errors import ConfigError
 from oncemq.testing.scripted import ScriptedAdapter
-from oncemq_strategies.redis import BloomFilter
-from oncemq_strategies.tiered import Tiered
+from oncemq_strategies.redisson import BloomFilter
+from oncemq_strategies.tiered.strategy import Tiered
 from support.ledgers import BOOKED, ledger_engine
 from support.units import UnitBench, build, orders
 

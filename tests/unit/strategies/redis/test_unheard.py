@@ -7,7 +7,7 @@ import pytest
 
 from oncemq.errors import RedisUnavailable
 from oncemq.redis.call import Call
-from oncemq_strategies.redis.unheard import Release, Unheard
+from oncemq_strategies.redisson.pending_releases import Release, Unheard
 
 FIRST, SECOND = Call("a", ("DEL", "a")), Call("b", ("DEL", "b"))
 

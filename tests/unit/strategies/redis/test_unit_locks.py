@@ -6,9 +6,9 @@ import pytest
 
 from oncemq.errors import RedisRefused, RedisUnavailable
 from oncemq.redis.listener import Listener
-from oncemq_strategies.redis.alarms import Alarms
-from oncemq_strategies.redis.keeper import Keeper
-from oncemq_strategies.redis.unit_locks import Tried, UnitLocks
+from oncemq_strategies.redis_lock.release_alarms import Alarms
+from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks
+from oncemq_strategies.redisson.lease_keeper import Keeper
 
 
 class Ears:

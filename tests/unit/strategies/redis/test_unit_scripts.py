@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from oncemq.errors import RedisRefused
-from oncemq_strategies.redis import FencedLock
-from oncemq_strategies.redis.names import token_of
-from oncemq_strategies.redis.unit_locks import SHARE, Tried, UnitLocks
+from oncemq_strategies.redis_lock.unit_locks import SHARE, Tried, UnitLocks
+from oncemq_strategies.redisson import FencedLock
+from oncemq_strategies.redisson.names import token_of
 
 
 @pytest.fixture

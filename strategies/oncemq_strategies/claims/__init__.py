@@ -1,0 +1,1 @@
+"""Strategies for effects outside the database: `two_phase` and `redis_flag`."""

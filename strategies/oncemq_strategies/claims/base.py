@@ -1,0 +1,284 @@
+"""What strategies for effects outside have in common: a claim before the handler, its end written down after it."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import ClassVar, Protocol
+
+from oncemq.contracts.checks import UnitKind
+from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import (
+    DUPLICATE,
+    PROCEED,
+    Outcome,
+    Verdict,
+    conflict,
+    defer,
+    reject,
+    retry,
+)
+from oncemq.contracts.verification import Done, NotDone
+from oncemq.errors import MessageRefused, OnceMQError, Retry, Signal
+from oncemq.message.envelope import Envelope
+from oncemq_strategies.claims.ledger_claims import Held, Phase
+from oncemq_strategies.claims.stored_messages import Messages, OfHandler, OfVerify
+from oncemq_strategies.claims.verify import Asker, Unanswered
+from oncemq_strategies.common.fingerprint import Fingerprint
+from oncemq_strategies.common.results import stored, stored_or_none
+
+UNKNOWN_EFFECT = "unknown-effect"
+"""The dead letter's reason when nobody can say whether a message took effect."""
+
+ASK_AGAIN = timedelta(hours=1)
+"""When the background asks again about a claim that remained unknown."""
+
+_LOOK_AGAIN = timedelta(milliseconds=250)
+"""How long a message waits that somebody else is at work on, before the claim is looked at again."""
+
+
+class ClaimLost(OnceMQError):
+    """A handler outlived its claim: somebody else was told that it might be dead."""
+
+
+class Book(Protocol):
+    """Where claims are kept; every change compares the owner, and can be done again when its answer was lost."""
+
+    def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
+        """Claim what is free, and begin to verify what nobody is at; returns what was found, by identity."""
+        ...
+
+    def start(self, identities: Sequence[str], owner: str) -> Sequence[str]:
+        """Note that the handlers of these begin now; returns those that are not ours any more."""
+        ...
+
+    def undone(self, identity: str, owner: str) -> bool:
+        """Let the handler of a verified claim run; returns whether it was still ours."""
+        ...
+
+    def finish(
+        self,
+        identity: str,
+        owner: str,
+        *,
+        result: str | None = None,
+        fingerprint: str | None = None,
+        messages: Messages | None = None,
+    ) -> bool:
+        """Write down that the effect has happened; returns whether the claim was ours.
+
+        `messages` are stored in the same transaction, where the claim is in the database; else before.
+        """
+        ...
+
+    def doubt(
+        self,
+        identity: str,
+        owner: str,
+        reason: str,
+        *,
+        ask_in: timedelta = timedelta(0),
+        fingerprint: str | None = None,
+    ) -> bool:
+        """Write down that the effect may have happened; returns whether the claim was ours."""
+        ...
+
+    def drop(self, identities: Sequence[str], owner: str) -> None:
+        """Delete claims of ours whose handler surely had no effect."""
+        ...
+
+
+class Keeper(Protocol):
+    """Renews the claims of owners that are alive."""
+
+    def hold(self, owner: str) -> None:
+        """Renew what this owner claims from now on."""
+        ...
+
+    def let_go(self, owner: str) -> None:
+        """Renew it no more."""
+        ...
+
+
+class Claiming(Strategy):
+    """A message runs when its claim is ours; how its handler ended is written down before it is settled.
+
+    `raise Retry` and `raise Reject` say that nothing happened; any other exception leaves the claim in doubt until
+    the asker has an answer.
+    """
+
+    traits: ClassVar[Traits] = Traits(decides=True, kinds=frozenset({UnitKind.DIRECT}))
+    _consumer: str
+    _asker: Asker
+    _fingerprint: Fingerprint | None
+    _book: Book
+    _keeper: Keeper
+    _scope: Scope
+
+    def reserve(self, unit: Unit) -> None:
+        """Claim every identity of the unit in one transaction; what others hold is put off."""
+        envelopes = [
+            one.envelope for one in unit.deliveries if one.envelope is not None and one not in unit.verdicts
+        ]
+        # If the answer to the commit is lost, these are what `release` has to give back.
+        unit.notes[self] = {one.identity: Held(Phase.OURS) for one in envelopes}
+        self._keeper.hold(unit.owner)
+        held = unit.notes[self] = self._book.take(envelopes, unit.owner)
+        for delivery in unit.deliveries:
+            one = held.get(delivery.envelope.identity) if delivery.envelope is not None else None
+            if one is not None and one.phase is Phase.FOREIGN:
+                unit.verdicts.setdefault(delivery, _not_now())
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Claim anew what an earlier copy gave up, and verify what is in doubt."""
+        held: dict[str, Held] = run.unit.notes[self]
+        for item in items:
+            identity = item.envelope.identity
+            if held[identity].phase is Phase.GONE:
+                held[identity] = self._book.take([item.envelope], run.unit.owner)[identity]
+            if held[identity].phase is Phase.DOUBTFUL and not self._differs(held[identity], item):
+                self._verify(run, item, held[identity])
+        ours = [one.envelope.identity for one in items if held[one.envelope.identity].phase is Phase.OURS]
+        for identity in self._book.start(ours, run.unit.owner):
+            held[identity].phase = Phase.FOREIGN
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Return PROCEED for what is claimed, DUPLICATE for what is done, or why it cannot run now."""
+        identity = item.envelope.identity
+        held: Held = run.unit.notes[self][identity]
+        if self._differs(held, item):
+            return conflict(
+                f"identity {identity!r} of key {item.key!r} came before with other content: the fields of "
+                "`fingerprint` differ"
+            )
+        if held.phase is Phase.OURS:
+            # Now: a handler may change its payload.
+            held.phase, held.fingerprint = Phase.STARTED, self._print(item)
+            return PROCEED
+        if held.phase is Phase.DONE:
+            item.result = held.known_result()
+            return DUPLICATE
+        if held.phase is Phase.UNKNOWN:
+            return reject(
+                f"it is not known whether identity {identity!r} took effect: a person must look – {held.reason}",
+                code=UNKNOWN_EFFECT,
+            )
+        if held.phase is Phase.UNANSWERED and held.error is not None:
+            after = held.error.after if isinstance(held.error, Retry) else None
+            text = f"verify could not answer for identity {identity!r}: {_text_of(held.error)}"
+            return retry(text, after=after, error=held.error)
+        return _not_now()
+
+    def save(self, run: Run) -> None:
+        """Write down how the handler ended; the claim of one that was never called is given back."""
+        owner = run.unit.owner
+        for item in run.items:
+            identity = item.envelope.identity
+            held: Held = run.unit.notes[self][identity]
+            if held.phase is not Phase.STARTED:
+                continue
+            if item.verdict is PROCEED:
+                self._finish(run, item, held)
+            elif may_have_happened(item.verdict):
+                reason = item.verdict.reason if item.verdict is not None else ""
+                self._book.doubt(identity, owner, reason, fingerprint=held.fingerprint)
+                held.phase = Phase.GONE
+            else:
+                self._book.drop([identity], owner)
+                held.phase = Phase.GONE
+
+    def committed(self, run: Run) -> None:
+        """Tell what a person may want to know, though it changes nothing.
+
+        Raises:
+            ClaimLost: while the handler ran, somebody else took the message over.
+            ValueError: what the handler returned cannot be kept.
+        """
+        for error in run.notes.get(self, ()):
+            raise error
+
+    def release(self, unit: Unit) -> None:
+        """Give back what was never started; what was started and not written down stays in doubt."""
+        held: dict[str, Held] = unit.notes.pop(self, {})
+        try:
+            for identity, one in held.items():
+                if one.phase is Phase.DOUBTFUL:
+                    self._book.doubt(identity, unit.owner, one.before or "it was not verified yet")
+            untouched = [identity for identity, one in held.items() if one.phase is Phase.OURS]
+            self._book.drop(untouched, unit.owner)
+        finally:
+            self._keeper.let_go(unit.owner)
+
+    def _verify(self, run: Run, item: Item, held: Held) -> None:
+        identity, owner = item.envelope.identity, run.unit.owner
+        asked = self._asker.ask(item.envelope)
+        answer = asked.answer
+        if isinstance(answer, Unanswered):
+            self._book.doubt(identity, owner, _text_of(answer.error))
+            held.phase, held.error = Phase.UNANSWERED, answer.error
+        elif isinstance(answer, Done):
+            held.result, held.has_result = answer.result, True
+            ours = self._book.finish(
+                identity,
+                owner,
+                result=stored_or_none(answer.result),
+                fingerprint=self._print(item),
+                messages=OfVerify(self._scope, asked.published) if asked.published else None,
+            )
+            held.phase = Phase.DONE if ours else Phase.FOREIGN
+        elif isinstance(answer, NotDone):
+            held.phase = Phase.OURS if self._book.undone(identity, owner) else Phase.FOREIGN
+        else:
+            before = f"; before: {held.before}" if held.before else ""
+            held.reason = (answer.reason or "verify said Unknown") + before
+            self._book.doubt(identity, owner, held.reason, ask_in=ASK_AGAIN)
+            held.phase = Phase.UNKNOWN
+
+    def _finish(self, run: Run, item: Item, held: Held) -> None:
+        identity, result = item.envelope.identity, None
+        told: list[Exception] = []
+        run.notes[self] = told
+        try:
+            result = stored(item.result) if item.result is not None else None
+        except ValueError as error:
+            told.append(ValueError(f"what the handler of {identity!r} returned cannot be kept: {error}"))
+        owner, messages = run.unit.owner, held.messages
+        if messages is None and run.published:
+            # Kept with the claim: when this fails and is done again, they must not be stored twice.
+            messages = held.messages = OfHandler(run)
+        if self._book.finish(identity, owner, result=result, fingerprint=held.fingerprint, messages=messages):
+            if messages is not None:
+                messages.send()
+        else:
+            told.append(
+                ClaimLost(
+                    f"{self._consumer}: the handler of {identity!r} outlived its claim, and another process took "
+                    "it over: the effect may have happened twice; is the lease too short for the database's outages?"
+                )
+            )
+        held.phase, held.result, held.has_result = Phase.DONE, item.result, True
+
+    def _differs(self, held: Held, item: Item) -> bool:
+        if self._fingerprint is None or held.phase not in {Phase.DONE, Phase.DOUBTFUL}:
+            return False
+        known = held.fingerprint or (held.claim.fingerprint if held.claim is not None else None)
+        return known is not None and known != self._fingerprint(item)
+
+    def _print(self, item: Item) -> str | None:
+        return self._fingerprint(item) if self._fingerprint is not None else None
+
+
+def may_have_happened(verdict: Verdict | None) -> bool:
+    """Return whether a handler that ended so may have had an effect: it raised, and did not say that it had none."""
+    if verdict is None:
+        return True
+    if verdict.outcome is not Outcome.RETRY:
+        return False
+    return verdict.error is not None and not isinstance(verdict.error, Signal | MessageRefused)
+
+
+def _not_now() -> Verdict:
+    return defer(_LOOK_AGAIN, "another process is working on this message")
+
+
+def _text_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

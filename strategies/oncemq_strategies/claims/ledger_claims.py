@@ -1,0 +1,244 @@
+"""The claims of one unit: which are ours, which are others', and which nobody knows the end of."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum, auto
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from oncemq.common.clock import Clock
+from oncemq.ledger.records.claim import Claim, End, NewClaim, State
+from oncemq.ledger.records.claims import Claims
+from oncemq.message.envelope import Envelope
+from oncemq.message.stored import to_text
+from oncemq_strategies.claims.stored_messages import Messages, OfHandler
+from oncemq_strategies.common.coalescing import Together
+from oncemq_strategies.common.own_transaction import TRIES, in_transaction
+
+Result = TypeVar("Result")
+
+
+class Phase(Enum):
+    """How far a unit has come with one identity."""
+
+    OURS = auto()
+    """Claimed; its handler has not been called."""
+    STARTED = auto()
+    """Its handler was called, and how that ended has not been written down."""
+    DOUBTFUL = auto()
+    """Ours to verify."""
+    FOREIGN = auto()
+    """Somebody else is at it."""
+    DONE = auto()
+    UNKNOWN = auto()
+    UNANSWERED = auto()
+    GONE = auto()
+    """Written down and given up in this unit; another copy begins anew."""
+
+
+@dataclass(slots=True)
+class Held:
+    """One identity in one unit.
+
+    Args:
+        phase: how far it is.
+        claim: as it was found in the ledger; None for a new one.
+        result: of a handler that ran in this unit.
+        has_result: it did.
+        error: why it could not be verified.
+        reason: why it is unknown.
+        fingerprint: of the content that is done.
+        messages: what its handler published in this unit.
+    """
+
+    phase: Phase
+    claim: Claim | None = None
+    result: Any = None
+    has_result: bool = False
+    error: Exception | None = None
+    reason: str = ""
+    fingerprint: str | None = None
+    messages: OfHandler | None = None
+
+    @property
+    def before(self) -> str:
+        """Why it was in doubt when it was found; empty if nobody said."""
+        return self.reason or (self.claim.reason or "" if self.claim is not None else "")
+
+    def known_result(self) -> Any:
+        """Return what the handler returned, in this unit or as it is kept."""
+        if self.has_result:
+            return self.result
+        text = self.claim.result if self.claim is not None else None
+        return json.loads(text) if text is not None else None
+
+
+class _Wanted(NamedTuple):
+    """The claims of one unit: all of one owner, by identity."""
+
+    owner: str
+    new: Mapping[str, NewClaim]
+
+
+class ClaimBook:
+    """Takes and gives back claims, in transactions of its own; what all handlers need, they share.
+
+    Args:
+        engine: the app's database.
+        claims: of the consumer.
+        lease: how long a claim lives without renewal.
+        clock: where time comes from.
+    """
+
+    def __init__(self, engine: Engine, claims: Claims, lease: timedelta, clock: Clock) -> None:
+        self._engine = engine
+        self._claims = claims
+        self._lease = lease
+        self._clock = clock
+        self._taking = Together(self._take)
+        self._finishing = Together(self._finish)
+
+    def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
+        """Claim what is free, and begin to verify what nobody is at; returns what was found, by identity."""
+        first: dict[str, Envelope] = {}
+        for envelope in envelopes:
+            first.setdefault(envelope.identity, envelope)
+        if not first:
+            return {}  # an earlier strategy of the list has put off the whole unit
+        new = {
+            identity: NewClaim(identity, one.key, owner, to_text(one))
+            for identity, one in sorted(first.items())
+        }
+        return self._taking.ask(_Wanted(owner, new))
+
+    def _take(self, many: Sequence[_Wanted]) -> list[dict[str, Held]]:
+        new: dict[str, NewClaim] = {}
+        for one in many:
+            new = {**one.new, **new}  # who comes first is the one to get it
+
+        def work(connection: Connection) -> list[dict[str, Held]]:
+            until = self._clock.now() + self._lease
+            taken = self._claims.take(connection, [new[identity] for identity in sorted(new)], until)
+            owner_of = {identity: new[identity].owner for identity in taken}
+            there = {identity for one in many for identity in one.new if owner_of.get(identity) != one.owner}
+            found = self._claims.read(connection, there) if there else {}
+            return [
+                {
+                    identity: Held(Phase.OURS)
+                    if owner_of.get(identity) == one.owner
+                    else self._found(connection, found.get(identity), one.owner)
+                    for identity in one.new
+                }
+                for one in many
+            ]
+
+        return self._shared(work, len(many))
+
+    def _found(self, connection: Connection, claim: Claim | None, owner: str) -> Held:
+        now = self._clock.now()
+        if claim is None:
+            # There for the insert, and now no more: given up in between, which is as good as held.
+            return Held(Phase.FOREIGN)
+        if claim.state is State.DONE:
+            return Held(Phase.DONE, claim, fingerprint=claim.fingerprint)
+        if claim.holder == owner and claim.state is State.PROCESSING:
+            return Held(Phase.OURS, claim)  # a commit whose answer was lost
+        if claim.holder != owner and claim.live(now):
+            return Held(Phase.FOREIGN, claim)
+        if self._claims.take_over(connection, claim, owner, now + self._lease):
+            return Held(Phase.DOUBTFUL, claim)
+        return Held(Phase.FOREIGN, claim)
+
+    def start(self, identities: Sequence[str], owner: str) -> Sequence[str]:  # noqa: ARG002
+        """Return none: in the ledger a claim is in doubt from its beginning."""
+        return ()
+
+    def undone(self, identity: str, owner: str) -> bool:
+        """Let the handler of a verified claim run; returns whether it was still ours."""
+        until = self._clock.now() + self._lease
+        return in_transaction(
+            self._engine, lambda connection: self._claims.prove_undone(connection, identity, owner, until)
+        )
+
+    def finish(
+        self,
+        identity: str,
+        owner: str,
+        *,
+        result: str | None = None,
+        fingerprint: str | None = None,
+        messages: Messages | None = None,
+    ) -> bool:
+        """Write down that the effect has happened; returns whether the claim was ours.
+
+        `messages` are stored in the same transaction; not if an earlier try has, whose answer was lost.
+        """
+        also = messages.store if messages is not None else None
+        return self._finishing.ask(End(identity, owner, result, fingerprint, also))
+
+    def _finish(self, ends: Sequence[End]) -> list[bool]:
+        now = self._clock.now()
+        return self._shared(lambda connection: self._claims.finish(connection, ends, now), len(ends))
+
+    def doubt(
+        self,
+        identity: str,
+        owner: str,
+        reason: str,
+        *,
+        ask_in: timedelta = timedelta(0),
+        fingerprint: str | None = None,
+    ) -> bool:
+        """Write down that the effect may have happened; returns whether the claim was ours."""
+        ask_at = self._clock.now() + ask_in
+        return in_transaction(
+            self._engine,
+            lambda connection: self._claims.doubt(
+                connection, identity, owner, ask_at, reason=reason, fingerprint=fingerprint
+            ),
+        )
+
+    def drop(self, identities: Collection[str], owner: str) -> None:
+        """Delete claims of ours whose handler surely had no effect."""
+        if identities:
+            in_transaction(self._engine, lambda connection: self._claims.drop(connection, identities, owner))
+
+    def drop_verified(self, identity: str, owner: str) -> None:
+        """Delete a claim that we took over and that has proved undone."""
+        in_transaction(
+            self._engine,
+            lambda connection: self._claims.drop(connection, [identity], owner, State.VERIFYING),
+        )
+
+    def take_over(self, claim: Claim, owner: str) -> bool:
+        """Begin to verify one claim that nobody is at; returns whether it was as seen."""
+        until = self._clock.now() + self._lease
+        return in_transaction(
+            self._engine, lambda connection: self._claims.take_over(connection, claim, owner, until)
+        )
+
+    def stuck(self, *, after: str, limit: int, everything: bool) -> Sequence[Claim]:
+        """Return claims that nobody is at, in order of identity."""
+        now = self._clock.now()
+        return in_transaction(
+            self._engine,
+            lambda connection: self._claims.stuck(
+                connection, now, after=after, limit=limit, everything=everything
+            ),
+        )
+
+    def find(self, identity: str) -> Claim | None:
+        """Return one claim, if there is one."""
+        found = in_transaction(self._engine, lambda connection: self._claims.read(connection, [identity]))
+        return found.get(identity)
+
+    def is_live(self, claim: Claim) -> bool:
+        """Return whether somebody is at work on it."""
+        return claim.live(self._clock.now())
+
+    def _shared(self, work: Callable[[Connection], Result], jobs: int) -> Result:
+        """Do it at once for several threads; what is in the way of one is waited for by that one, alone."""
+        return in_transaction(self._engine, work, tries=TRIES if jobs == 1 else 1)

@@ -1,0 +1,159 @@
+"""`redis_flag`: a flag in Redis for each message, for effects outside and apps without any database."""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Self
+
+from sqlalchemy import Connection
+
+from oncemq.common.durations import format_duration, parse_duration
+from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verification import Answer, NotDone, Verify
+from oncemq.errors import RedisRefused
+from oncemq_strategies.claims.base import Claiming
+from oncemq_strategies.claims.lease_renewal import ClaimKeeper
+from oncemq_strategies.claims.options import lease_option, verify_option
+from oncemq_strategies.claims.redis_flag_survey import flags_of_key
+from oncemq_strategies.claims.redis_flags import Flags, scope_of_flags
+from oncemq_strategies.claims.stored_messages import check_messages
+from oncemq_strategies.claims.verify import Asker
+from oncemq_strategies.common.fingerprint import Fingerprint, fingerprint_option
+from oncemq_strategies.common.options import Options
+from oncemq_strategies.common.redis_permissions import missing_for_keys, sample
+from oncemq_strategies.tiered.options import usual_ttl
+
+_ENDS = ("success", "failed")
+
+
+class RedisFlag(Claiming):
+    """As `two_phase`, with its claims in Redis: quicker, and no database is needed.
+
+    What it cannot promise: Redis can lose a flag – by a failover that outran its replication, a restart without its
+    last second of writes, eviction, FLUSHALL – and the message then runs again. Where that may never happen, a
+    database must keep the claims: `two_phase`.
+
+    Options, all of them optional:
+
+    - `ttl: 7d`, or `ttl: {success: 7d, failed: 30d}`: how long the end of a handler is remembered at least; not
+      less than retries can take, which is the default with a margin. Afterwards the message would run again.
+    - `lease: 60s`: how long a dead process's flag is respected. A living one renews its flags.
+    - `verify: "module:function"`: as for `two_phase`, asked about handlers that failed or were cut off.
+    - `in_doubt: run`: instead of `verify`, for handlers that may run twice. Default: such a message becomes the
+      dead letter `unknown-effect`.
+    - `fingerprint: [body.amount, …]`: the same identity with other content is a Conflict.
+
+    What the handler publishes is stored in the app's database before its flag says success; without a database such a
+    handler is refused. As for `two_phase`, `verify` publishes what a handler that was cut off would have.
+
+    What the handler returns is kept as JSON (at most 64 KiB) and given to a duplicate.
+
+    A process that dies leaves flags, and its messages, which nobody has acknowledged, come again. After `lease` whoever
+    is given one compares: a handler that was never called runs now; about one that was called, `verify` is asked first.
+    So there is nothing to reconcile in the background, and `oncemq reconcile` knows nothing of flags.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        asker: Asker,
+        lease: timedelta,
+        ttl: Mapping[str, timedelta],
+        fingerprint: Fingerprint | None,
+    ) -> None:
+        self._scope, self._consumer = scope, scope.consumer
+        self.stores_outgoing = scope.engine is not None
+        self._asker = asker
+        self._fingerprint = fingerprint
+        self._ttl = ttl
+        self._client = scope.redis
+        if scope.redis is not None:
+            self._flags = Flags(scope.redis, scope.consumer, lease=lease, engine=scope.engine, **ttl)
+            self._book = self._flags
+            self._keeper = ClaimKeeper(self._flags.renew, lease)
+
+    def missing_in_redis(self) -> Iterable[RedisRefused]:
+        """Yield what the Redis user may not do, tried with a flag that no message has."""
+        if self._client is not None:
+            yield from missing_for_keys(self._client, "flag", lambda: self._flags.try_out(sample()))
+
+    @classmethod
+    def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
+        """Make one from its options."""
+        given = Options("redis_flag", options, scope)
+        given.known("ttl", "lease", "verify", "in_doubt", "fingerprint")
+        asker = Asker(_verify(given), scope.publishers, silent=given.raw("in_doubt") == "run")
+        return cls(scope, asker, lease_option(given), _ttl(given, scope), fingerprint_option(given))
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what cannot be safe."""
+        if self._client is None:
+            yield Problem(
+                "redis_flag needs Redis",
+                'give the app redis: {url: "redis://localhost:6379/0"}',
+                "strategies",
+            )
+        yield from check_messages("redis_flag", self._asker, facts)
+        for end, lives in self._ttl.items():
+            if lives < facts.retry_horizon:
+                yield Problem(
+                    f"{end} is remembered for {format_duration(lives)}, but a message can come back after "
+                    f"{format_duration(facts.retry_horizon)} of retries and would run again",
+                    f"set `ttl` to {format_duration(facts.retry_horizon)} or longer, or leave it out",
+                    "strategies",
+                )
+        if not self._asker.can_ask:
+            yield Problem(
+                "redis_flag without `verify`: when a handler fails or its process dies, it is not known whether its "
+                "effect happened, so the message is not tried again but becomes a dead letter",
+                'write verify: "module:function", which returns Done, NotDone or Unknown; or in_doubt: run, if the '
+                "handler may run twice",
+                "strategies",
+                Severity.WARNING,
+            )
+
+    def release(self, unit: Unit) -> None:
+        """Give back what was never started."""
+        try:
+            super().release(unit)
+        finally:
+            self._flags.forget(unit.owner)
+
+    def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:  # noqa: ARG002
+        """Return the key's flags."""
+        if self._client is None:
+            return {}
+        found = flags_of_key(self._client, scope_of_flags(self._consumer, self._scope.engine), key)
+        return {f"flag {identity}": words for identity, words in found.items()}
+
+
+def _verify(given: Options) -> Verify | None:
+    runs = given.choice("in_doubt", ("reject", "run"), "reject") == "run"
+    verify = verify_option(given)
+    if verify is None:
+        return _it_may_run_again if runs else None
+    if runs:
+        given.refuse("`verify` answers what `in_doubt: run` leaves open", "keep one of them", name="in_doubt")
+    return verify
+
+
+def _it_may_run_again(_envelope: object) -> Answer:
+    return NotDone()
+
+
+def _ttl(given: Options, scope: Scope) -> dict[str, timedelta]:
+    usual = usual_ttl(scope)
+    value = given.raw("ttl")
+    if not isinstance(value, Mapping):
+        one = given.duration("ttl") or usual
+        return dict.fromkeys(_ENDS, one)
+    unknown = [name for name in value if name not in _ENDS]
+    if unknown:
+        given.refuse(f"{unknown[0]!r} is not an outcome of a handler: write success or failed", name="ttl")
+    try:
+        return {
+            end: parse_duration(str(value[end])) if value.get(end) is not None else usual for end in _ENDS
+        }
+    except ValueError as error:
+        given.refuse(str(error), name="ttl")

@@ -1,0 +1,49 @@
+"""What can be seen of flags from outside."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from oncemq.redis import RedisClient
+from oncemq.redis.call import Call
+from oncemq_strategies.common.redis_marks import key_in_redis
+
+_SPECIAL = "\\*?[]^-"
+
+
+def flags_of_key(client: RedisClient, scope: str, key: str) -> Mapping[str, str]:
+    """Return the flags of a business key, in words by identity; looks at every key of Redis, for people.
+
+    Raises:
+        RedisUnavailable: Redis does not answer.
+    """
+    prefix = key_in_redis("flag", scope, "")
+    found = {}
+    for name in sorted(
+        _names(client, "".join(f"\\{one}" if one in _SPECIAL else one for one in prefix) + "*")
+    ):
+        fields = client.call(Call(name, ("HGETALL", name)))
+        texts = [one.decode(errors="replace") if isinstance(one, bytes) else str(one) for one in fields]
+        flag = dict(zip(texts[::2], texts[1::2], strict=True))
+        if flag.get("key") == key:
+            found[name.removeprefix(prefix).replace("%7B", "{").replace("%25", "%")] = _words(
+                flag, client.command("PTTL", name, key=name)
+            )
+    return found
+
+
+def _names(client: RedisClient, pattern: str) -> Iterator[str]:
+    for place in client.routes.masters():
+        cursor: Any = "0"
+        while True:
+            cursor, names = client.at(place, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "hash")
+            yield from (one.decode(errors="replace") if isinstance(one, bytes) else str(one) for one in names)
+            if int(cursor) == 0:
+                break
+
+
+def _words(flag: Mapping[str, str], left: int) -> str:
+    said = [flag.get("state", "?")]
+    if "until" in flag:
+        said.append(f"held by {flag.get('owner', '?')}")
+    said += [f"{name} {flag[name]}" for name in ("result", "reason") if flag.get(name)]
+    return ", ".join([*said, f"for {left / 1000:.0f}s"])

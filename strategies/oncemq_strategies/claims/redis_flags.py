@@ -1,0 +1,201 @@
+"""The flags of one consumer in Redis: which messages are being worked on, and how their handlers ended."""
+
+import json
+import random
+import threading
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import Engine
+
+from oncemq.ledger import schema
+from oncemq.ledger.sql.column_types import storable
+from oncemq.message.envelope import Envelope
+from oncemq.redis import RedisClient
+from oncemq.redis.call import Argument, Call, Script
+from oncemq.redis.faults import Failure
+from oncemq_strategies.claims.ledger_claims import Held, Phase
+from oncemq_strategies.claims.redis_flag_scripts import CLAIM, DROP, FINISH, MOVE, RENEW
+from oncemq_strategies.claims.stored_messages import Messages
+from oncemq_strategies.common.coalescing import Together
+from oncemq_strategies.common.own_transaction import in_transaction
+from oncemq_strategies.common.redis_marks import key_in_redis
+
+_JITTER = 0.1
+
+
+class Flags:
+    """Takes and gives back claims as `Book` says; a whole unit's in one round trip.
+
+    Args:
+        client: where they are.
+        consumer: the consumer's scope.
+        lease: how long a claim lives without renewal.
+        success: how long it is remembered at least that a message took effect.
+        failed: the same, that nobody knows whether it did.
+        engine: the database that stores what handlers published; None without one.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        consumer: str,
+        *,
+        lease: timedelta,
+        success: timedelta,
+        failed: timedelta,
+        engine: Engine | None = None,
+    ) -> None:
+        self._client = client
+        self._engine = engine
+        self._consumer = consumer
+        self._scope: str | None = None
+        self._lease = _milliseconds(lease)
+        self._success = success
+        self._failed = failed
+        self._mine: dict[str, set[str]] = {}
+        self._mutex = threading.Lock()
+        self._calling = Together(self._call)
+
+    def name(self, identity: str) -> str:
+        """Return the key of a flag."""
+        if self._scope is None:
+            self._scope = scope_of_flags(self._consumer, self._engine)
+        return key_in_redis("flag", self._scope, identity)
+
+    def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
+        """Claim what is free, and take over what nobody is at; returns what was found, by identity.
+
+        Raises:
+            RedisUnavailable: not every answer came; some may be claimed.
+        """
+        keys: dict[str, str] = {}
+        for envelope in envelopes:
+            keys.setdefault(envelope.identity, envelope.key)
+        with self._mutex:
+            self._mine.setdefault(owner, set()).update(keys)
+        lives = self._lives_held()
+        answers = self._each(keys, lambda one: (CLAIM, (owner, self._lease, lives, keys[one])))
+        return {identity: _held(answer) for identity, answer in zip(keys, answers, strict=True)}
+
+    def try_out(self, identity: str) -> None:
+        """Claim an identity that no message has, and drop the claim.
+
+        Raises:
+            RedisUnavailable: no answer.
+            RedisRefused: the user may not do that.
+        """
+        self._each([identity], lambda _: (CLAIM, (identity, self._lease, self._lives_held(), identity)))
+        self._each([identity], lambda _: (DROP, (identity,)))
+
+    def start(self, identities: Sequence[str], owner: str) -> Sequence[str]:
+        """Note that the handlers of these begin now; returns those that are not ours any more."""
+        answers = self._each(identities, lambda _: (MOVE, (owner, self._lease, "pending", "started")))
+        return [identity for identity, answer in zip(identities, answers, strict=True) if answer != 1]
+
+    def undone(self, identity: str, owner: str) -> bool:
+        """Let the handler of a verified claim run; returns whether it was still ours."""
+        return self._one(identity, MOVE, owner, self._lease, "checking", "pending")
+
+    def finish(
+        self,
+        identity: str,
+        owner: str,
+        *,
+        result: str | None = None,
+        fingerprint: str | None = None,
+        messages: Messages | None = None,
+    ) -> bool:
+        """Write down that the effect has happened; returns whether the claim was ours.
+
+        `messages` are stored in the database before: a process that dies in between has them sent, and is asked about.
+        """
+        if messages is not None and self._engine is not None and not messages.committed:
+            in_transaction(self._engine, messages.store)
+            messages.committed = True
+        lives = _jittered(self._success)
+        return self._one(identity, FINISH, owner, "success", lives, result or "", fingerprint or "", "")
+
+    def doubt(
+        self,
+        identity: str,
+        owner: str,
+        reason: str,
+        *,
+        ask_in: timedelta = timedelta(0),  # noqa: ARG002 - nobody asks in the background
+        fingerprint: str | None = None,
+    ) -> bool:
+        """Write down that the effect may have happened; returns whether the claim was ours."""
+        lives = _jittered(self._failed)
+        return self._one(identity, FINISH, owner, "failed", lives, "", fingerprint or "", storable(reason))
+
+    def drop(self, identities: Sequence[str], owner: str) -> None:
+        """Delete claims of ours whose handler surely had no effect."""
+        self._each(identities, lambda _: (DROP, (owner,)))
+
+    def renew(self, owners: set[str]) -> None:
+        """Renew everything that these owners hold, in one round trip."""
+        with self._mutex:
+            held = [(owner, one) for owner in sorted(owners) for one in sorted(self._mine.get(owner, ()))]
+        lives = self._lives_held()
+        calls = [Call.of(RENEW, [self.name(one)], [owner, self._lease, lives]) for owner, one in held]
+        _all_well(self._client.together(calls) if calls else [])
+
+    def forget(self, owner: str) -> None:
+        """Renew nothing more of this owner's."""
+        with self._mutex:
+            self._mine.pop(owner, None)
+
+    def _lives_held(self) -> int:
+        """Return for how long Redis keeps a flag that nobody renews any more: its lease, then as any end."""
+        return self._lease + _jittered(max(self._success, self._failed))
+
+    def _one(self, identity: str, script: Script, *arguments: Argument) -> bool:
+        return bool(self._each([identity], lambda _: (script, arguments)) == [1])
+
+    def _each(self, identities: Iterable[str], what: Any) -> list[Any]:
+        calls = []
+        for identity in identities:
+            script, arguments = what(identity)
+            calls.append(Call.of(script, [self.name(identity)], arguments))
+        return _all_well(self._calling.ask(calls)) if calls else []
+
+    def _call(self, many: Sequence[Sequence[Call]]) -> list[list[Any]]:
+        """Make the calls of several units in one round trip; each finds its own failures among its answers."""
+        answers = iter(self._client.together([call for calls in many for call in calls]))
+        return [list(islice(answers, len(calls))) for calls in many]
+
+
+def scope_of_flags(consumer: str, engine: Engine | None) -> str:
+    """Return whose flags are believed: after a restore of the app's database not those from before."""
+    since = schema.epoch(engine) if engine is not None else ""
+    return f"{consumer}:{since}" if since else consumer
+
+
+def _all_well(answers: list[Any]) -> list[Any]:
+    for answer in answers:
+        if isinstance(answer, Failure):
+            raise answer
+    return answers
+
+
+def _held(answer: list[Any]) -> Held:
+    status, *more = [one.decode() if isinstance(one, bytes) else str(one) for one in answer]
+    if status == "ours":
+        return Held(Phase.OURS)
+    if status == "foreign":
+        return Held(Phase.FOREIGN)
+    if status == "success":
+        result = json.loads(more[0]) if more[0] else None
+        return Held(Phase.DONE, result=result, has_result=True, fingerprint=more[1] or None)
+    return Held(Phase.DOUBTFUL, reason=more[0], fingerprint=more[1] or None)
+
+
+def _jittered(lives: timedelta) -> int:
+    return round(_milliseconds(lives) * (1 + _JITTER * random.random()))  # noqa: S311 - no secret
+
+
+def _milliseconds(time: timedelta) -> int:
+    return max(1, round(time.total_seconds() * 1000))

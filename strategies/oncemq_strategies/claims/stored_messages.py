@@ -1,0 +1,83 @@
+"""Stores what handlers and `verify` publish together with the end of their claim."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from oncemq.common.clock import Clock
+from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.unit import Outgoing, Run
+from oncemq.ledger.messages import outbox
+from oncemq_strategies.claims.verify import Asker
+
+
+class OfHandler:
+    """What one handler published: stored with its claim's end, and sent at once after that.
+
+    Args:
+        run: the message's own run; its handler has returned.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._stored: Any = None
+        self.committed = False
+        """Set where they are stored in a transaction of their own, before the claim ends."""
+
+    def store(self, connection: Connection) -> None:
+        """Store it; may be done again in another transaction when this one was rolled back."""
+        if self._run.outbox is not None:
+            self._stored = self._run.outbox.keep(connection, self._run)
+
+    def send(self) -> None:
+        """Send what was stored; the claim's end is durable."""
+        if self._run.outbox is not None and self._stored:
+            self._run.outbox.send(self._stored)
+
+
+class OfVerify:
+    """What `verify` published before it said Done: stored with the claim's end, and sent by the next look at the outbox.
+
+    Args:
+        scope: of the consumer.
+        published: in order.
+    """
+
+    def __init__(self, scope: Scope, published: Sequence[Outgoing]) -> None:
+        self._app, self._consumer = scope.app, scope.consumer
+        self._clock: Clock = scope.clock
+        self._published = published
+        self.committed = False
+
+    def store(self, connection: Connection) -> None:
+        """Store it as messages that are due, and that any process of the app may send."""
+        now = self._clock.now()
+        messages = [(one.topic, one.message) for one in self._published]
+        outbox.add(connection, outbox.Claim(self._app, "", now), self._consumer, messages, now)
+
+
+Messages = OfHandler | OfVerify
+"""What belongs to the end of one claim."""
+
+
+def check_messages(name: str, asker: Asker, facts: ConsumerFacts) -> Iterable[Problem]:
+    """Yield why what the handler publishes could be lost between its effect and the end of its claim."""
+    if not facts.publishes:
+        return
+    if not facts.dialect:
+        yield Problem(
+            f"the handler asks for a Publisher, but {name} has no database here: a process that dies between the "
+            "handler's effect and the sending would lose the messages",
+            "give the app a `database`, where messages are stored before the claim is done; or publish elsewhere",
+            "handler",
+        )
+    if asker.can_ask and not asker.can_publish:
+        yield Problem(
+            "the handler publishes, and `verify` does not: when a process dies after the effect, `verify` says Done, "
+            "the handler does not run again, and its messages are never sent",
+            "let `verify` ask for a publisher as the handler does – def verify(envelope: Envelope, publisher: "
+            "Publisher) – and publish the same messages before it returns Done",
+            "strategies",
+        )

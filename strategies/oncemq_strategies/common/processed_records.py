@@ -1,0 +1,188 @@
+"""Record-and-check: one ledger row for each identity, inserted in the handler's transaction before the handler runs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from oncemq.common.clock import Clock
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import DUPLICATE, PROCEED, Culprits, Verdict, conflict, reject
+from oncemq.errors import InfrastructureError
+from oncemq.ledger.records import processed
+from oncemq.ledger.sql.bulk import Bulk, Shape
+from oncemq.ledger.sql.bulk_dialects import bulk_for
+from oncemq_strategies.common.fingerprint import Fingerprint
+from oncemq_strategies.common.results import stored
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Which identities have a row after a commit, each with the fingerprint in it; empty where none is compared.
+
+    Args:
+        new: those that this run inserted.
+        there: those that were there before.
+    """
+
+    new: Mapping[str, str]
+    there: Mapping[str, str]
+
+
+class _Notes:
+    """What one run knows about its identities.
+
+    Attributes:
+        new: those whose row this run inserted.
+        done: those whose message is final in this run, with that message.
+        there: those that were there before.
+        lost: what is stored about those: fingerprint and result; only where details are asked for.
+        inserted: the fingerprint that each new row was inserted with.
+        prints: the fingerprint of each item that may run.
+    """
+
+    __slots__ = ("done", "inserted", "lost", "new", "prints", "there")
+
+    def __init__(self, new: set[str]) -> None:
+        self.new = new
+        self.there: list[str] = []
+        self.done: dict[str, Item] = {}
+        self.lost: dict[str, Sequence[str | None]] = {}
+        self.inserted: dict[str, str] = {}
+        self.prints: dict[str, str] = {}
+
+
+class ProcessedRecords:
+    """The ledger's table `oncemq_processed` as the place that decides.
+
+    Args:
+        clock: where time comes from.
+        fingerprint: of an item; None = content is not compared.
+        result: keep what the handler returned.
+    """
+
+    def __init__(self, clock: Clock, fingerprint: Fingerprint | None, *, result: bool) -> None:
+        self._clock = clock
+        self._fingerprint = fingerprint
+        self._result = result
+        self._details = result or fingerprint is not None
+        self._bulk: Bulk | None = None
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Insert a row for every identity; whoever inserted it first may run."""
+        first: dict[str, Item] = {}
+        for item in items:
+            first.setdefault(item.envelope.identity, item)
+        identities = sorted(first)
+        inserted: dict[str, str] = {}
+        rows: list[tuple[str | None, ...]]
+        if self._fingerprint is None:
+            rows = [(identity, first[identity].key) for identity in identities]
+        else:
+            inserted = {identity: self._fingerprint(item) for identity, item in first.items()}
+            rows = [(identity, first[identity].key, inserted[identity]) for identity in identities]
+        bulk = self._statements(run.connection)
+        notes = _Notes(bulk.insert_new(run.connection, run.consumer, rows, self._clock.now()))
+        notes.inserted = inserted
+        run.notes[self] = notes
+        if len(notes.new) < len(identities):
+            notes.there = [identity for identity in identities if identity not in notes.new]
+            if self._details:
+                self._read_losers(run, notes)
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Return PROCEED for what nobody has applied yet."""
+        notes: _Notes = run.notes[self]
+        identity = item.envelope.identity
+        if identity in notes.new and identity not in notes.done:
+            if self._fingerprint is not None:
+                notes.prints[identity] = self._fingerprint(item)
+            return PROCEED
+        return self._duplicate(notes, item, identity) if self._details else DUPLICATE
+
+    def record(self, run: Run, item: Item) -> None:
+        """Remember that the identity has its message; a later copy in this run is a duplicate of it.
+
+        What another strategy settled unapplied leaves no record: a copy of it may have been tried before, and would be
+        taken for the copy of something applied.
+        """
+        notes: _Notes = run.notes[self]
+        identity = item.envelope.identity
+        if item.verdict is PROCEED and identity in notes.new and identity not in notes.done:
+            notes.done[identity] = item
+
+    def save(self, run: Run) -> None:
+        """Delete the rows of messages that are not final; store what is known about those that ran."""
+        notes: _Notes = run.notes[self]
+        bulk = self._statements(run.connection)
+        if len(notes.done) < len(notes.new):
+            bulk.delete(run.connection, run.consumer, sorted(notes.new.difference(notes.done)))
+        if self._details and notes.done:
+            changed = self._changed(notes)
+            if changed:
+                bulk.update(run.connection, run.consumer, changed, self._clock.now())
+
+    def known(self, run: Run) -> Known:
+        """Return which identities have their row now that the run has committed."""
+        notes: _Notes = run.notes[self]
+        prints, lost = notes.prints, notes.lost
+        return Known(
+            {identity: prints.get(identity, "") for identity in notes.done},
+            {identity: (lost[identity][0] or "") if lost else "" for identity in notes.there},
+        )
+
+    def _read_losers(self, run: Run, notes: _Notes) -> None:
+        notes.lost = self._statements(run.connection).read(run.connection, run.consumer, notes.there)
+        if len(notes.lost) < len(notes.there):
+            raise InfrastructureError(
+                f"{run.consumer}: a dedup record was purged between two statements; run again"
+            )
+
+    def _duplicate(self, notes: _Notes, item: Item, identity: str) -> Verdict:
+        ran = notes.done.get(identity)
+        print_, result = notes.lost[identity] if ran is None else (notes.prints.get(identity), None)
+        if self._fingerprint is not None and print_ is not None and print_ != self._fingerprint(item):
+            return other_content(identity, item.key)
+        if ran is not None:
+            item.result = ran.result
+        elif result is not None:
+            item.result = json.loads(result)
+        return DUPLICATE
+
+    def _changed(self, notes: _Notes) -> list[tuple[str, str | None, str | None]]:
+        """Return identity, fingerprint, result of the rows that must be told more than they were inserted with."""
+        changed: list[tuple[str, str | None, str | None]] = []
+        culprits: dict[Any, Verdict] = {}
+        for identity in sorted(notes.done):
+            item, print_ = notes.done[identity], notes.prints.get(identity)
+            result = None
+            if self._result and item.verdict is PROCEED and item.result is not None:
+                try:
+                    result = stored(item.result)
+                except ValueError as error:
+                    culprits[item] = reject(f"the handler's result cannot be stored: {error}")
+            if result is not None or print_ != notes.inserted.get(identity):
+                changed.append((identity, print_, result))
+        if culprits:
+            raise Culprits(culprits)
+        return changed
+
+    def _statements(self, connection: Connection) -> Bulk:
+        if self._bulk is None:
+            more = ("key", "fingerprint") if self._fingerprint is not None else ("key",)
+            details = ("fingerprint", "result")
+            shape = Shape(
+                processed.TABLE, "identity", "processed_at", inserted=more, updated=details, read=details
+            )
+            self._bulk = bulk_for(connection.dialect, shape)
+        return self._bulk
+
+
+def other_content(identity: str, key: str) -> Verdict:
+    """Return the verdict on a message whose identity was applied with another fingerprint."""
+    return conflict(
+        f"identity {identity!r} of key {key!r} was applied before with other content: the fields of "
+        "`fingerprint` differ"
+    )

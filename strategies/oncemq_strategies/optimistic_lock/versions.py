@@ -1,0 +1,208 @@
+"""Versions in a column of the user's own table: read without a lock, compared and set in one go at the end of a run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from random import uniform
+from typing import Any, Final
+
+from sqlalchemy import Connection, Integer, Numeric, func, update
+
+from oncemq.contracts.checks import Problem
+from oncemq.contracts.strategy import Scope
+from oncemq.contracts.unit import Item, Run
+from oncemq.contracts.verdict import Culprits, Verdict, defer, retry
+from oncemq.ledger.database.user_tables import UnfitTable
+from oncemq.ledger.sql.row_locks import RowLock
+from oncemq_strategies.common.entity_rows import Entity, EntityRows, Found, Target
+from oncemq_strategies.common.table_lookup import LookedUp
+
+_ABSENT: Final = object()
+"""The version of a row that is not there."""
+_PAUSE = 0.05
+"""Seconds, about: a message that lost against a rival is decided again after this."""
+
+
+class _Notes:
+    """What one run knows.
+
+    Attributes:
+        found: the key column's value of each item.
+        before: the version by value, of rows that exist, as they were read; None = the column is NULL.
+        now: the same, changes of this run included.
+        last: the item that changed it last, where that is not written yet.
+        written: the version by value, of those that this run has written.
+        seen: how many statements of handlers the version of a value has been read behind.
+        waiting: items that shall wait for a version to change.
+    """
+
+    __slots__ = ("before", "found", "last", "now", "seen", "waiting", "written")
+
+    def __init__(self, found: Found) -> None:
+        self.found = found
+        self.before: dict[Any, int | None] = {
+            value: None if version is None else int(version) for value, (_, version) in found.rows.items()
+        }
+        self.now = dict(self.before)
+        self.last: dict[Any, Item] = {}
+        self.written: dict[Any, int | None] = {}
+        self.seen: dict[Any, int] = {}
+        self.waiting: dict[Any, list[Item]] = {}
+
+
+class Versions:
+    """The user's column as the place where the version stands.
+
+    Args:
+        scope: what the strategy is built with.
+        entity: where the rows are.
+        column: holds the version.
+        none_yet: what counts as the version where there is none.
+    """
+
+    def __init__(self, scope: Scope, entity: Entity, column: str, none_yet: int) -> None:
+        self._entity = entity
+        self._none_yet = none_yet
+        self.name = f"{entity.table}.{column}"
+        self._target = LookedUp(
+            scope, entity.table, entity.where, lambda connection: _look(connection, scope, entity, column)
+        )
+        self._rows = EntityRows(scope, entity, self._target.get)
+
+    def check(self) -> list[Problem]:
+        """Return why the table cannot serve."""
+        return self._target.check()
+
+    def load(self, run: Run, items: Sequence[Item]) -> None:
+        """Read the version of every key; keys without a row get a mutex where handlers create rows."""
+        run.notes[self] = _Notes(self._rows.find(run, items, RowLock.none()))
+
+    def current(self, run: Run, item: Item) -> int | Verdict | None:
+        """Return the version of the item's entity, None for a row that its handler shall create, or a verdict."""
+        notes: _Notes = run.notes[self]
+        unfit = notes.found.unfit(self._target.get(run.connection), item)
+        if unfit is not None:
+            return unfit
+        value = notes.found.values[item]
+        if run.written != notes.seen.get(value, 0) and value not in notes.last:
+            self._look_again(run, notes, value)
+        if value in notes.now:
+            version = notes.now[value]
+            return self._none_yet if version is None else version
+        return None if self._entity.missing == "run" else self._entity.absent(item)
+
+    def change(self, run: Run, item: Item, version: int) -> None:
+        """Remember the new version; the key's next item sees it."""
+        notes: _Notes = run.notes[self]
+        value = notes.found.values[item]
+        notes.now[value] = version
+        notes.last[value] = item
+
+    def wait(self, run: Run, item: Item) -> None:
+        """Have `save` make sure that the version which the item waits for is still to come."""
+        notes: _Notes = run.notes[self]
+        notes.waiting.setdefault(notes.found.values[item], []).append(item)
+
+    def write(self, run: Run) -> None:
+        """Compare and set the versions that earlier items of the run reached; another handler is about to read."""
+        notes: _Notes = run.notes[self]
+        if notes.last:
+            self._settle(run, notes, {})
+
+    def _look_again(self, run: Run, notes: _Notes, value: Any) -> None:
+        """Read a row that a handler of an earlier item may have changed."""
+        notes.now.pop(value, None)
+        rows = self._target.get(run.connection).read(run.connection, [value], RowLock.none())
+        for key, (_, version) in rows.items():
+            notes.now[key] = None if version is None else int(version)
+        notes.seen[value] = run.written
+
+    def save(self, run: Run) -> None:
+        """Compare every version with what was read, all of them locked in key order, and set the new ones.
+
+        Rows that items wait for are locked, too: a rival who brings the version and does not see who waits for it
+        has come before, and is seen here.
+
+        Raises:
+            Culprits: for items whose row a rival changed meanwhile, or whose handler left none.
+        """
+        notes: _Notes = run.notes[self]
+        if notes.last or notes.waiting:
+            self._settle(run, notes, notes.waiting)
+
+    def _settle(self, run: Run, notes: _Notes, waiting: Mapping[Any, list[Item]]) -> None:
+        target = self._target.get(run.connection)
+        rows = target.read(run.connection, {**notes.last, **waiting}, RowLock())
+        unlike = {
+            value: rows.get(value)
+            for value in rows.keys() | notes.last.keys() | waiting.keys()
+            if (rows[value][1] if value in rows else _ABSENT)
+            != notes.written.get(value, notes.before.get(value, _ABSENT))
+            or (value in notes.last and value not in rows)
+        }
+        if unlike:
+            self._judge(run, target, notes, unlike)
+        _set(run.connection, target, {value: notes.now[value] for value in notes.last}, self._none_yet, rows)
+        notes.written.update((value, notes.now[value]) for value in notes.last)
+        notes.last.clear()
+
+    def _judge(self, run: Run, target: Target, notes: _Notes, unlike: Mapping[Any, Any]) -> None:
+        """Raise about every row that is not as it was read, unless it was our own handler that changed it.
+
+        Whose doing it was is seen from outside: what our transaction wrote, another one does not see yet, and
+        as we hold its row nobody else can have changed it since.
+        """
+        outside = _seen_from_outside(run.connection, target, notes, unlike)
+        lost: dict[Any, Verdict] = {}
+        for value, row in unlike.items():
+            before = notes.before.get(value, _ABSENT)
+            if outside.get(value, _ABSENT) != before:
+                pause = timedelta(seconds=uniform(0.5, 1.5) * _PAUSE)  # noqa: S311 - jitter
+                concerned = [notes.last[value]] if value in notes.last else notes.waiting[value]
+                lost |= {
+                    item: defer(pause, f"a rival changed {target.columns[0]} meanwhile") for item in concerned
+                }
+            elif row is None and value in notes.last:
+                lost[notes.last[value]] = (
+                    self._entity.not_created(value)
+                    if before is _ABSENT
+                    else retry(f"the handler deleted its row of {target.table}, where the version stands")
+                )
+        if lost:
+            raise Culprits(lost)
+
+
+def _look(connection: Connection, scope: Scope, entity: Entity, column: str) -> Target:
+    target = Target.look(connection, scope, entity, [column])
+    version = target.columns[0]
+    whole = isinstance(version.type, Integer) or (
+        isinstance(version.type, Numeric) and version.type.scale == 0
+    )
+    if not whole:
+        raise UnfitTable(f"column {version} has the type {version.type}: a version is a whole number")
+    return target
+
+
+def _seen_from_outside(
+    connection: Connection, target: Target, notes: _Notes, values: Iterable[Any]
+) -> Mapping[Any, Any]:
+    """Return the versions as other transactions see them."""
+    if connection.dialect.name == "sqlite":  # only one transaction at a time
+        return {value: version for value, version in notes.before.items() if value in set(values)}
+    with connection.engine.connect() as outside:
+        return {value: row[1] for value, row in target.read(outside, list(values), RowLock.none()).items()}
+
+
+def _set(
+    connection: Connection, target: Target, wanted: Mapping[Any, Any], none_yet: int, rows: Mapping[Any, Any]
+) -> None:
+    """Write the versions, one statement for each distance, so that a whole unit is usually one."""
+    column = target.columns[0]
+    by_distance: dict[int, list[Any]] = {}
+    for value, version in wanted.items():
+        here = rows[value][1]
+        distance = version - (none_yet if here is None else int(here))
+        if distance:
+            by_distance.setdefault(distance, []).append(value)
+    for distance, values in sorted(by_distance.items()):
+        changed = update(target.table).where(target.among(values))
+        connection.execute(changed.values({column: func.coalesce(column, none_yet) + distance}))

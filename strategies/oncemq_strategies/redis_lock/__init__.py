@@ -1,0 +1,1 @@
+"""Strategy `redis_lock`, with fences for late holders."""

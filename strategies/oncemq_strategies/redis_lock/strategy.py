@@ -1,0 +1,257 @@
+"""`redis_lock`: a handler runs while its message's lock is held, which Java services on Redisson take part in."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, ClassVar, Self
+
+from sqlalchemy import Connection
+
+from oncemq.common.durations import format_duration
+from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, UnitKind
+from oncemq.contracts.fencing import FencingToken
+from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.verdict import PROCEED, Culprits, Verdict, defer, reject, retry
+from oncemq.errors import MessageRefused, RedisRefused
+from oncemq.message.envelope import Delivery
+from oncemq.redis import RedisClient
+from oncemq_strategies.common.options import Options
+from oncemq_strategies.common.redis_permissions import missing_for_locks, sample
+from oncemq_strategies.redis_lock.fence import Fence
+from oncemq_strategies.redis_lock.lock_name import LockName
+from oncemq_strategies.redis_lock.release_alarms import Alarms
+from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks
+from oncemq_strategies.redisson.lease_keeper import Holding
+from oncemq_strategies.redisson.lock_survey import held_by
+from oncemq_strategies.redisson.names import BadLockName, check_name
+
+_LONGEST_PAUSE = timedelta(seconds=1.5)
+"""A release may go unheard, so a message that lacks its lock is tried again by itself."""
+_SHORTEST_PAUSE = timedelta(milliseconds=50)
+
+
+class _Notes:
+    """What a unit knows: the lock of each delivery, what became of the locks, and higher numbers in the fence."""
+
+    __slots__ = ("behind", "names", "tried")
+
+    def __init__(self, names: dict[Delivery, str]) -> None:
+        self.names = names
+        self.tried = Tried()
+        self.behind: dict[Item, int] = {}
+
+    def holding(self, item: Item) -> Holding:
+        return self.tried.held[self.names[item.delivery]]
+
+
+class RedisLock(Strategy):
+    """It only guards: what was applied is remembered by another strategy of the list.
+
+    All locks of a unit are tried at once and none is waited for: what is taken is tried again when it is released.
+    A release that Redis does not hear (it is away, a replica takes over) is said again every second. Before the
+    commit Redis is asked whether the locks are still held; without an answer the transaction is rolled back.
+
+    Options:
+
+    - `name: "ride-lock-{key}"`: Redisson's name of a message's lock; between braces `key` or an expression.
+    - `fence: {table: rides, key: ride_id, column: fence}`: every acquisition is numbered. The number is committed to
+      the row before the handler reads, and a transaction whose row has a higher number than its lock is rolled back:
+      so a holder that was paused for longer than its lease writes nothing. A row that another transaction has locked
+      puts its message off. The handler is handed its number where it asks for a `FencingToken`.
+    - `fenced: true`: numbered without such a column, for handlers that compare the `FencingToken` themselves.
+    - `lease: 60s`: the lock is not renewed while the handler runs, but ends then. Default: renewed.
+    - `replicas: 1`: a lock counts when so many replicas of its server have it.
+    """
+
+    traits: ClassVar[Traits] = Traits(
+        decides=False, kinds=frozenset({UnitKind.TRANSACTIONAL, UnitKind.DIRECT})
+    )
+
+    def __init__(
+        self,
+        client: RedisClient | None,
+        name: LockName,
+        fence: Fence | None,
+        *,
+        lease: timedelta | None,
+        fenced: bool,
+        replicas: int,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._fence = fence
+        self._lease = lease
+        self._fenced = fenced
+        if client is not None:
+            self._locks = UnitLocks(client, lease=lease, fenced=fenced, replicas=replicas)
+            self._alarms = Alarms(client)
+
+    @classmethod
+    def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
+        """Make one from its options."""
+        given = Options("redis_lock", options, scope)
+        given.known("name", "fence", "fenced", "lease", "replicas")
+        try:
+            name = LockName(given.text("name"), scope.expression)
+        except ValueError as error:
+            given.refuse(str(error), 'write it like name: "ride-lock-{key}"', name="name")
+        lease = given.duration("lease")
+        if lease is not None and lease < timedelta(seconds=1):
+            given.refuse("a lease below a second is lost by any pause", "leave it out", name="lease")
+        replicas = given.whole("replicas", 0)
+        if replicas < 0:
+            given.refuse("fewer than no replicas", name="replicas")
+        fence = Fence.of(given, scope) if given.has("fence") else None
+        fenced = given.flag("fenced", default=fence is not None)
+        if fence is not None and not fenced:
+            given.refuse("a fence needs numbers", "leave `fenced` out", name="fenced")
+        return cls(scope.redis, name, fence, lease=lease, fenced=fenced, replicas=replicas)
+
+    def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        """Return what cannot be safe."""
+        if self._client is None:
+            yield Problem("redis_lock needs Redis", 'give the app redis: {url: "redis://localhost:6379/0"}')
+        yield from self._check_lease(facts)
+        if self._fence is not None and facts.effects is not Effects.DATABASE:
+            yield Problem(
+                "a fence is compared in the handler's transaction, but effects are external",
+                "write effects: database; or fenced: true, and compare the FencingToken where the effect happens",
+            )
+        elif self._fence is not None:
+            yield from self._fence.check()
+
+    def missing_in_redis(self) -> Iterable[RedisRefused]:
+        """Yield what the Redis user may not do, tried with a lock that no message has."""
+        if self._client is not None:
+            name, pattern = self._name.of_key(sample()), self._name.of_key("*")
+            yield from missing_for_locks(self._client, self._locks, name, pattern, fenced=self._fenced)
+
+    def _check_lease(self, facts: ConsumerFacts) -> Iterable[Problem]:
+        if self._lease is None:
+            return
+        limit = facts.hard_limit or facts.soft_limit
+        said = f"the lease of {format_duration(self._lease)} is not renewed, "
+        if limit is None:
+            yield Problem(
+                said + "but nothing limits how long a handler takes: another may hold the lock meanwhile",
+                "leave lease: out, so that it is renewed; or write limits: {hard: …} below it",
+            )
+        elif limit >= self._lease:
+            yield Problem(
+                said
+                + f"but a handler may take {format_duration(limit)}: another may hold the lock meanwhile",
+                f"leave lease: out, so that it is renewed; or make it longer than {format_duration(limit)}",
+            )
+
+    def provides(self) -> Mapping[type, Callable[[Run, Item], Any]]:
+        """Return the fencing token, where acquisitions are numbered."""
+        return {FencingToken: self._token} if self._fenced else {}
+
+    def reserve(self, unit: Unit) -> None:
+        """Try the locks of all deliveries at once; those that are taken are deferred, and woken by the release."""
+        notes = unit.notes[self] = _Notes(self._names(unit))
+        names = sorted(set(notes.names.values()))
+        if not names:
+            return
+        began = time.monotonic()
+        self._locks.acquire(names, unit.owner, notes.tried)
+        for delivery, name in notes.names.items():
+            if name in notes.tried.taken:
+                unit.verdicts[delivery] = defer(_pause(notes.tried.taken[name]), f"lock {name!r} is taken")
+                self._alarms.set(name, delivery.key, unit.resume, since=began)
+            elif name in notes.tried.refused:
+                unit.verdicts[delivery] = retry(f"lock {name!r} cannot be had: {notes.tried.refused[name]}")
+            else:
+                self._alarms.clear(name)
+        self._raise_fence(unit, notes)
+
+    def _raise_fence(self, unit: Unit, notes: _Notes) -> None:
+        """Commit this unit's numbers before any handler reads: whatever a late holder does from now on is refused."""
+        if self._fence is None:
+            return
+        tokens: dict[str, int] = {}
+        for delivery, name in notes.names.items():
+            if delivery not in unit.verdicts:
+                tokens[delivery.key] = max(notes.tried.held[name].token, tokens.get(delivery.key, 0))
+        locked = self._fence.raise_now(tokens)
+        for delivery in notes.names:
+            if delivery.key in locked:
+                unit.verdicts.setdefault(delivery, defer(_SHORTEST_PAUSE, "its fenced row is locked"))
+
+    def decide(self, run: Run, item: Item) -> Verdict:
+        """Let an item run whose lock is still held."""
+        notes: _Notes = run.unit.notes[self]
+        return PROCEED if notes.holding(item).valid else _lost(notes, item)
+
+    def save(self, run: Run) -> None:
+        """Write the tokens into the fence, which refuses whoever has lost the lock to a later holder."""
+        if self._fence is not None:
+            notes: _Notes = run.unit.notes[self]
+            tokens = {item: notes.holding(item).token for item in run.items if _ran(item)}
+            self._fence.raise_to(run, tokens, notes.behind)
+
+    def confirm(self, run: Run) -> None:
+        """Roll back whose lock was lost, as Redis says; in a direct unit nothing can take the effect back.
+
+        Raises:
+            Culprits: a lock was lost.
+            RedisUnavailable: Redis does not say; the transaction is rolled back and run again.
+        """
+        if run.direct:
+            return
+        notes: _Notes = run.unit.notes[self]
+        ran = [item for item in run.items if _ran(item)]
+        self._locks.confirm({id(one): one for one in map(notes.holding, ran)}.values())
+        lost = {item: _lost(notes, item) for item in ran if not notes.holding(item).valid}
+        if lost:
+            raise Culprits(lost)
+
+    def release(self, unit: Unit) -> None:
+        """Give all locks back at once; first, their next numbers are made higher than any in the fence."""
+        notes: _Notes | None = unit.notes.get(self)
+        if notes is None:
+            return
+        try:
+            self._locks.number_above({notes.names[item.delivery]: one for item, one in notes.behind.items()})
+        finally:
+            self._locks.release(notes.tried.held.values())
+
+    def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:  # noqa: ARG002
+        """Return who holds the lock of `key`, where the key alone says which lock that is."""
+        if self._client is None or not self._name.of_key_alone:
+            return {}
+        name = self._name.of_key(key)
+        return {f"lock {name}": str(held_by(self._client, name) or "free")}
+
+    def _names(self, unit: Unit) -> dict[Delivery, str]:
+        names = {}
+        clustered = self._client is not None and self._client.clustered
+        for delivery in unit.deliveries:
+            if delivery in unit.verdicts:
+                continue
+            try:
+                names[delivery] = check_name(self._name.of(unit, delivery), clustered=clustered)
+            except MessageRefused as refusal:
+                unit.verdicts[delivery] = reject(str(refusal), error=refusal, code=refusal.reason)
+            except BadLockName as refusal:
+                unit.verdicts[delivery] = reject(str(refusal), error=refusal)
+        return names
+
+    def _token(self, run: Run, item: Item) -> FencingToken:
+        notes: _Notes = run.unit.notes[self]
+        return FencingToken(notes.holding(item).token)
+
+
+def _ran(item: Item) -> bool:
+    return item.verdict is PROCEED
+
+
+def _lost(notes: _Notes, item: Item) -> Verdict:
+    return defer(
+        _SHORTEST_PAUSE, f"lock {notes.names[item.delivery]!r} was lost while its message was worked on"
+    )
+
+
+def _pause(held_for: int) -> timedelta:
+    return max(_SHORTEST_PAUSE, min(_LONGEST_PAUSE, timedelta(milliseconds=held_for)))

@@ -1,0 +1,76 @@
+"""The commands `locks list` and `locks release`: which locks Redis has, and taking one away from its holder."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from oncemq.cli.files import app_option
+from oncemq.cli.output import Output, json_option
+from oncemq.config import load
+from oncemq.errors import ConfigError
+from oncemq.redis import RedisClient
+from oncemq_strategies.redisson.lock_survey import all_held, force_release, held_by
+
+COLUMNS = {
+    "name": "lock",
+    "owner": "owner",
+    "holds": "holds",
+    "ends_in": "ends in (s)",
+    "token": "token",
+    "waiting": "waiting",
+}
+WARNING = (
+    "its holder is not stopped: it goes on as if it had the lock, until its watchdog notices, "
+    "and another may work on the same thing meanwhile"
+)
+
+
+@click.command("list", short_help="List the locks that are held.")
+@click.argument("pattern", default="*")
+@json_option
+@app_option
+def list_locks(pattern: str, files: Sequence[Path], *, as_json: bool) -> None:
+    """List the locks that are held now, by whomever, whose names match PATTERN (such as `ride-lock-*`).
+
+    Every key of the Redis is looked at, in small steps. Fair locks say how many wait for them.
+    """
+    client = _client(files)
+    try:
+        rows = [asdict(held) for held in all_held(client, pattern)]
+    finally:
+        client.close()
+    rows.sort(key=lambda row: str(row["name"]))
+    Output(as_json=as_json).rows(COLUMNS, rows, none="no such lock is held")
+
+
+@click.command("release", short_help="Take a lock away from its holder.")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@app_option
+def release(name: str, files: Sequence[Path], *, yes: bool) -> None:
+    """Take the lock NAME away from its holder, and wake the clients that wait for it.
+
+    Only for a holder that is surely dead or hopeless: a lock frees itself soon after its holder has died.
+    """
+    client, output = _client(files), Output()
+    try:
+        held = held_by(client, name)
+        if held is None:
+            output.line("no client holds this lock")
+            return
+        output.line(str(held))
+        output.line(f"warning: {WARNING}")
+        if not yes:
+            click.confirm("Take it away?", abort=True)
+        output.line("released" if force_release(client, name) else "it was released meanwhile")
+    finally:
+        client.close()
+
+
+def _client(files: Sequence[Path]) -> RedisClient:
+    client = load(files).plan.redis
+    if client is None:
+        raise ConfigError(['this app has no Redis: write redis: {url: "redis://localhost:6379/0"}'])
+    return client

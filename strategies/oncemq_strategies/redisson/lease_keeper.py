@@ -1,0 +1,238 @@
+"""Who holds which lock in this process, and the one thread that keeps the leases alive and tells of losses."""
+
+import itertools
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from uuid import uuid4
+
+from oncemq.redis import RedisClient
+from oncemq.redis.call import Call
+from oncemq.redis.faults import Failure
+from oncemq_strategies.redisson.lock_scripts import EXTEND
+from oncemq_strategies.redisson.names import channel_of
+from oncemq_strategies.redisson.pending_releases import Release, Unheard
+
+_log = logging.getLogger(__name__)
+
+LEASE = timedelta(seconds=30)
+"""Redisson's own: how long a lock outlives its holder's process."""
+_RENEWALS = 3
+_AGAIN = 1.0
+_LINGERS = 5.0
+"""Seconds; as long as a lock was held lately, acquiring the next one need not wake the thread."""
+
+
+class Holding:
+    """A lock that somebody in this process holds.
+
+    Attributes:
+        name: the lock's.
+        owner: the field of the lock's hash.
+        holds: how often its owner has acquired it and not released.
+        lease: milliseconds that the lock outlives us.
+        watched: the lease is renewed as long as this process lives.
+        valid_until: monotonic seconds; until then it is ours for sure, unless `lost`.
+        lost: the lock expired or was taken away.
+        token: the fencing token; 0 without one.
+        on_loss: called once, from the keeper's thread.
+    """
+
+    __slots__ = (
+        "holds",
+        "lease",
+        "lost",
+        "name",
+        "on_loss",
+        "owner",
+        "renew_at",
+        "token",
+        "valid_until",
+        "watched",
+    )
+
+    def __init__(
+        self, name: str, owner: str, lease: int, sent: float, *, watched: bool, token: int = 0
+    ) -> None:
+        self.name = name
+        self.owner = owner
+        self.holds = 1
+        self.lease = lease
+        self.watched = watched
+        self.lost = False
+        self.token = token
+        self.on_loss: list[Callable[[], None]] = []
+        self.confirm(sent)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the lock is still ours, as far as can be known without asking."""
+        return not self.lost and time.monotonic() < self.valid_until
+
+    def confirm(self, sent: float) -> None:
+        """Note that Redis gave the whole lease to a command of the monotonic second `sent`."""
+        self.valid_until = sent + self.lease / 1000
+        self.renew_at = sent + self.lease / 1000 / _RENEWALS
+
+
+class Keeper:
+    """All holdings of one client.
+
+    Args:
+        client: through which they were acquired.
+
+    Attributes:
+        id: tells this client's owners from all others'.
+    """
+
+    def __init__(self, client: RedisClient) -> None:
+        self.id = str(uuid4())
+        self._client = client
+        self._holdings: dict[tuple[str, str], Holding] = {}
+        self._changed = threading.Condition()
+        self._unheard = Unheard(client)
+        self._thread: threading.Thread | None = None
+        self._threads = itertools.count(1)
+        self._local = threading.local()
+        self._closed = False
+        self._looks_at = math.inf
+        self._used = False
+        self._warned = False
+        client.before_closing(self.close)
+
+    def owner(self) -> str:
+        """Return the owner that this thread is, as Redisson writes one."""
+        # Not the system's own number: that of a thread which has ended is given to another one.
+        owner: str | None = getattr(self._local, "owner", None)
+        if owner is None:
+            owner = self._local.owner = f"{self.id}:{next(self._threads)}"
+        return owner
+
+    def find(self, name: str, owner: str) -> Holding | None:
+        """Return the holding, if this owner has one."""
+        return self._holdings.get((name, owner))
+
+    def add(self, holding: Holding) -> None:
+        """Watch over a lock that was just acquired."""
+        self.add_all([holding])
+
+    def add_all(self, holdings: Iterable[Holding]) -> None:
+        """Watch over locks that were just acquired."""
+        with self._changed:
+            soonest, self._used = math.inf, True
+            for holding in holdings:
+                self._holdings[holding.name, holding.owner] = holding
+                soonest = min(soonest, _due_at(holding))
+            self._look_at(soonest)
+
+    def drop(self, holding: Holding) -> None:
+        """Renew it no more: it is released, or about to be."""
+        with self._changed:
+            if self._holdings.get((holding.name, holding.owner)) is holding:
+                del self._holdings[holding.name, holding.owner]
+
+    def insist(self, releases: Iterable[Release]) -> None:
+        """Say again what Redis did not hear."""
+        with self._changed:
+            self._unheard.add(releases)
+            self._look_at(self._unheard.due_at)
+
+    def lose(self, holding: Holding) -> None:
+        """Tell its holder that the lock is lost."""
+        with self._changed:
+            if holding.lost:
+                return
+            holding.lost = True
+            self.drop(holding)
+        for tell in holding.on_loss:
+            with suppress(Exception):
+                tell()
+
+    def untold(self, name: str) -> None:
+        """Say once that releases wake no waiters: this user may not publish in the locks' channels."""
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "lock %r was released without a message: this Redis user may not publish in %s, so those who wait "
+                "for its locks poll; let it by ACL SETUSER <user> &redisson_lock__channel:* +publish +spublish",
+                name,
+                channel_of(name),
+            )
+
+    def close(self) -> None:
+        """Renew nothing any more; what is held expires."""
+        with self._changed:
+            self._closed = True
+            self._holdings.clear()
+            self._changed.notify()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5)
+
+    def _look_at(self, soonest: float) -> None:
+        """Have the thread look at the monotonic second `soonest`; called with `_changed` held."""
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._watch, name="oncemq-lock-watchdog", daemon=True)
+            self._thread.start()
+        # Waking the thread for every lock would cost more than the lock.
+        if soonest < self._looks_at:
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            with self._changed:
+                pause = self._pause()
+                if pause is None:
+                    # The next lock starts another one; so a client that is not used any more keeps no thread.
+                    self._thread, self._looks_at = None, math.inf
+                    return
+                if pause > 0:
+                    self._looks_at = time.monotonic() + pause
+                    self._changed.wait(pause)
+                    continue
+                due, releases = self._due(), self._unheard.take(time.monotonic())
+            self._renew(due)
+            if releases:
+                self.insist(self._unheard.say(releases))
+
+    def _pause(self) -> float | None:
+        """Return the seconds until something is due, or might soon be; None when nothing is held, nor was lately."""
+        soonest = min(map(_due_at, self._holdings.values()), default=math.inf)
+        if (soonest := min(soonest, self._unheard.due_at)) < math.inf:
+            return soonest - time.monotonic()
+        lately, self._used = self._used, False
+        return _LINGERS if lately else None
+
+    def _due(self) -> list[Holding]:
+        now = time.monotonic()
+        return [holding for holding in self._holdings.values() if _due_at(holding) <= now]
+
+    def _renew(self, due: Sequence[Holding]) -> None:
+        sent = time.monotonic()
+        expired = [holding for holding in due if holding.valid_until <= sent]
+        for holding in expired:
+            self.lose(holding)
+        alive = [holding for holding in due if holding.watched and not holding.lost]
+        if not alive:
+            return
+        calls = [Call.of(EXTEND, [one.name], [one.lease, one.owner]) for one in alive]
+        for holding, answer in zip(alive, self._client.together(calls), strict=True):
+            if isinstance(answer, Failure):
+                holding.renew_at = time.monotonic() + min(_AGAIN, holding.lease / 1000 / (2 * _RENEWALS))
+            elif answer == 1:
+                holding.confirm(sent)
+            elif self.find(holding.name, holding.owner) is holding:
+                self.lose(holding)
+
+
+def _due_at(holding: Holding) -> float:
+    return min(holding.renew_at, holding.valid_until) if holding.watched else holding.valid_until
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Return whole milliseconds, at least one."""
+    return max(1, round(duration.total_seconds() * 1000))

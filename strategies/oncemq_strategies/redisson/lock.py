@@ -1,0 +1,285 @@
+"""`Lock`: Redisson's RLock – reentrant, renewed as long as its process lives, its holder told when it is lost."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from oncemq.errors import OnceMQError, RedisUnavailable
+from oncemq.redis import RedisClient
+from oncemq.redis.call import Argument, Call
+from oncemq.redis.connect import client_of
+from oncemq_strategies.redisson.lease_keeper import LEASE, Holding, Keeper, milliseconds
+from oncemq_strategies.redisson.lock_scripts import ACQUIRE, EXTEND, RELEASE, UNTOLD
+from oncemq_strategies.redisson.names import channel_of, check_name
+from oncemq_strategies.redisson.waiters import Waiters
+
+NO_TIME = timedelta(0)
+LOST = -3
+_POLL = 1.5
+"""Seconds; a message may be lost with its connection, so a waiter looks for itself now and then."""
+_LEAST_PAUSE = 0.05
+
+
+class NotHeld(OnceMQError):
+    """The lock is not, or no longer, its caller's: another may be working under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How many replicas must have a lock before it counts as acquired.
+
+    Args:
+        count: of the lock's own server.
+        within: how long to wait for them.
+    """
+
+    count: int
+    within: timedelta = timedelta(seconds=1)
+
+
+class Lock:
+    """A lock of one owner at a time, across processes and languages: Redisson's `getLock(name)` is the same one.
+
+    Used by `with`, it waits until it is acquired. An owner may acquire it again and must release it as often.
+
+    Args:
+        client: a `RedisClient`, a URL, or a client of redis-py or redis-py-cluster. All locks of one URL in a process
+            share their connections and threads, and re-entry by a thread is seen over all of them.
+        name: Redisson's name of the lock.
+        lease: after which Redis frees the lock, whatever its holder does; None (the default) = 30 s, renewed as
+            long as this process lives.
+        owner: who acquires; this thread, unless given.
+        replicas: that must have the lock before it is ours.
+        on_loss: called once, from another thread, when the lock is lost while it is held.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        name: str,
+        *,
+        lease: timedelta | None = None,
+        owner: str | None = None,
+        replicas: Replicas | None = None,
+        on_loss: Callable[[], None] | None = None,
+    ) -> None:
+        self._source = client
+        client_of(client)  # says at once what it cannot be
+        self.name = name
+        self._lease = milliseconds(lease if lease is not None else LEASE)
+        self._watched = lease is None
+        self._owner = owner
+        self._replicas = replicas
+        self._on_loss = on_loss
+        self._checked = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}>"
+
+    def __enter__(self) -> Self:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except OnceMQError:
+            if error is None:
+                raise
+
+    def acquire(self, wait: timedelta | None = None) -> bool:
+        """Return whether the lock is ours.
+
+        Args:
+            wait: how long to wait for it; None = until it is ours, zero = not at all.
+
+        Raises:
+            RedisUnavailable: Redis does not answer; the lock is not ours, or frees itself within its lease.
+            NotHeld: it was acquired before and has been lost since.
+            BadLockName: no lock can have this name.
+        """
+        until = None if wait is None else time.monotonic() + wait.total_seconds()
+        if self._try() is None:
+            return True
+        if wait is not None and wait <= NO_TIME:
+            return False
+        return self._wait(until)
+
+    def release(self) -> None:
+        """Give the lock back; the last of several holds frees it and wakes who waits for it.
+
+        Raises:
+            NotHeld: it is not ours, or is no longer.
+            RedisUnavailable: Redis does not answer; the lock frees itself within its lease.
+        """
+        holding = self._holding()
+        if holding is None:
+            raise NotHeld(f"lock {self.name!r} is not held by {self.owner}")
+        holding.holds -= 1
+        if not holding.holds:
+            self._keeper.drop(holding)
+        answer = None if holding.lost else self._insist(lambda: self._release_call(holding))
+        if answer == UNTOLD:
+            self._keeper.untold(self.name)
+        if answer is None:
+            self._keeper.drop(holding)
+            raise NotHeld(
+                f"lock {self.name!r} was lost before it was released: another may have worked under it"
+            )
+
+    def extend(self, by: timedelta) -> None:
+        """Make the lease end not before `by` from now; never shortens it.
+
+        Raises:
+            NotHeld: it is not ours, or is no longer.
+        """
+        holding, sent, lease = self._holding(), time.monotonic(), milliseconds(by)
+        if holding is None or holding.lost:
+            raise NotHeld(f"lock {self.name!r} is not held by {self.owner}")
+        if self._insist(lambda: Call.of(EXTEND, [self.name], [lease, holding.owner])) != 1:
+            self._keeper.lose(holding)
+            raise NotHeld(f"lock {self.name!r} was lost before it could be extended")
+        holding.valid_until = max(holding.valid_until, sent + lease / 1000)
+
+    def locked(self) -> bool:
+        """Return whether anybody holds the lock."""
+        return bool(self._client.command("EXISTS", self.name, key=self.name) == 1)
+
+    def owned(self) -> bool:
+        """Return whether the lock is still ours; asks nobody, and is never wrong for the better."""
+        holding = self._holding()
+        return holding is not None and holding.valid
+
+    @property
+    def owner(self) -> str:
+        """Who this is to other owners of the lock: `client:thread`."""
+        return f"{self._keeper.id}:{self._owner}" if self._owner is not None else self._keeper.owner()
+
+    @property
+    def _client(self) -> RedisClient:
+        # Asked for each time: a child process has clients of its own, also for locks that its parent made.
+        return client_of(self._source)
+
+    @property
+    def _keeper(self) -> Keeper:
+        return self._client.shared(Keeper)
+
+    def _holding(self) -> Holding | None:
+        return self._keeper.find(self.name, self.owner)
+
+    def _channel(self) -> str:
+        return channel_of(self.name)
+
+    def _try(self) -> int | None:
+        """Acquire now; returns None, or the milliseconds until the holder's lease ends."""
+        if not self._checked:
+            check_name(self.name, clustered=self._client.clustered)
+            self._checked = True
+        holding, sent = self._holding(), time.monotonic()
+        if holding is not None and holding.lost:
+            raise NotHeld(f"lock {self.name!r} was lost: release it before it is acquired again")
+        answer = self._ask(1 if holding is None else holding.holds + 1)
+        left, token = self._understood(answer)
+        if left == LOST and holding is not None:
+            self._keeper.lose(holding)
+            raise NotHeld(f"lock {self.name!r} was lost while it was held")
+        if left is None:
+            self._gained(holding, sent, token)
+        return left
+
+    def _ask(self, holds: int) -> Any:
+        sure: list[Call] = []
+
+        def call() -> Call:
+            made = self._acquire_call(holds)
+            if self._replicas is not None:
+                made.wait = (self._replicas.count, milliseconds(self._replicas.within))
+            sure[:] = [made]
+            return made
+
+        answer = self._insist(call)
+        if self._replicas is not None and self._understood(answer)[0] is None:
+            self._require_replicas(sure[0], holds)
+        return answer
+
+    def _require_replicas(self, call: Call, holds: int) -> None:
+        if self._replicas is None or call.acknowledged >= self._replicas.count:
+            return
+        if holds == 1:
+            self._insist(lambda: self._release_call(self._new_holding(time.monotonic(), 0), left=0))
+        raise RedisUnavailable(
+            f"lock {self.name!r} reached {call.acknowledged} of {self._replicas.count} replicas, so it was given back"
+        )
+
+    def _gained(self, holding: Holding | None, sent: float, token: int) -> None:
+        if holding is not None:
+            holding.holds += 1
+            holding.token = token
+            holding.valid_until = max(holding.valid_until, sent + self._lease / 1000)
+            return
+        self._keeper.add(self._new_holding(sent, token))
+
+    def _new_holding(self, sent: float, token: int) -> Holding:
+        holding = Holding(self.name, self.owner, self._lease, sent, watched=self._watched, token=token)
+        if self._on_loss is not None:
+            holding.on_loss.append(self._on_loss)
+        return holding
+
+    def _wait(self, until: float | None) -> bool:
+        with self._client.shared(Waiters).joined(self._channel()) as waiter:
+            waiter.hear(_left(until))
+            while True:
+                held_for = self._try()
+                if held_for is None:
+                    return True
+                if _left(until) <= 0:
+                    return False
+                waiter.wait(min(_left(until), _pause(held_for)))
+
+    def _insist(self, call: Callable[[], Call]) -> Any:
+        """Return the answer to a call that may be applied twice, asked again when the first answer was lost."""
+        try:
+            return self._client.call(call())
+        except RedisUnavailable as error:
+            if not error.sent:
+                raise
+        return self._answer_again(call)
+
+    def _answer_again(self, call: Callable[[], Call]) -> Any:
+        answer = self._client.call(call())
+        made = call()
+        # What was applied the first time is not there any more the second time: that is no loss.
+        return 1 if answer is None and made.script is self._release_script else answer
+
+    _release_script = RELEASE
+
+    def _acquire_call(self, holds: int) -> Call:
+        return Call.of(ACQUIRE, [self.name], [self._lease, self.owner, holds])
+
+    def _release_call(self, holding: Holding, left: int | None = None) -> Call:
+        return Call.of(RELEASE, [self.name], self._release_words(holding, left))
+
+    def _release_words(self, holding: Holding, left: int | None) -> list[Argument]:
+        holds = holding.holds if left is None else left
+        clustered = int(self._client.clustered)
+        return [holding.lease, holding.owner, holds, clustered, channel_of(self.name)]
+
+    def _understood(self, answer: Any) -> tuple[int | None, int]:
+        """Return what `_try` returns, and the token."""
+        return answer, 0
+
+
+def _left(until: float | None) -> float:
+    return threading.TIMEOUT_MAX if until is None else until - time.monotonic()
+
+
+def _pause(held_for: int) -> float:
+    """Return how long to wait for a message, at most; a lease that is about to end sends none."""
+    return max(_LEAST_PAUSE, min(held_for / 1000, _POLL * random.uniform(0.8, 1.2)))  # noqa: S311 - jitter

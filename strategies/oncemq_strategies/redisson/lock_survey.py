@@ -1,0 +1,116 @@
+"""What can be seen of locks from outside: who holds one and for how long, and which there are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from oncemq.redis import RedisClient
+from oncemq.redis.call import Argument, Call
+from oncemq.redis.faults import Failure
+from oncemq_strategies.redisson.lock_scripts import FORCE
+from oncemq_strategies.redisson.names import channel_of, queue_of, token_of
+
+_AT_ONCE = 200
+_LEFT_OUT = "redisson_"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lock as Redis has it.
+
+    Args:
+        name: the lock's.
+        owner: the client and its thread, or its unit.
+        holds: how often it was acquired by its owner.
+        ends_in: seconds until it frees itself; None = never, which no lock of ours or Redisson's does.
+        token: the last number that was given out; 0 where none was.
+        waiting: how many stand in its queue, where it is a fair one.
+    """
+
+    name: str
+    owner: str
+    holds: int
+    ends_in: float | None
+    token: int
+    waiting: int
+
+    def __str__(self) -> str:
+        ends = "for ever" if self.ends_in is None else f"for {self.ends_in:.1f}s"
+        more = f", token {self.token}" if self.token else ""
+        return f"held by {self.owner} {ends}{more}" + (f", {self.waiting} waiting" if self.waiting else "")
+
+
+def held_by(client: RedisClient, name: str) -> Held | None:
+    """Return who holds a lock; None when it is free, or no lock at all.
+
+    Raises:
+        RedisUnavailable: Redis does not answer.
+    """
+    return next(iter(_held(client, [name])), None)
+
+
+def all_held(client: RedisClient, pattern: str = "*") -> Iterator[Held]:
+    """Yield the locks whose names match a glob pattern, in no particular order; looks at every key of that form.
+
+    Raises:
+        RedisUnavailable: Redis does not answer.
+    """
+    for place in client.routes.masters():
+        cursor: Any = "0"
+        while True:
+            cursor, keys = client.at(place, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "hash")
+            names = [name for name in map(_text, keys) if not name.startswith(_LEFT_OUT)]
+            for start in range(0, len(names), _AT_ONCE):
+                yield from _held(client, names[start : start + _AT_ONCE])
+            if _text(cursor) == "0":
+                break
+
+
+def force_release(client: RedisClient, name: str) -> bool:
+    """Take a lock away from whoever holds it, and wake who waits; returns whether anybody held it.
+
+    Its holder is not stopped: it goes on as if it had the lock, until its watchdog notices.
+
+    Raises:
+        RedisUnavailable: Redis does not answer.
+    """
+    arguments: list[Argument] = [int(client.clustered), channel_of(name)]
+    return bool(client.run(FORCE, [name, queue_of(name)], arguments) == 1)
+
+
+def _held(client: RedisClient, names: list[str]) -> Iterator[Held]:
+    calls = [call for name in names for call in _questions(name)]
+    answers = client.together(calls)
+    for index, name in enumerate(names):
+        fields, left, token, waiting = answers[4 * index : 4 * index + 4]
+        if isinstance(fields, Failure):
+            if "WRONGTYPE" in str(fields):
+                continue
+            raise fields
+        if isinstance(fields, list) and len(fields) == 2 and _text(fields[1]).isdigit():
+            yield Held(
+                name,
+                _text(fields[0]),
+                int(_text(fields[1])),
+                None if left < 0 else left / 1000,
+                _number(token),
+                _number(waiting),
+            )
+
+
+def _questions(name: str) -> list[Call]:
+    token, queue = token_of(name), queue_of(name)
+    return [
+        Call(name, ("HGETALL", name)),
+        Call(name, ("PTTL", name)),
+        Call(token, ("GET", token)),
+        Call(queue, ("LLEN", queue)),
+    ]
+
+
+def _number(value: Any) -> int:
+    return 0 if value is None or isinstance(value, Failure) else int(value)
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

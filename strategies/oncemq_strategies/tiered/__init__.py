@@ -1,0 +1,1 @@
+"""Strategy `tiered` and its tiers before the database."""

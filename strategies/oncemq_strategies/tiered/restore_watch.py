@@ -1,0 +1,70 @@
+"""Notices by itself that the database was restored: Redis remembers a moment of the ledger that the ledger has not had."""
+
+import logging
+from datetime import datetime, timedelta
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from oncemq.ledger import pulse, schema
+from oncemq.redis.call import Call
+from oncemq.redis.faults import Failure
+from oncemq_strategies.common.redis_circuit import Circuit
+from oncemq_strategies.common.redis_marks import key_in_redis
+
+_log = logging.getLogger("oncemq")
+
+
+class RestoreWatch:
+    """Compares a ledger with what Redis knows of it, before marks of it are believed.
+
+    What Redis remembers was committed in the ledger first, so a ledger that is behind it has lost commits: it was
+    restored from a backup, or a replica took over that did not have them. A fail-over that lost nothing is none of this.
+
+    Args:
+        circuit: of the app's Redis.
+        consumer: the ledger scope.
+        keep: for how long Redis remembers the moment; as long as marks at least.
+    """
+
+    def __init__(self, circuit: Circuit, consumer: str, keep: timedelta) -> None:
+        self._circuit = circuit
+        self._consumer = consumer
+        self._milliseconds = max(1, round(2 * keep.total_seconds() * 1000))
+
+    def birth(self, engine: Engine) -> str | None:
+        """Return the ledger's birth as marks carry it, another one after a restore; None where nothing tells.
+
+        Raises:
+            SQLAlchemyError: the database does not answer.
+        """
+        born = schema.birth(engine)
+        if not born:
+            return born
+        # Named like a mark, for accounts that may use those only; no mark has this name.
+        name = key_in_redis("mark", f"{self._consumer}:{born}-pulse", "")
+        answers = self._circuit.ask(lambda: [Call(name, ("GET", name))])
+        if answers is None or isinstance(answers[0], Failure):
+            return None
+        try:
+            with engine.begin() as connection:
+                moment, went_back = pulse.beat(connection, name, _moment(answers[0]))
+                if went_back:
+                    schema.note_restored(connection)
+        except SQLAlchemyError:
+            return None  # it may only read, or cannot be written now
+        if went_back:
+            _log.warning(
+                "the database of %s went back in time (a restore, or a fail-over that lost commits): marks and flags from "
+                "before are believed no more",
+                self._consumer,
+            )
+            return self.birth(engine)
+        self._circuit.ask(lambda: [Call(name, ("SET", name, moment.isoformat(), "PX", self._milliseconds))])
+        return born
+
+
+def _moment(answer: bytes | str | None) -> datetime | None:
+    if answer is None:
+        return None
+    return datetime.fromisoformat(answer.decode() if isinstance(answer, bytes) else answer)

@@ -1,0 +1,1 @@
+"""Strategy `unique_key`."""
