@@ -27,15 +27,16 @@ from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import Delivery, OutgoingMessage
-from oncemq_adapters.embedded import advice, settlements, topics
-from oncemq_adapters.embedded.custody import Custody
-from oncemq_adapters.embedded.desk import Desk
+from oncemq_adapters.embedded import advice, topics
+from oncemq_adapters.embedded import settlement as settlements
+from oncemq_adapters.embedded.administration import Desk
+from oncemq_adapters.embedded.held_deliveries import Custody
 from oncemq_adapters.embedded.outgoing import refusal, stored
-from oncemq_adapters.embedded.properties import microseconds, pack
 from oncemq_adapters.embedded.receiver import Receiver, microseconds_of
 from oncemq_adapters.embedded.session import Link
 from oncemq_adapters.embedded.settings import Settings, read_settings
-from oncemq_adapters.embedded.settlements import Hold
+from oncemq_adapters.embedded.settlement import Hold
+from oncemq_adapters.embedded.stored_messages import microseconds, pack
 
 _Settling = Callable[[sqlite3.Connection, Sequence[Delivery]], Collection[Hold]]
 

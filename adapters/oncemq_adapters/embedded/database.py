@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from oncemq.common.private_files import close_to_others
 from oncemq.errors import BrokerRefused, BrokerUnavailable
-from oncemq_adapters.embedded.faults import StoreGone, broker_error
+from oncemq_adapters.embedded.errors import StoreGone, broker_error
 from oncemq_adapters.embedded.settings import Settings
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ from datetime import datetime
 from oncemq.errors import BrokerRefused, Unroutable
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
-from oncemq_adapters.embedded.properties import microseconds, pack
 from oncemq_adapters.embedded.settings import Settings
+from oncemq_adapters.embedded.stored_messages import microseconds, pack
 from oncemq_adapters.embedded.topics import Stored
 
 

@@ -9,12 +9,12 @@ from oncemq.common.clock import Clock
 from oncemq.contracts.adapter import Sink, Subscription
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import Delivery
-from oncemq_adapters.embedded import takes
-from oncemq_adapters.embedded.custody import Custody, Token
-from oncemq_adapters.embedded.faults import StoreGone
-from oncemq_adapters.embedded.properties import microseconds, unpack
+from oncemq_adapters.embedded import leases as takes
+from oncemq_adapters.embedded.errors import StoreGone
+from oncemq_adapters.embedded.held_deliveries import Custody, Token
 from oncemq_adapters.embedded.session import Link, Session
-from oncemq_adapters.embedded.settlements import Hold
+from oncemq_adapters.embedded.settlement import Hold
+from oncemq_adapters.embedded.stored_messages import microseconds, unpack
 
 _GLANCE = 0.01
 """Seconds between two looks at whether another process has written."""

@@ -9,7 +9,7 @@ from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerUnavailable
 from oncemq_adapters.embedded import members, schema, topics
 from oncemq_adapters.embedded.database import Database, Work
-from oncemq_adapters.embedded.faults import StoreGone
+from oncemq_adapters.embedded.errors import StoreGone
 from oncemq_adapters.embedded.settings import Settings
 
 T = TypeVar("T")

@@ -133,12 +133,12 @@ DEFECTS = (
         "Settling compares the lease's number: a lost lease settles nobody else's.",
         [
             Edit(
-                "adapters/oncemq_adapters/embedded/settlements.py",
+                "adapters/oncemq_adapters/embedded/settlement.py",
                 "(message_id, group_id, lease) IN (",
                 "(message_id, group_id) IN (",
             ),
             Edit(
-                "adapters/oncemq_adapters/embedded/settlements.py",
+                "adapters/oncemq_adapters/embedded/settlement.py",
                 "json_extract(value, '$[1]'), json_extract(value, '$[2]')",
                 "json_extract(value, '$[1]')",
             ),
@@ -150,7 +150,7 @@ DEFECTS = (
         "Deliveries of a lost session are void on the embedded broker, too.",
         [
             Edit(
-                "adapters/oncemq_adapters/embedded/custody.py",
+                "adapters/oncemq_adapters/embedded/held_deliveries.py",
                 "if delivery.generation != generation or not",
                 "if not",
             )
@@ -164,7 +164,7 @@ DEFECTS = (
         "A second settlement surfaces on the embedded broker, too.",
         [
             Edit(
-                "adapters/oncemq_adapters/embedded/custody.py",
+                "adapters/oncemq_adapters/embedded/held_deliveries.py",
                 "if isinstance(token, Token) and token.claimed:",
                 "if False:",
             )

@@ -11,7 +11,7 @@ import pytest
 
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.embedded.database import Database
-from oncemq_adapters.embedded.faults import StoreGone, broker_error
+from oncemq_adapters.embedded.errors import StoreGone, broker_error
 from oncemq_adapters.embedded.settings import Settings
 
 

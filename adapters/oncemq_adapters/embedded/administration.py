@@ -5,9 +5,11 @@ from datetime import datetime
 
 from oncemq.contracts.adapter import Burial, DeadLetter, Subscription
 from oncemq.errors import BrokerRefused
-from oncemq_adapters.embedded import graves, takes, topics
-from oncemq_adapters.embedded.properties import microseconds, moment, pack, unpack
+from oncemq_adapters.embedded import dead_letters as graves
+from oncemq_adapters.embedded import leases as takes
+from oncemq_adapters.embedded import topics
 from oncemq_adapters.embedded.session import Link
+from oncemq_adapters.embedded.stored_messages import microseconds, moment, pack, unpack
 
 _PAGE = 100
 

@@ -6,7 +6,7 @@ from threading import Lock
 from oncemq.contracts.adapter import SettleFailed, Subscription
 from oncemq.errors import AlreadySettled, DeliveryVoid
 from oncemq.message.envelope import Delivery
-from oncemq_adapters.embedded.settlements import Hold
+from oncemq_adapters.embedded.settlement import Hold
 
 
 class Token:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oncemq.message import headers as names
-from oncemq_adapters.embedded.properties import pack, unpack
+from oncemq_adapters.embedded.stored_messages import pack, unpack
 from oncemq_adapters.embedded.topics import Stored, write
 
 _PAGE = """
