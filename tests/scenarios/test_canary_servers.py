@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, make_url, text
 from oncemq.config import load
 from oncemq.engine.application import Application
 from oncemq.errors import OnceMQError
-from oncemq_adapters.rabbitmq.address import parse_address
+from oncemq_adapters.rabbitmq.connection.address import parse_address
 from services.waiting import wait_until
 from support.canary import ENCODED, HARD, PASSWORD, STEM, assert_unseen, logged, told_by
 from support.command_line import _program

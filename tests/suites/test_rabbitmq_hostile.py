@@ -10,8 +10,8 @@ import pytest
 from oncemq.contracts.adapter import Adapter, Dead, Later, Subscription
 from oncemq.message import headers as names
 from oncemq.testing.recording_sink import RecordingSink
-from oncemq_adapters.rabbitmq.connection import TolerantConnection
-from oncemq_adapters.rabbitmq.raw_properties import raw_of
+from oncemq_adapters.rabbitmq.connection.pika_connection import TolerantConnection
+from oncemq_adapters.rabbitmq.messages.raw_properties import raw_of
 from support.hostile_amqp import MESSAGES, headers_only, long_string, send
 from support.rabbitmq import adapter_on, connect
 

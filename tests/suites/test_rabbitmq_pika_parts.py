@@ -11,12 +11,12 @@ from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
-from oncemq_adapters.rabbitmq import connection
-from oncemq_adapters.rabbitmq.address import parse_address
-from oncemq_adapters.rabbitmq.connection import Connection
-from oncemq_adapters.rabbitmq.link import Link
+from oncemq_adapters.rabbitmq.connection import pika_connection as connection
+from oncemq_adapters.rabbitmq.connection.address import parse_address
+from oncemq_adapters.rabbitmq.connection.link import Link
+from oncemq_adapters.rabbitmq.connection.pika_connection import Connection
 from support.rabbitmq import adapter_on
-from unit.adapters.rabbitmq.test_connection import Reading, delivery
+from unit.adapters.rabbitmq.connection.test_pika_connection import Reading, delivery
 
 PARTS = ("RECEIVING_PART", "CUTTING_PART", "BLOCKING_PART")
 

@@ -22,7 +22,7 @@ from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
-from oncemq_adapters.rabbitmq import confirms
+from oncemq_adapters.rabbitmq.publishing import confirms
 from services import catalog
 from services.container import Container
 from services.rabbitmq import RabbitMQ
@@ -527,7 +527,7 @@ def test_looking_for_a_missing_queue_delays_no_other_consumer(
         looking.set()
         answer.wait(60)
 
-    monkeypatch.setattr("oncemq_adapters.rabbitmq.topology.ensure_place", ensure)
+    monkeypatch.setattr("oncemq_adapters.rabbitmq.topology.declare.ensure_place", ensure)
     channel.queue_delete(fresh)
     try:
         assert looking.wait(20)

@@ -15,8 +15,13 @@ from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq_adapters.embedded import EmbeddedAdapter
 from oncemq_adapters.rabbitmq import RabbitMQAdapter
-from oncemq_adapters.rabbitmq.field_tables import Unreadable, join_table, split_properties, split_table
-from oncemq_adapters.rabbitmq.hops import replayed
+from oncemq_adapters.rabbitmq.messages.field_tables import (
+    Unreadable,
+    join_table,
+    split_properties,
+    split_table,
+)
+from oncemq_adapters.rabbitmq.messages.forwarding import replayed
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.properties import TAGS_HEADER, to_text

@@ -27,18 +27,25 @@ from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery, OutgoingMessage
-from oncemq_adapters.rabbitmq import dead_letters, settlement, topology
-from oncemq_adapters.rabbitmq.address import Address, parse_address
-from oncemq_adapters.rabbitmq.checks import check_consumer
-from oncemq_adapters.rabbitmq.confirms import Publication
-from oncemq_adapters.rabbitmq.consuming import Consuming
-from oncemq_adapters.rabbitmq.copies import burial_copy, dead_copy, delayed_copy, new_message
-from oncemq_adapters.rabbitmq.delivery_limit import is_worn
-from oncemq_adapters.rabbitmq.examination import examine_place
-from oncemq_adapters.rabbitmq.hops import MOST_BYTES
-from oncemq_adapters.rabbitmq.intake import Token
-from oncemq_adapters.rabbitmq.link import quiet_pika
-from oncemq_adapters.rabbitmq.names import (
+from oncemq_adapters.rabbitmq.connection.address import Address, parse_address
+from oncemq_adapters.rabbitmq.connection.link import quiet_pika
+from oncemq_adapters.rabbitmq.consuming.channel_deliveries import Token
+from oncemq_adapters.rabbitmq.consuming.consumer import Consuming
+from oncemq_adapters.rabbitmq.messages.forwarding import MOST_BYTES
+from oncemq_adapters.rabbitmq.publishing import dead_letters, settlement
+from oncemq_adapters.rabbitmq.publishing.confirms import Publication
+from oncemq_adapters.rabbitmq.publishing.copies import (
+    burial_copy,
+    dead_copy,
+    delayed_copy,
+    new_message,
+)
+from oncemq_adapters.rabbitmq.publishing.publisher import Publisher
+from oncemq_adapters.rabbitmq.topology import declare as topology
+from oncemq_adapters.rabbitmq.topology.broker_checks import examine_place
+from oncemq_adapters.rabbitmq.topology.checks import check_consumer
+from oncemq_adapters.rabbitmq.topology.delivery_limit import is_worn
+from oncemq_adapters.rabbitmq.topology.names import (
     Place,
     TopicOptions,
     parse_topic,
@@ -46,8 +53,7 @@ from oncemq_adapters.rabbitmq.names import (
     private_queues,
     removable_queues,
 )
-from oncemq_adapters.rabbitmq.publishing import Publisher
-from oncemq_adapters.rabbitmq.rights import missing_rights
+from oncemq_adapters.rabbitmq.topology.rights import missing_rights
 
 
 class RabbitMQAdapter:

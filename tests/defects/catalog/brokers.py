@@ -5,8 +5,8 @@ from defects.defect import Defect, Edit
 SUITE = "tests/suites/test_rabbitmq_adapter.py::TestRabbitMQAdapter"
 OWN_SUITE = "tests/suites/test_embedded_adapter.py::TestEmbeddedAdapter"
 TRAPS = "tests/suites/test_rabbitmq_traps.py"
-PROPERTIES = "tests/unit/adapters/rabbitmq/test_properties.py"
-ACKS = "tests/unit/adapters/rabbitmq/test_acks.py"
+PROPERTIES = "tests/unit/adapters/rabbitmq/messages/test_properties.py"
+ACKS = "tests/unit/adapters/rabbitmq/consuming/test_acks.py"
 
 DEFECTS = (
     Defect(
@@ -14,12 +14,12 @@ DEFECTS = (
         "A delivery of a lost channel is void: its tag means another message on the next one.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/intake.py",
+                "adapters/oncemq_adapters/rabbitmq/consuming/channel_deliveries.py",
                 "        if not self.alive:\n            return self.void(delivery)\n        if not self._tracker",
                 "        if not self._tracker",
             ),
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/intake.py",
+                "adapters/oncemq_adapters/rabbitmq/consuming/channel_deliveries.py",
                 "        if not self.alive:\n            return self.void(delivery)\n        delivery.settled = True",
                 "        delivery.settled = True",
             ),
@@ -31,7 +31,7 @@ DEFECTS = (
         "A retry is confirmed by the broker before its original is acknowledged.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/confirms.py",
+                "adapters/oncemq_adapters/rabbitmq/publishing/confirms.py",
                 "        self._pending[self._number] = _Pending(batch, index)\n",
                 "        batch.answer(index, None)\n",
             )
@@ -41,7 +41,13 @@ DEFECTS = (
     Defect(
         "not-mandatory",
         "What no queue takes is refused, not confirmed and dropped.",
-        [Edit("adapters/oncemq_adapters/rabbitmq/confirms.py", "mandatory=True", "mandatory=False")],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/publishing/confirms.py",
+                "mandatory=True",
+                "mandatory=False",
+            )
+        ],
         [f"{SUITE}::test_unroutable_is_refused"],
     ),
     Defect(
@@ -49,7 +55,7 @@ DEFECTS = (
         "The original goes only after its copy is safe.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/settlement.py",
+                "adapters/oncemq_adapters/rabbitmq/publishing/settlement.py",
                 "    return failed + _finish_moved(claimed, send(publications))\n",
                 "    failed += _finish_moved(claimed, [None] * len(claimed))\n    send(publications)\n    return failed\n",
             )
@@ -61,7 +67,7 @@ DEFECTS = (
         "A dead letter keeps its original bytes.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/copies.py",
+                "adapters/oncemq_adapters/rabbitmq/publishing/copies.py",
                 "next_hop(message.raw or NO_PROPERTIES, message.body,",
                 'next_hop(message.raw or NO_PROPERTIES, b"",',
             )
@@ -71,13 +77,19 @@ DEFECTS = (
     Defect(
         "routing-history-kept",
         "A copy carries no routing history, which brokers read as a loop.",
-        [Edit("adapters/oncemq_adapters/rabbitmq/properties.py", '*("x-death", ', "*(")],
+        [Edit("adapters/oncemq_adapters/rabbitmq/messages/properties.py", '*("x-death", ', "*(")],
         [f"{PROPERTIES}::test_routing_history_is_not_shown"],
     ),
     Defect(
         "copies-do-not-last",
         "Retries and dead letters survive a restart of the broker.",
-        [Edit("adapters/oncemq_adapters/rabbitmq/properties.py", "PERSISTENT = 2\n", "PERSISTENT = 1\n")],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/messages/properties.py",
+                "PERSISTENT = 2\n",
+                "PERSISTENT = 1\n",
+            )
+        ],
         [f"{PROPERTIES}::test_a_copy_is_persistent_and_does_not_expire"],
     ),
     Defect(
@@ -85,7 +97,7 @@ DEFECTS = (
         "One frame acknowledges many only where nothing before them is unfinished.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/acks.py",
+                "adapters/oncemq_adapters/rabbitmq/consuming/acks.py",
                 "        frames.extend(Frame(tag) for tag in sorted(self._ready))\n",
                 "        frames.append(Frame(max(self._ready), multiple=True))\n",
             )
@@ -97,7 +109,7 @@ DEFECTS = (
         "A tag is settled at most once; the broker closes the channel otherwise.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/acks.py",
+                "adapters/oncemq_adapters/rabbitmq/consuming/acks.py",
                 "            if tag < self._lowest or tag in self._taken:\n",
                 "            if False:\n",
             )
@@ -109,7 +121,7 @@ DEFECTS = (
         "A consumer holds no more unsettled messages than `in_flight` says.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/consumption.py",
+                "adapters/oncemq_adapters/rabbitmq/consuming/subscription.py",
                 "basic_qos(prefetch_count=self._window,",
                 "basic_qos(prefetch_count=0,",
             )
@@ -121,7 +133,7 @@ DEFECTS = (
         "A retry is for its own group alone.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/copies.py",
+                "adapters/oncemq_adapters/rabbitmq/publishing/copies.py",
                 '    if step == 0:\n        return Publication("", place.queue, *copy)\n',
                 "    if True:\n        return Publication(place.topic.exchange, place.topic.routing_key, *copy)\n",
             )

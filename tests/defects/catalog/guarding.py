@@ -63,7 +63,7 @@ DEFECTS = (
         "A stream is refused at the start and by `check --connect`.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/topology.py",
+                "adapters/oncemq_adapters/rabbitmq/topology/declare.py",
                 "return insist_on_queue(connection, place.queue)",
                 'return ""',
             )
@@ -75,12 +75,12 @@ DEFECTS = (
         "The subscription itself is refused when a queue has become a stream.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/consumption.py",
+                "adapters/oncemq_adapters/rabbitmq/consuming/subscription.py",
                 "                arguments=dict(NO_STREAM),\n",
                 "",
             ),
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/topology.py",
+                "adapters/oncemq_adapters/rabbitmq/topology/declare.py",
                 "return insist_on_queue(connection, place.queue)",
                 'return ""',
             ),
@@ -92,7 +92,7 @@ DEFECTS = (
         "One consumer's missing queue delays no other consumer.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/consumption.py",
+                "adapters/oncemq_adapters/rabbitmq/consuming/subscription.py",
                 "            daemon=True,\n        ).start()",
                 "            daemon=True,\n        ).run()",
             )
@@ -104,7 +104,7 @@ DEFECTS = (
         "A silent host keeps no other from being tried.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/host_order.py",
+                "adapters/oncemq_adapters/rabbitmq/connection/host_order.py",
                 "for patience in (FIRST_LOOK, None) if",
                 "for patience in (None, None) if",
             )
@@ -182,7 +182,7 @@ DEFECTS = (
         "Giving back does not spend a quorum queue's delivery limit.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/delivery_limit.py",
+                "adapters/oncemq_adapters/rabbitmq/topology/delivery_limit.py",
                 "return isinstance(count, int) and count >= WORN",
                 "return isinstance(count, int) and count >= 100 * WORN",
             )
@@ -194,7 +194,7 @@ DEFECTS = (
         "An account that may not publish retries is found by `check --connect`.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/rights.py",
+                "adapters/oncemq_adapters/rabbitmq/topology/rights.py",
                 "if error.reply_code == faults.FORBIDDEN:",
                 "if not error.reply_code:",
             )

@@ -11,7 +11,7 @@ DEFECTS = (
         "A header frame with properties that pika cannot read is one message's trouble.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/connection.py",
+                "adapters/oncemq_adapters/rabbitmq/connection/pika_connection.py",
                 "return _header_frame(self._frame_buffer) or super()._read_frame()",
                 "return super()._read_frame()",
             )
@@ -21,14 +21,26 @@ DEFECTS = (
     Defect(
         "unreadable-copy-not-sealed",
         "A dead letter that other clients could not read holds its original in the body.",
-        [Edit("adapters/oncemq_adapters/rabbitmq/hops.py", "if properties.fault is not None:", "if False:")],
-        ["tests/unit/adapters/rabbitmq/test_hops.py::test_what_pika_cannot_read_is_sealed"],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/messages/forwarding.py",
+                "if properties.fault is not None:",
+                "if False:",
+            )
+        ],
+        ["tests/unit/adapters/rabbitmq/messages/test_forwarding.py::test_what_pika_cannot_read_is_sealed"],
     ),
     Defect(
         "our-headers-push-it-over",
         "A copy's properties fit into a frame.",
-        [Edit("adapters/oncemq_adapters/rabbitmq/hops.py", "if len(written) <= MOST_BYTES:", "if True:")],
-        ["tests/unit/adapters/rabbitmq/test_hops.py::test_a_copy_fits_into_a_frame"],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/messages/forwarding.py",
+                "if len(written) <= MOST_BYTES:",
+                "if True:",
+            )
+        ],
+        ["tests/unit/adapters/rabbitmq/messages/test_forwarding.py::test_a_copy_fits_into_a_frame"],
     ),
     Defect(
         "refused-copy-tried-for-ever",
@@ -121,11 +133,11 @@ DEFECTS = (
         "On RabbitMQ a message that came by an exchange says nothing of tries before.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/properties.py",
+                "adapters/oncemq_adapters/rabbitmq/messages/properties.py",
                 "hidden = _HISTORY if from_group else _HIDDEN_FROM_STRANGERS",
                 "hidden = _HISTORY",
             )
         ],
-        ["tests/unit/adapters/rabbitmq/test_hops.py::test_a_stranger_writes_no_history"],
+        ["tests/unit/adapters/rabbitmq/messages/test_forwarding.py::test_a_stranger_writes_no_history"],
     ),
 )

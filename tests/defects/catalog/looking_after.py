@@ -2,7 +2,7 @@
 
 from defects.defect import Defect, Edit
 
-RABBIT_LETTERS = "adapters/oncemq_adapters/rabbitmq/dead_letters.py"
+RABBIT_LETTERS = "adapters/oncemq_adapters/rabbitmq/publishing/dead_letters.py"
 GROUPS = "tests/unit/cli/commands/test_groups.py"
 RABBIT_SUITE = "tests/suites/test_rabbitmq_dead_letters.py"
 

@@ -76,13 +76,13 @@ DEFECTS = (
         "What was in flight to another exchange when one was missing is not taken for unroutable.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/confirms.py",
+                "adapters/oncemq_adapters/rabbitmq/publishing/confirms.py",
                 """if not sent.exchange or f"'{sent.exchange}'" not in str(reason.reply_text):""",
                 "if not sent.exchange:",
             )
         ],
         [
-            "tests/unit/adapters/rabbitmq/test_confirms.py::test_a_missing_exchange_is_unroutable_for_its_own_messages_alone"
+            "tests/unit/adapters/rabbitmq/publishing/test_confirms.py::test_a_missing_exchange_is_unroutable_for_its_own_messages_alone"
         ],
     ),
     Defect(
@@ -90,7 +90,7 @@ DEFECTS = (
         "A message for which RabbitMQ ends the connection does not take the others of its wave along.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/publishing.py",
+                "adapters/oncemq_adapters/rabbitmq/publishing/publisher.py",
                 "else (ClosedFor, Provoked)",
                 "else ()",
             )

@@ -1,0 +1,1 @@
+"""Connections to RabbitMQ: addresses, host order, errors and the I/O thread."""

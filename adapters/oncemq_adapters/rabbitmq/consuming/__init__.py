@@ -1,0 +1,1 @@
+"""Consuming from RabbitMQ: subscriptions, channels and acknowledgements."""

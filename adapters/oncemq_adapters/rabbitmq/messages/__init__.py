@@ -1,0 +1,1 @@
+"""AMQP messages: properties and field tables, as bytes and as values."""

@@ -1,0 +1,1 @@
+"""Publishing to RabbitMQ with confirms: messages, retry copies, dead letters."""

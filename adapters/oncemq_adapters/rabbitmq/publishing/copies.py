@@ -1,0 +1,69 @@
+"""Where a copy of a message goes: to a queue that holds it back, to the dead letters, to a topic."""
+
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+
+from oncemq.contracts.adapter import Burial, Dead, Later
+from oncemq.message import headers as names
+from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq.message.headers import DEAD_AT, DEAD_ID
+from oncemq_adapters.rabbitmq.consuming.channel_deliveries import Token
+from oncemq_adapters.rabbitmq.messages.forwarding import NO_PROPERTIES, Copy, burial, next_hop
+from oncemq_adapters.rabbitmq.messages.properties import for_publishing
+from oncemq_adapters.rabbitmq.publishing.confirms import Publication
+from oncemq_adapters.rabbitmq.topology.declare import holding
+from oncemq_adapters.rabbitmq.topology.delays import step_of
+from oncemq_adapters.rabbitmq.topology.names import Place, TopicOptions
+
+
+def delayed_copy(later: Later, token: Token, username: str) -> Publication:
+    """Return the copy that comes back to the group after the delay, or at once if there is none.
+
+    Raises:
+        BrokerRefused: the delay is too long for RabbitMQ.
+    """
+    place = token.intake.place
+    copy = _next_hop(later.delivery, later.headers, username)
+    step = step_of(later.delay)
+    if step == 0:
+        return Publication("", place.queue, *copy)
+    arguments = holding(place.topic.queue_type, step, "", place.queue)
+    return Publication("", place.retry_queue(step), *copy, arguments)
+
+
+def dead_copy(dead: Dead, token: Token, username: str, now: datetime) -> Publication:
+    """Return the copy that lies in the group's dead-letter queue, under an id of its own."""
+    place = token.intake.place
+    added = {**dead.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
+    return Publication("", place.dead_queue, *_next_hop(dead.delivery, added, username))
+
+
+def burial_copy(dead: Burial, place: Place, now: datetime, app: str, username: str) -> Publication:
+    """Return a dead letter made of a message that no queue holds."""
+    added = {**dead.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
+    return Publication("", place.dead_queue, *burial(dead.message, added, now, app, username))
+
+
+def _next_hop(delivery: Delivery, added: Mapping[str, str], username: str) -> Copy:
+    message = delivery.message
+    # What a stranger wrote of tries before is not among them any more.
+    known = {name: text for name, text in message.headers.items() if name in names.HISTORY}
+    return next_hop(message.raw or NO_PROPERTIES, message.body, {**known, **added}, username)
+
+
+def new_message(
+    topic: TopicOptions, message: OutgoingMessage, now: datetime, message_id: str, app: str
+) -> Publication:
+    """Return a message for a topic; a delayed one waits in a queue that passes it on.
+
+    Raises:
+        BrokerRefused: the delay is too long for RabbitMQ.
+    """
+    properties = for_publishing(message, now, message_id, app)
+    step = step_of(message.delay) if message.delay is not None else 0
+    if step == 0:
+        return Publication(topic.exchange, topic.routing_key, properties, message.body)
+    queue = f"oncemq.delay.{topic.exchange}.{topic.routing_key}.{step}"
+    arguments = holding(topic.queue_type, step, topic.exchange, topic.routing_key)
+    return Publication("", queue, properties, message.body, arguments)

@@ -1,0 +1,1 @@
+"""Queues and exchanges of a consumer group: names, declarations, checks."""

@@ -1,0 +1,73 @@
+"""Whether a RabbitMQ has what a consumer needs, seen without declaring anything new."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from oncemq.contracts.checks import Problem, Severity
+from oncemq.errors import BrokerRefused
+from oncemq_adapters.rabbitmq.connection.address import DECLARE_MISSING, DECLARE_NOTHING
+from oncemq_adapters.rabbitmq.topology import declare as topology
+from oncemq_adapters.rabbitmq.topology.declare import Arguments
+from oncemq_adapters.rabbitmq.topology.delivery_limit import limited
+from oncemq_adapters.rabbitmq.topology.names import DEFAULT_EXCHANGE, Place
+
+
+def examine_place(connection: Any, place: Place) -> Iterator[Problem]:
+    """Yield what is missing and is not made at the start, and what is there but declared differently."""
+    yield from _refusals("group", partial(_same, connection, place.dead_queue, topology.DEAD_ARGUMENTS))
+    if place.is_existing:
+        try:
+            if "quorum" in topology.look_at_queue(connection, place):
+                yield limited(place.queue)
+        except BrokerRefused as error:
+            yield Problem(str(error), where="topic.queue")
+        return
+    yield from _refusals("topic.exchange", partial(_same_exchange, connection, place))
+    yield from _missing_exchange(connection, place)
+    if place.topic.declare == DECLARE_NOTHING:
+        yield from _refusals(
+            "topic.declare", partial(topology.insist, connection, place.topic, "queue", place.queue)
+        )
+        return
+    if place.topic.declare == DECLARE_MISSING:
+        return
+    yield from _refusals(
+        "topic.queue_type", partial(_same, connection, place.queue, topology.own_arguments(place))
+    )
+
+
+def _same(connection: Any, queue: str, arguments: Arguments) -> None:
+    # To declare what exists changes nothing, and is the only way to hear how it was declared.
+    if topology.queue_exists(connection, queue):
+        topology.declare(connection, queue, arguments)
+
+
+def _same_exchange(connection: Any, place: Place) -> None:
+    topic = place.topic
+    made_here = topic.declare != DECLARE_NOTHING
+    if topic.exchange and not (made_here and not topology.exchange_exists(connection, topic.exchange)):
+        topology.ensure_exchange(connection, topic)
+
+
+def _missing_exchange(connection: Any, place: Place) -> Iterator[Problem]:
+    """Yield a warning about an exchange that a start would make, unless its name is our own."""
+    topic = place.topic
+    if topic.declare == DECLARE_NOTHING or topic.exchange in {"", DEFAULT_EXCHANGE}:
+        return
+    if not topology.exchange_exists(connection, topic.exchange):
+        meant = topology.about_missing(connection, topic).get("did_you_mean")
+        hint = f"; did you mean {meant!r}?" if meant else ""
+        yield Problem(
+            f"the exchange {topic.exchange!r} does not exist, and the start will make it{hint}",
+            "nothing, if publishers use this name; declare: false refuses what is not there",
+            "topic.exchange",
+            Severity.WARNING,
+        )
+
+
+def _refusals(where: str, look: Callable[[], None]) -> Iterator[Problem]:
+    try:
+        look()
+    except BrokerRefused as error:
+        yield Problem(str(error), where=where)

@@ -1,0 +1,170 @@
+"""What a topic means on RabbitMQ: its exchange or existing queue, and the names that are private to a group."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oncemq.contracts.adapter import Subscription
+from oncemq.contracts.checks import Problem
+from oncemq.errors import ConfigError
+from oncemq_adapters.options import OptionReader
+from oncemq_adapters.rabbitmq.connection.address import DECLARE, QUEUE_TYPES, read_declare
+from oncemq_adapters.rabbitmq.topology.delays import all_steps
+
+DEFAULT_EXCHANGE = "oncemq"
+DEFAULT_KIND = "topic"
+KNOWN = ("queue", "exchange", "exchange_type", "routing_key", "queue_type", "prefetch", "declare")
+KINDS = ("topic", "direct", "fanout", "headers", "x-consistent-hash", "x-delayed-message")
+LONGEST_NAME = 255
+"""Bytes; a short string of AMQP 0-9-1."""
+
+PREFETCH_LIMIT = 65535
+_RETRY = re.compile(r"\.retry\.\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOptions:
+    """A topic's broker options, understood.
+
+    Args:
+        topic: the topic's name in the app.
+        queue: an existing queue; None = the group's own is declared and bound.
+        exchange: where messages of the topic are published; empty = straight to `queue`.
+        exchange_type: as declared; None = take what exists, else make a topic exchange.
+        routing_key: of the binding and of published messages.
+        queue_type: quorum or classic, for the queues that the adapter declares.
+        prefetch: overrides how many deliveries may be unsettled at once.
+        declare: whether exchange, queue and binding are made (`true`), only where they are missing (`missing`), or
+            looked at (`false`).
+    """
+
+    topic: str
+    queue: str | None
+    exchange: str
+    exchange_type: str | None
+    routing_key: str
+    queue_type: str
+    prefetch: int | None
+    declare: str = DECLARE
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The queues of one group on one topic.
+
+    Args:
+        topic: the topic's options.
+        queue: where the group consumes.
+        private: start of the names that only this group uses.
+    """
+
+    topic: TopicOptions
+    queue: str
+    private: str
+
+    @property
+    def is_existing(self) -> bool:
+        """Whether the queue belongs to somebody else and is never declared."""
+        return self.topic.queue is not None
+
+    @property
+    def dead_queue(self) -> str:
+        """Where the group's dead letters lie."""
+        return f"{self.private}.dead"
+
+    def retry_queue(self, milliseconds: int) -> str:
+        """Return the queue that holds messages back for exactly so long."""
+        return f"{self.private}.retry.{milliseconds}"
+
+
+def parse_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> TopicOptions:
+    """Return the topic's options.
+
+    Raises:
+        ConfigError: they cannot work.
+    """
+    parsed, problems = read_topic(topic, options, queue_type)
+    if problems:
+        raise ConfigError(problems)
+    return parsed
+
+
+def read_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> tuple[TopicOptions, list[Problem]]:
+    """Return the topic's options as far as they can be understood, and what is wrong with them."""
+    reader = OptionReader(options, KNOWN, "RabbitMQ topic option")
+    queue = reader.text("queue")
+    exchange = reader.text("exchange", "" if queue else DEFAULT_EXCHANGE) or ""
+    routing_key = reader.text("routing_key", topic if exchange else queue) or ""
+    parsed = TopicOptions(
+        topic=topic,
+        queue=queue,
+        exchange=exchange,
+        exchange_type=reader.choice("exchange_type", "", KINDS) or None,
+        routing_key=routing_key,
+        queue_type=reader.choice("queue_type", queue_type, QUEUE_TYPES),
+        prefetch=reader.number("prefetch", None, 1, PREFETCH_LIMIT),
+        declare=read_declare(reader, DECLARE),
+    )
+    _refuse_contradictions(reader, options, parsed)
+    return parsed, reader.problems
+
+
+def _refuse_contradictions(reader: OptionReader, options: Mapping[str, Any], parsed: TopicOptions) -> None:
+    if parsed.queue and not parsed.exchange:
+        for name in ("routing_key", "exchange_type"):
+            if name in options:
+                reader.complain(
+                    name, f"{name!r} needs an exchange, but only a queue is named", "add exchange:"
+                )
+    for name, text in (
+        ("queue", parsed.queue),
+        ("exchange", parsed.exchange),
+        ("routing_key", parsed.routing_key),
+    ):
+        if text and len(text.encode()) > LONGEST_NAME:
+            reader.complain(name, f"{name!r} is longer than {LONGEST_NAME} bytes")
+
+
+def place_of(subscription: Subscription, queue_type: str) -> Place:
+    """Return the queues of a subscription.
+
+    Raises:
+        ConfigError: options cannot work, or names become too long for RabbitMQ.
+    """
+    topic = parse_topic(subscription.topic, subscription.options, queue_type)
+    if topic.queue is not None:
+        place = Place(topic, topic.queue, f"oncemq.{subscription.group}.{topic.queue}")
+    else:
+        own = f"{subscription.group}.{subscription.topic}"
+        place = Place(topic, own, own)
+    if len(place.retry_queue(10**10).encode()) > LONGEST_NAME:
+        raise ConfigError(
+            [f"the queue name {place.queue!r} is too long for RabbitMQ – shorten group or topic"]
+        )
+    return place
+
+
+def removable_queues(names: Iterable[str]) -> dict[str, Sequence[str]]:
+    """Return the queues behind names of `private_queues`, by name; a queue that others declared is none of them."""
+    given = set(names)
+    found: dict[str, Sequence[str]] = {}
+    for name in given:
+        queue = name.removeprefix("queue ")
+        if name.endswith(".retry.*"):
+            found[name] = [f"{queue.removesuffix('*')}{step}" for step in all_steps()]
+        elif name.endswith(".dead") or f"{name}.dead" in given:
+            found[name] = [queue]
+    return found
+
+
+def private_queues(place: Place) -> dict[str, str]:
+    """Return the queues that belong to one group alone, with what lies there; those of retries as one."""
+    return {
+        f"queue {_RETRY.sub('.retry.*', name)}": role
+        for name, role in (
+            (f"{place.private}.retry.1", "retries"),
+            (place.dead_queue, "dead letters"),
+            (place.queue, "messages"),
+        )
+    }
