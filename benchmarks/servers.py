@@ -16,9 +16,9 @@ from benchmarks import tables
 from oncemq.ledger import schema
 from oncemq.ledger.schema import VERSIONS
 from oncemq_adapters.rocketmq.address import parse_address
-from oncemq_adapters.rocketmq.remoting.connection import Connection
-from oncemq_adapters.rocketmq.remoting.frames import loose_json
-from oncemq_adapters.rocketmq.remoting.routes import Routes
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
 
 ROOT = Path(__file__).parents[1]
 _RUNTIME_INFO = 28

@@ -15,7 +15,7 @@ from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
-from oncemq_adapters.rocketmq.remoting.frames import FrameReader
+from oncemq_adapters.rocketmq.remoting.protocol.frames import FrameReader
 from services import catalog
 from services.rocketmq import BROKER, NAME_SERVER, RocketMQBroker
 from support.rocketmq import ProxiedRocketMQ, adapter_on
@@ -166,8 +166,8 @@ def test_queues_added_while_a_group_runs_are_read_from_their_beginning(
     rocketmq_url: str, space: str, open_adapter: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`start: last` skips nothing of queues that did not exist when the group began, however late it sees them."""
-    monkeypatch.setattr("oncemq_adapters.rocketmq.remoting.desk.REFRESH_EVERY", 0.5)
-    monkeypatch.setattr("oncemq_adapters.rocketmq.remoting.member.REBALANCE_EVERY", 0.5)
+    monkeypatch.setattr("oncemq_adapters.rocketmq.remoting.operations.REFRESH_EVERY", 0.5)
+    monkeypatch.setattr("oncemq_adapters.rocketmq.remoting.consumer.group_member.REBALANCE_EVERY", 0.5)
     publisher, _ = open_adapter(rocketmq_url, subscription(group="other"))
     put(publisher, OutgoingMessage(b"old"))
     adapter, sink = open_adapter(rocketmq_url, subscription(start="last"))

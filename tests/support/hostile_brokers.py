@@ -25,10 +25,10 @@ from oncemq_adapters.rabbitmq.messages.forwarding import replayed
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.properties import TAGS_HEADER, to_text
-from oncemq_adapters.rocketmq.remoting import codes
-from oncemq_adapters.rocketmq.remoting.copies import REMOVED
-from oncemq_adapters.rocketmq.remoting.desk import Desk
-from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing, send_fields
+from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
 from support.hostile_amqp import send
 from support.odd_messages import TEXTS, Odd, Rocket, amqp, odd_body, odd_headers, rocket
 from support.rabbitmq import connect

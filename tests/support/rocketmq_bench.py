@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from oncemq.contracts.adapter import Subscription
 from oncemq.contracts.checks import Problem
-from oncemq_adapters.rocketmq.remoting.inventory import group_settings
+from oncemq_adapters.rocketmq.remoting.admin.broker_settings import group_settings
 from support.facts import facts_of
 from support.rocketmq import adapter_on
 

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.properties import to_text
-from oncemq_adapters.rocketmq.remoting import codes
-from oncemq_adapters.rocketmq.remoting.desk import Desk
-from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing, send_fields
-from oncemq_adapters.rocketmq.remoting.routes import TEMPLATE
+from oncemq_adapters.rocketmq.remoting.client.routes import TEMPLATE
+from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
 
 
 class QueueConsole:

@@ -97,7 +97,7 @@ DEFECTS = (
         "A failed message comes back to the topic where it lay, not to one that its producer names.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/copies.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/producer/retry_copies.py",
                 'if not stored.topic.startswith("%"):',
                 "if False:",
             )
@@ -109,7 +109,7 @@ DEFECTS = (
         "Tries before count only from the group's own topics.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/window.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/consumer/prefetch_window.py",
                 "by_stranger(stored.properties)",
                 "stored.properties",
             )

@@ -8,7 +8,7 @@ DEFECTS = (
         "A copy whose properties are too long holds its original in the body.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/copies.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/producer/retry_copies.py",
                 "    if fits(properties):\n",
                 "    if True:\n",
             )
@@ -18,7 +18,13 @@ DEFECTS = (
     Defect(
         "packing-lost",
         "A body that cannot be unpacked stays marked as packed.",
-        [Edit("adapters/oncemq_adapters/rocketmq/remoting/copies.py", "        packing=packing,\n", "")],
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/producer/retry_copies.py",
+                "        packing=packing,\n",
+                "",
+            )
+        ],
         [
             "tests/unit/adapters/rocketmq/test_sealed_copies.py::test_a_body_that_cannot_be_unpacked_stays_packed"
         ],
@@ -60,37 +66,39 @@ DEFECTS = (
         "What is committed stops at the first unsettled message.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/owned_queue.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/consumer/process_queue.py",
                 "if offset not in self._flight or offset in self._claimed:",
                 "if False:",
             )
         ],
-        ["tests/unit/adapters/rocketmq/test_owned_queue.py::test_an_offset_is_settled_once"],
+        [
+            "tests/unit/adapters/rocketmq/remoting/consumer/test_process_queue.py::test_an_offset_is_settled_once"
+        ],
     ),
     Defect(
         "lost-queue-advances",
         "Nothing of a queue that was lost is delivered or settled.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/owned_queue.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/consumer/process_queue.py",
                 "            if self.pulling or self.lost or self.draining or self.next is None:",
                 "            if self.lost or self.draining or self.next is None:",
             )
         ],
-        ["tests/unit/adapters/rocketmq/test_owned_queue.py::test_one_poll_at_a_time"],
+        ["tests/unit/adapters/rocketmq/remoting/consumer/test_process_queue.py::test_one_poll_at_a_time"],
     ),
     Defect(
         "settled-comes-again",
         "What was settled before a loss does not come again.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/owned_queue.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/consumer/process_queue.py",
                 "[one for one in messages if one.offset not in self._skip] if self._skip else messages",
                 "messages",
             )
         ],
         [
-            "tests/unit/adapters/rocketmq/test_owned_queue.py::test_what_was_settled_before_a_loss_does_not_come_again"
+            "tests/unit/adapters/rocketmq/remoting/consumer/test_process_queue.py::test_what_was_settled_before_a_loss_does_not_come_again"
         ],
     ),
     Defect(
@@ -98,31 +106,35 @@ DEFECTS = (
         "A message whose layout is unknown holds up no other.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/stored.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/protocol/message_codec.py",
                 "            message = _unreadable(data[at : at + size], topic, expected, error)",
                 "            raise MalformedFrame(str(error)) from error",
             )
         ],
-        ["tests/unit/adapters/rocketmq/test_stored.py::test_an_unknown_layout_holds_up_nobody"],
+        [
+            "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec.py::test_an_unknown_layout_holds_up_nobody"
+        ],
     ),
     Defect(
         "body-unpacked-without-limit",
         "A small body does not become a huge one.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/stored.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/protocol/message_codec.py",
                 "plain = inflater.decompress(body, LARGEST_BODY + 1)\n            complete = inflater.eof and len(plain) <= LARGEST_BODY",
                 "plain = inflater.decompress(body)\n            complete = inflater.eof",
             )
         ],
-        ["tests/unit/adapters/rocketmq/test_stored.py::test_a_pull_of_bombs_takes_little_memory"],
+        [
+            "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec.py::test_a_pull_of_bombs_takes_little_memory"
+        ],
     ),
     Defect(
         "unpacked-all-at-once",
         "A small packed body takes little memory.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/stored.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/protocol/message_codec.py",
                 "inflater.read(_PART)",
                 "inflater.read(LARGEST_BODY)",
             )
@@ -170,11 +182,11 @@ DEFECTS = (
         "Queues are shared as Java's members share them.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/allocation.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/client/queue_allocation.py",
                 '// 2}H", data):',
                 '// 2}H", data)[::-1]:',
             )
         ],
-        ["tests/unit/adapters/rocketmq/test_owned_queue.py::test_texts_hash_as_in_java"],
+        ["tests/unit/adapters/rocketmq/remoting/consumer/test_process_queue.py::test_texts_hash_as_in_java"],
     ),
 )

@@ -49,7 +49,7 @@ from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, parse_proxied
 from oncemq_adapters.rocketmq.names import group_of, private_names
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
-from oncemq_adapters.rocketmq.remoting.desk import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Desk
 
 
 class RocketMQGrpcAdapter:

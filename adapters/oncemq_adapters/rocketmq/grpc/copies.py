@@ -30,7 +30,7 @@ from oncemq_adapters.rocketmq.properties import (
     refuse_unread,
     to_text,
 )
-from oncemq_adapters.rocketmq.remoting.copies import REMOVED
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
 from oncemq_adapters.rocketmq.sealed_copies import opened, sealed
 
 GIVEN_BACK = f"{names.PREFIX}given-back"

@@ -10,15 +10,15 @@ from oncemq_adapters.rocketmq.grpc.places import Places
 from oncemq_adapters.rocketmq.grpc.probing import refused_lease
 from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
-from oncemq_adapters.rocketmq.remoting.desk import Desk
-from oncemq_adapters.rocketmq.remoting.examination import (
+from oncemq_adapters.rocketmq.remoting.admin.broker_settings import Inventory, take_stock
+from oncemq_adapters.rocketmq.remoting.broker_checks import (
     group_switches,
     limits,
     message_types,
     whereabouts,
     without_timer,
 )
-from oncemq_adapters.rocketmq.remoting.inventory import Inventory, take_stock
+from oncemq_adapters.rocketmq.remoting.operations import Desk
 
 
 def examine(

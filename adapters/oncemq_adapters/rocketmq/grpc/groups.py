@@ -7,13 +7,13 @@ from typing import Any
 
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
-from oncemq_adapters.rocketmq.remoting import codes
-from oncemq_adapters.rocketmq.remoting.desk import Desk
-from oncemq_adapters.rocketmq.remoting.faults import Denied
-from oncemq_adapters.rocketmq.remoting.frames import loose_json
-from oncemq_adapters.rocketmq.remoting.group_start import begin_group
-from oncemq_adapters.rocketmq.remoting.inventory import group_settings
-from oncemq_adapters.rocketmq.remoting.routes import Place
+from oncemq_adapters.rocketmq.remoting.admin.broker_settings import group_settings
+from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
+from oncemq_adapters.rocketmq.remoting.client.routes import Place
+from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
 
 LOOK_EVERY = 5.0
 """Seconds between looks at the topics' queues."""

@@ -10,7 +10,7 @@ from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topi
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import UNIQUE_ID, for_replay
 from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard, Letter
-from oncemq_adapters.rocketmq.remoting.desk import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Desk
 
 Send = Callable[[Sequence[Sending]], Sequence[BrokerError | None]]
 

@@ -3,7 +3,7 @@
 import zlib
 from typing import Any
 
-from oncemq_adapters.rocketmq.remoting.stored import LARGEST_BODY
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY
 
 _IDENTITY, _GZIP = 1, 2
 _EITHER = 32 + zlib.MAX_WBITS

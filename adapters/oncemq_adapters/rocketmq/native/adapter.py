@@ -30,12 +30,12 @@ from oncemq_adapters.rocketmq.native.options import NativeOptions
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.packages import require_package
 from oncemq_adapters.rocketmq.remoting.adapter import RocketMQAdapter
-from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
-from oncemq_adapters.rocketmq.remoting.desk import Desk
-from oncemq_adapters.rocketmq.remoting.examination import examine
-from oncemq_adapters.rocketmq.remoting.moving import resend
-from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+from oncemq_adapters.rocketmq.remoting.broker_checks import examine
+from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import dead_copy, retry_copy
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 PACKAGE = "rocketmq-client-python"
 

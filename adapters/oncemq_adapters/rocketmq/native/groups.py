@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from oncemq_adapters.rocketmq.names import TopicOptions, retry_topic
-from oncemq_adapters.rocketmq.remoting import codes
-from oncemq_adapters.rocketmq.remoting.administration import ensure_topic, new_group
-from oncemq_adapters.rocketmq.remoting.brokers import Brokers
-from oncemq_adapters.rocketmq.remoting.connection import Connection
-from oncemq_adapters.rocketmq.remoting.faults import Denied
-from oncemq_adapters.rocketmq.remoting.frames import MalformedFrame, loose_json
-from oncemq_adapters.rocketmq.remoting.group_start import begin_group
-from oncemq_adapters.rocketmq.remoting.routes import Routes
+from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
+from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic, new_group
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
 
 
 def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> None:

@@ -13,14 +13,14 @@ from oncemq_adapters.rocketmq.names import FIRST
 from oncemq_adapters.rocketmq.native.inbox import Held
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.whole import PULLED
-from oncemq_adapters.rocketmq.remoting import codes
-from oncemq_adapters.rocketmq.remoting.brokers import Brokers
-from oncemq_adapters.rocketmq.remoting.browsing import browsing_fields
-from oncemq_adapters.rocketmq.remoting.connection import Connection
-from oncemq_adapters.rocketmq.remoting.faults import Denied
-from oncemq_adapters.rocketmq.remoting.offsets import committed_offset, first_offset
-from oncemq_adapters.rocketmq.remoting.routes import Routes
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage, decode
+from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browsing_fields
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
+from oncemq_adapters.rocketmq.remoting.consumer.offset_store import committed_offset, first_offset
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
 
 _SIZE = struct.Struct(">i")
 _FLAGS_AT = 36

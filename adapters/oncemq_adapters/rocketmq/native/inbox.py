@@ -8,8 +8,8 @@ from typing import Protocol
 from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.native.progress import Queue
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
-from oncemq_adapters.rocketmq.remoting.window import message_of
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import message_of
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 
 class Holding(Protocol):

@@ -28,12 +28,12 @@ from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.session import Session, inbox_of
 from oncemq_adapters.rocketmq.native.whole import WholeMessages
 from oncemq_adapters.rocketmq.properties import TAGS
-from oncemq_adapters.rocketmq.remoting import codes
-from oncemq_adapters.rocketmq.remoting.brokers import Brokers
-from oncemq_adapters.rocketmq.remoting.connection import ANSWER_WITHIN, Connection
-from oncemq_adapters.rocketmq.remoting.heartbeat import producer_heartbeat_body
-from oncemq_adapters.rocketmq.remoting.routes import Place, Routes
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.routes import Place, Routes
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import ANSWER_WITHIN, Connection
+from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import producer_heartbeat_body
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 Resend = Callable[[Queue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
 

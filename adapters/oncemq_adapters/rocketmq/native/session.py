@@ -22,8 +22,8 @@ from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.ranges import Ranges
 from oncemq_adapters.rocketmq.native.whole import FAR, PULLED, WholeMessages
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS, UNIQUE_ID
-from oncemq_adapters.rocketmq.remoting.steward import Steward
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 RECENT = 1024
 """Half of the finished messages that are kept at most: a callback may ask for one while its pass is on the way."""

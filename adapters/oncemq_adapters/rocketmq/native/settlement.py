@@ -6,8 +6,8 @@ from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.native.inbox import Held, Holding, Inbox
-from oncemq_adapters.rocketmq.remoting.moving import Send, send_copies
-from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
+from oncemq_adapters.rocketmq.remoting.producer.forwarding import Send, send_copies
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 Move = tuple[Delivery, Callable[[Held], Outgoing]]
 

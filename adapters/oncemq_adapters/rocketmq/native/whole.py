@@ -13,15 +13,15 @@ from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.names import FIRST
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.properties import UNIQUE_ID
-from oncemq_adapters.rocketmq.remoting import codes
-from oncemq_adapters.rocketmq.remoting.brokers import Brokers
-from oncemq_adapters.rocketmq.remoting.browsing import browse, browsing_fields
-from oncemq_adapters.rocketmq.remoting.connection import Fields
-from oncemq_adapters.rocketmq.remoting.faults import Denied
-from oncemq_adapters.rocketmq.remoting.frames import MalformedFrame
-from oncemq_adapters.rocketmq.remoting.offsets import first_offset
-from oncemq_adapters.rocketmq.remoting.routes import Routes
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage, decode
+from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browse, browsing_fields
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
+from oncemq_adapters.rocketmq.remoting.consumer.offset_store import first_offset
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Fields
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
 
 PULLED = 32
 """Messages that librocketmq pulls at once, at most."""

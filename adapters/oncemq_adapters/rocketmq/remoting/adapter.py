@@ -32,21 +32,22 @@ from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic, private_names
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
-from oncemq_adapters.rocketmq.remoting import administration, settlement
-from oncemq_adapters.rocketmq.remoting.copies import dead_copy, retry_copy
+from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
+from oncemq_adapters.rocketmq.remoting.broker_checks import examine
+from oncemq_adapters.rocketmq.remoting.consumer import settlement
+from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member
+from oncemq_adapters.rocketmq.remoting.consumer.membership import members_of
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
 from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
-from oncemq_adapters.rocketmq.remoting.desk import Desk
-from oncemq_adapters.rocketmq.remoting.examination import examine
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import differing, wanted_by
-from oncemq_adapters.rocketmq.remoting.held import HalfMessages
 from oncemq_adapters.rocketmq.remoting.holding import hold_back
-from oncemq_adapters.rocketmq.remoting.member import Member
-from oncemq_adapters.rocketmq.remoting.membership import members_of
-from oncemq_adapters.rocketmq.remoting.moving import resend
-from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
-from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
-from oncemq_adapters.rocketmq.remoting.window import Token
+from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
+from oncemq_adapters.rocketmq.remoting.producer.half_messages import HalfMessages
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import dead_copy, retry_copy
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 LOOK_EVERY = 60.0
 """Seconds between looks at what other members of the groups subscribe to."""

@@ -7,11 +7,11 @@ from typing import Any
 from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.names import RETRY_PREFIX, group_of, parse_topic
-from oncemq_adapters.rocketmq.remoting import codes
-from oncemq_adapters.rocketmq.remoting.connection import Connection
-from oncemq_adapters.rocketmq.remoting.desk import Desk
-from oncemq_adapters.rocketmq.remoting.faults import Denied
-from oncemq_adapters.rocketmq.remoting.frames import loose_json
+from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
 
 _ANSWER_WITHIN = 3.0
 _MOST_ASKED = 50

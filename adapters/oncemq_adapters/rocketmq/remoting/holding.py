@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from oncemq.contracts.adapter import Later, SettleFailed
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.properties import with_headers
-from oncemq_adapters.rocketmq.remoting.copies import believed
-from oncemq_adapters.rocketmq.remoting.member import Member
-from oncemq_adapters.rocketmq.remoting.settlement import claim, unclaim
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member
+from oncemq_adapters.rocketmq.remoting.consumer.settlement import claim, unclaim
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import believed
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 
 def hold_back(

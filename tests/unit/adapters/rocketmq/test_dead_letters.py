@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from oncemq_adapters.rocketmq.remoting import codes
+from oncemq_adapters.rocketmq.remoting.client.routes import Route
 from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
-from oncemq_adapters.rocketmq.remoting.faults import Denied
-from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
-from oncemq_adapters.rocketmq.remoting.routes import Route
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 PLACES = (("broker", 0),)
 

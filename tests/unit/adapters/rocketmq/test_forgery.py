@@ -11,10 +11,16 @@ from oncemq.contracts.adapter import Burial
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message
 from oncemq_adapters.rocketmq.properties import LONGEST, to_text
-from oncemq_adapters.rocketmq.remoting.copies import REMOVED, burial_copy, dead_copy, origin_of, retry_copy
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import message_of
 from oncemq_adapters.rocketmq.remoting.dead_letters import _is_mark, _named_by
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage, unpack
-from oncemq_adapters.rocketmq.remoting.window import message_of
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
+    REMOVED,
+    burial_copy,
+    dead_copy,
+    origin_of,
+    retry_copy,
+)
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, unpack
 
 ZSTD = 2
 FORGED = {

@@ -9,11 +9,15 @@ from oncemq.contracts.adapter import Later
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.properties import LONGEST, to_text
-from oncemq_adapters.rocketmq.remoting.copies import dead_copy, replay_copy, retry_copy
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import message_of
 from oncemq_adapters.rocketmq.remoting.holding import _marked
-from oncemq_adapters.rocketmq.remoting.outgoing import Outgoing
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage, unpack
-from oncemq_adapters.rocketmq.remoting.window import message_of
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
+    dead_copy,
+    replay_copy,
+    retry_copy,
+)
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, unpack
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 from oncemq_adapters.rocketmq.sealed_copies import opened
 
 CAUSE = {names.REASON: "rejected", names.ATTEMPT: "2", names.ERROR_TEXT: "e" * 2000}

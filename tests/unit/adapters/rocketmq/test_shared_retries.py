@@ -11,14 +11,15 @@ from hypothesis import strategies as some
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
-from oncemq_adapters.rocketmq.remoting import codes, tidying
-from oncemq_adapters.rocketmq.remoting.faults import Denied
-from oncemq_adapters.rocketmq.remoting.member import Member
-from oncemq_adapters.rocketmq.remoting.owned_queue import OwnedQueue, Progress
-from oncemq_adapters.rocketmq.remoting.parts import Part
-from oncemq_adapters.rocketmq.remoting.settlement import acknowledge
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
-from oncemq_adapters.rocketmq.remoting.window import ONE_PULL, Window
+from oncemq_adapters.rocketmq.remoting.consumer import unsettled_gap as tidying
+from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import ONE_PULL, Window
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, Progress
+from oncemq_adapters.rocketmq.remoting.consumer.settlement import acknowledge
+from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 from support.stored import stored
 
 ONE, TWO = "one", "two"

@@ -19,7 +19,7 @@ from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.session import Session
 from oncemq_adapters.rocketmq.native.whole import Found, NotFound
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, UNIQUE_ID
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 RETRIES = retry_topic("group")
 

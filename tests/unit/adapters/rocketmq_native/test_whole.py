@@ -10,7 +10,7 @@ from oncemq_adapters.rocketmq.native import whole as module
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.native.whole import NotFound, WholeMessages
 from oncemq_adapters.rocketmq.properties import UNIQUE_ID
-from oncemq_adapters.rocketmq.remoting.stored import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 
 def _stored(unique_id: str, stored_at: int) -> StoredMessage:

@@ -1,0 +1,1 @@
+"""Administration of RocketMQ: topics, groups, offsets and broker settings."""

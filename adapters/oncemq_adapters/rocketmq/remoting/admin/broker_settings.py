@@ -1,0 +1,117 @@
+"""What each broker has of a topic and a group, and how it is configured; asked in ways that make nothing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from oncemq_adapters.rocketmq.delays import LONGEST
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
+
+# The rest of a configuration holds passwords, too.
+_WANTED = frozenset(
+    {"autoCreateSubscriptionGroup", "fileReservedTime", "timerMaxDelaySec", "timerWheelEnable"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a broker is configured; None where it does not say.
+
+    Args:
+        makes_groups: a group that is heard of is made.
+        timer: messages can be held back to the millisecond.
+        longest_delay: for how long, then.
+        kept: when messages are deleted, consumed or not.
+    """
+
+    makes_groups: bool | None
+    timer: bool | None
+    longest_delay: timedelta
+    kept: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """One broker's.
+
+    Args:
+        broker: its name.
+        settings: None where the account may not read them.
+        message_type: what the topic is for: NORMAL, FIFO, DELAY, TRANSACTION, MIXED; empty where brokers know no types,
+            or the topic is not there.
+        group: the group's settings in RocketMQ's own words; None = there is no such group.
+    """
+
+    broker: str
+    settings: Settings | None
+    message_type: str
+    group: Mapping[str, Any] | None
+
+
+def take_stock(brokers: Brokers, names: Iterable[str], topic: str, group: str) -> Sequence[Inventory]:
+    """Return what the brokers of these names have.
+
+    Raises:
+        BrokerError: one cannot be reached, or does not let us ask for groups.
+    """
+    connections = {name: brokers.get(name) for name in sorted(names)}
+    return [
+        Inventory(
+            name, _settings(connection), _message_type(connection, topic), group_settings(connection, group)
+        )
+        for name, connection in connections.items()
+    ]
+
+
+def group_settings(connection: Connection, group: str) -> Mapping[str, Any] | None:
+    """Return a group's settings; None if the broker does not have it. Asked for it alone, a broker would make it.
+
+    Raises:
+        BrokerError: we may not ask.
+    """
+    _, body = connection.call(codes.ALL_GROUPS, {})
+    try:
+        found = (loose_json(body).get("subscriptionGroupTable") or {}).get(group)
+    except AttributeError as error:
+        raise MalformedFrame(f"a list of groups makes no sense: {error!r}") from error
+    return found if isinstance(found, Mapping) else None
+
+
+def _message_type(connection: Connection, topic: str) -> str:
+    try:
+        _, body = connection.call(codes.TOPIC_CONFIG, {"topic": topic})
+    except Denied:
+        return ""
+    found = loose_json(body)
+    attributes = found.get("attributes") if isinstance(found, Mapping) else None
+    named = attributes.get("message.type") if isinstance(attributes, Mapping) else None
+    return str(named) if named else "NORMAL" if connection.version >= codes.TIMER_SINCE else ""
+
+
+def _settings(connection: Connection) -> Settings | None:
+    try:
+        _, body = connection.call(codes.BROKER_CONFIG, {})
+    except Denied:
+        return None
+    pairs = (line.partition("=") for line in body.decode(errors="replace").splitlines())
+    told = {name: value.strip() for name, _, value in pairs if name in _WANTED}
+    return Settings(
+        makes_groups=_truth(told, "autoCreateSubscriptionGroup"),
+        timer=_truth(told, "timerWheelEnable") if connection.version >= codes.TIMER_SINCE else False,
+        longest_delay=min(LONGEST, _time(told, "timerMaxDelaySec", timedelta(seconds=1)) or LONGEST),
+        kept=_time(told, "fileReservedTime", timedelta(hours=1)),
+    )
+
+
+def _truth(told: Mapping[str, str], name: str) -> bool | None:
+    return told[name] == "true" if name in told else None
+
+
+def _time(told: Mapping[str, str], name: str, unit: timedelta) -> timedelta | None:
+    text = told.get(name, "")
+    return int(text) * unit if text.isdigit() else None

@@ -1,0 +1,76 @@
+"""Looks into a queue without consuming: pulls by offset in the name of a group that every broker has."""
+
+from collections.abc import Iterator
+from time import monotonic, sleep
+
+from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
+
+_GROUP = "TOOLS_CONSUMER"
+_SUBSCRIPTION = 4
+_END = frozenset({codes.PULL_NOT_FOUND, codes.PULL_OFFSET_MOVED})
+_SHOWN_WITHIN = 2.0
+_AGAIN_AFTER = 0.002
+
+
+def browsing_fields(topic: str, number: int, at: int, tag: str = "*") -> Fields:
+    """Return the fields of a pull that finds what lies in a queue from an offset on, and waits for nothing."""
+    return {
+        "consumerGroup": _GROUP,
+        "topic": topic,
+        "queueId": str(number),
+        "queueOffset": str(at),
+        "maxMsgNums": "32",
+        "sysFlag": str(_SUBSCRIPTION),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": tag,
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+
+
+def browse(
+    connection: Connection, topic: str, number: int, start: int, end: int, tag: str = "*"
+) -> Iterator[StoredMessage]:
+    """Yield what lies in a queue from one offset to before another; nothing is committed."""
+    at = start
+    while at < end:
+        try:
+            answer, body = connection.call(codes.PULL_MESSAGE, browsing_fields(topic, number, at, tag))
+        except Denied as denied:
+            following = int(denied.fields.get("nextBeginOffset", at))
+            if denied.code in _END or (denied.code == codes.PULL_AT_ONCE and following <= at):
+                return
+            if denied.code != codes.PULL_AT_ONCE:
+                raise
+            at = following
+            continue
+        for message in decode(body, topic, at):
+            if message.offset >= end:
+                return
+            yield message
+        at = int(answer["nextBeginOffset"])
+
+
+def wait_until_shown(connection: Connection) -> None:
+    """Wait until a broker shows in its queues what it had confirmed before: it does so a moment later.
+
+    Where an account may not ask how far it is, whoever browses takes what is there.
+    """
+    stored, deadline = 0, monotonic() + _SHOWN_WITHIN
+    while monotonic() < deadline:
+        try:
+            table = loose_json(connection.call(codes.BROKER_STATUS, {})[1])["table"]
+            end = int(table["commitLogMaxOffset"])
+            shown = end - int(table["dispatchBehindBytes"])
+        except (BrokerError, KeyError, TypeError, ValueError):
+            return
+        stored = stored or end
+        if shown >= stored:
+            return
+        sleep(_AGAIN_AFTER)

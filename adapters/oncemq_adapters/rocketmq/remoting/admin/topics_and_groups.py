@@ -1,0 +1,207 @@
+"""Makes sure that topics exist, registers where new groups begin, and counts what waits."""
+
+import json
+import time
+from collections.abc import Iterator
+
+from oncemq.errors import BrokerRefused, BrokerUnavailable, Unroutable
+from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, retry_topic
+from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.group_membership import Presence
+from oncemq_adapters.rocketmq.remoting.client.routes import TEMPLATE, Place, Route, Routes
+from oncemq_adapters.rocketmq.remoting.consumer.offset_store import (
+    committed_offset,
+    first_offset,
+    last_offset,
+)
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+
+_READ_AND_WRITE = 6
+
+
+def connect_all(routes: Routes, brokers: Brokers) -> None:
+    """Prove that the name server and at least one broker can be used.
+
+    Raises:
+        BrokerError: they cannot; a refusal of any broker counts.
+    """
+    names = routes.brokers()
+    if not names:
+        raise BrokerUnavailable("the RocketMQ name server knows no broker: it has not registered yet")
+    failures = []
+    for name in names:
+        try:
+            brokers.get(name)
+        except BrokerUnavailable as error:
+            failures.append(error)
+    if len(failures) == len(names):
+        raise failures[0]
+
+
+def ensure_topic(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
+    """Look at a topic, and make it where that is wanted, or where brokers make topics on demand themselves.
+
+    Raises:
+        BrokerRefused: it does not exist and is not made here.
+    """
+    try:
+        routes.ask(topic.name)
+    except Denied as denied:
+        if denied.code != codes.NO_TOPIC:
+            raise
+        if not _is_made(routes, topic):
+            raise missing(topic) from denied
+        _create(routes, brokers, topic)
+
+
+def route_of(routes: Routes, topic: TopicOptions) -> Route | None:
+    """Return where a topic is, or will be made when it is missing; None if it is missing and nobody makes it.
+
+    Raises:
+        BrokerError: the name server does not say.
+    """
+    try:
+        return routes.ask(topic.name)
+    except Denied as denied:
+        if denied.code != codes.NO_TOPIC:
+            raise
+        if not _is_made(routes, topic):
+            return None
+        places = tuple((name, number) for name in sorted(routes.brokers()) for number in range(topic.queues))
+        return Route(places, places)
+
+
+def missing(topic: TopicOptions) -> Unroutable:
+    """Return the error for a topic that does not exist."""
+    return Unroutable(
+        f"topic {topic.name!r} does not exist on RocketMQ – make it with "
+        f"`mqadmin updateTopic -c <cluster> -t {topic.name}`, or write create: true at topic {topic.topic!r}"
+    )
+
+
+def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> None:
+    """Make sure that the group exists, and note where a new one begins, unless that is the beginning.
+
+    Raises:
+        BrokerRefused: it does not exist and is not made here.
+    """
+    places = routes.find(topic.name).readable
+    for name in dict.fromkeys(name for name, _ in places):
+        _ensure_group(brokers.get(name), group, topic)
+    if topic.start == FIRST:
+        return
+    begin_group(brokers, places, topic.name, group, topic.start)
+
+
+def missing_group(topic: TopicOptions, group: str, where: str) -> BrokerRefused:
+    """Return the error for a group that does not exist and is not made on demand."""
+    return BrokerRefused(
+        f"group {group!r} does not exist on {where} of RocketMQ, which makes none on demand – make it with "
+        f"`mqadmin updateSubGroup -c <cluster> -g {group}`, or write create: true at topic {topic.topic!r}"
+    )
+
+
+def depth(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> int:
+    """Return how many messages wait for a group, retries that are due included."""
+    total = 0
+    for name, place in _places(routes, topic.name, retry_topic(group)):
+        broker, number = place
+        connection = brokers.get(broker)
+        done = committed_offset(connection, group, name, number)
+        if done is None:
+            done = first_offset(connection, name, number, topic.start if name == topic.name else FIRST)
+        total += max(0, last_offset(connection, name, number) - done)
+    return total
+
+
+def _ensure_group(connection: Connection, group: str, topic: TopicOptions) -> None:
+    try:
+        # Brokers that make groups on demand do so when they are asked for one.
+        connection.call(codes.GROUP_CONFIG, {"group": group})
+    except Denied as denied:
+        if denied.code != codes.NO_GROUP:
+            # A broker before 5.x, or one that does not say: it is enough to be a member for a moment.
+            _introduce(connection, group, topic)
+        elif topic.create:
+            connection.call(codes.UPDATE_GROUP, {}, new_group(group))
+        else:
+            raise missing_group(topic, group, f"broker {connection.peer}") from denied
+
+
+def new_group(group: str) -> bytes:
+    """Return a group's settings, as a broker would make it itself."""
+    settings = {
+        "groupName": group,
+        "consumeEnable": True,
+        "consumeFromMinEnable": True,
+        "consumeBroadcastEnable": True,
+        "retryQueueNums": 1,
+        "retryMaxTimes": 16,
+        "brokerId": 0,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+    return json.dumps(settings).encode()
+
+
+def _introduce(connection: Connection, group: str, topic: TopicOptions) -> None:
+    presence = Presence("registration", group, [topic.name], lambda _: topic.expression, 0)
+    presence.hello(connection)
+    presence.farewell([connection])
+
+
+def _places(routes: Routes, *topics: str) -> Iterator[tuple[str, Place]]:
+    for topic in topics:
+        try:
+            readable = routes.ask(topic).readable
+        except Denied:
+            if topic == topics[0]:
+                raise
+            continue
+        for place in readable:
+            yield topic, place
+
+
+def _is_made(routes: Routes, topic: TopicOptions) -> bool:
+    return bool(topic.create or (topic.create is None and _on_demand(routes)))
+
+
+def _on_demand(routes: Routes) -> bool:
+    try:
+        return bool(routes.ask(TEMPLATE).writable)
+    except Denied:
+        return False
+
+
+def _create(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
+    fields = {
+        "topic": topic.name,
+        "defaultTopic": TEMPLATE,
+        "readQueueNums": str(topic.queues),
+        "writeQueueNums": str(topic.queues),
+        "perm": str(_READ_AND_WRITE),
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        "attributes": f"+message.type={'FIFO' if topic.fifo else 'NORMAL'}",
+        "force": "false",
+    }
+    for name in routes.brokers():
+        brokers.get(name).call(codes.UPDATE_TOPIC, fields)
+    wait_for_route(routes, topic.name)
+
+
+def wait_for_route(routes: Routes, topic: str) -> None:
+    """Wait until the name server has heard of a new topic from its broker."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            routes.ask(topic)
+        except Denied as denied:
+            if denied.code != codes.NO_TOPIC or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return

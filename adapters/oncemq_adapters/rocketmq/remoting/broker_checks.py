@@ -1,0 +1,164 @@
+"""Whether RocketMQ's brokers have what a consumer needs; each finding one line that says what to do."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+
+from oncemq.common.durations import format_duration
+from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq_adapters.rocketmq.delays import LEVELS
+from oncemq_adapters.rocketmq.names import TopicOptions
+from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
+from oncemq_adapters.rocketmq.remoting.admin.broker_settings import Inventory, Settings, take_stock
+from oncemq_adapters.rocketmq.remoting.operations import Desk
+
+ORDERED_TYPES = ("FIFO", "MIXED", "")
+_LONGEST_LEVEL = timedelta(seconds=LEVELS[-1])
+
+
+def examine(
+    desk: Desk, facts: ConsumerFacts, topic: TopicOptions, group: str, *, makes_groups: bool
+) -> Iterator[Problem]:
+    """Yield what the brokers lack, or have otherwise than the consumer needs.
+
+    Args:
+        desk: connected.
+        facts: about the consumer.
+        topic: what is declared about its topic.
+        group: by its real name.
+        makes_groups: a group that is missing is made at the start, on any broker.
+    """
+    names, missing = whereabouts(desk, topic)
+    yield from missing
+    stock = take_stock(desk.brokers, names, topic.name, group)
+    yield from message_types(stock, topic, Severity.WARNING)
+    if not (makes_groups or topic.create):
+        yield from _groups_nobody_makes(stock, topic, group)
+    yield from group_switches(stock, group)
+    yield from _levels(stock, facts)
+    yield from limits(stock, facts)
+
+
+def whereabouts(desk: Desk, topic: TopicOptions) -> tuple[Sequence[str], list[Problem]]:
+    """Return which brokers a topic is on, or could be made on; and what is wrong with it."""
+    route = administration.route_of(desk.routes, topic)
+    if route is None:
+        missing = administration.missing(topic)
+        return sorted(desk.routes.brokers()), [Problem(str(missing), where="topic.topic_name")]
+    if not route.readable:
+        text = f"topic {topic.name!r} of RocketMQ has no queue that can be read"
+        advice = f"run `mqadmin updateTopicPerm -c <cluster> -t {topic.name} -p 6`"
+        return sorted(desk.routes.brokers()), [Problem(text, advice, "topic.topic_name")]
+    return sorted({name for name, _ in route.readable}), []
+
+
+def message_types(stock: Sequence[Inventory], topic: TopicOptions, severity: Severity) -> Iterator[Problem]:
+    """Yield where the topic is of a type that does not go with the order that is declared."""
+    unordered = _those(stock, lambda one: one.message_type not in ORDERED_TYPES)
+    if topic.fifo and unordered:
+        types = ", ".join(sorted({one.message_type for one in stock if one.broker in unordered}))
+        yield Problem(
+            f"fifo is declared, but topic {topic.name!r} is of type {types} on {_listed(unordered)}: nothing can publish "
+            "in order to it through a proxy",
+            f"run `mqadmin updateTopic -c <cluster> -t {topic.name} -a +message.type=FIFO`, or leave out fifo",
+            "topic.fifo",
+            severity,
+        )
+    ordered = _those(stock, lambda one: one.message_type == "FIFO")
+    if not topic.fifo and ordered:
+        yield Problem(
+            f"topic {topic.name!r} is of type FIFO on {_listed(ordered)}, but without fifo here the retry of a message "
+            "lets later ones pass",
+            "write fifo: true at the topic; nothing, if a strategy keeps the order of each key",
+            "topic.fifo",
+            Severity.WARNING,
+        )
+
+
+def group_switches(stock: Sequence[Inventory], group: str) -> Iterator[Problem]:
+    """Yield where a group may not consume, or has nowhere to put its retries."""
+    off = _those(stock, lambda one: one.group is not None and one.group.get("consumeEnable") is False)
+    if off:
+        yield Problem(
+            f"group {group!r} is switched off on {_listed(off)}: its members get nothing",
+            f"run `mqadmin updateSubGroup -c <cluster> -g {group} -s true`",
+            "group",
+        )
+    narrow = _those(stock, lambda one: one.group is not None and one.group.get("retryQueueNums") == 0)
+    if narrow:
+        yield Problem(
+            f"group {group!r} has no queue for its retries on {_listed(narrow)}: what fails cannot come again",
+            f"run `mqadmin updateSubGroup -c <cluster> -g {group} -q 1`, then "
+            f"`mqadmin updateTopic -c <cluster> -t '%RETRY%{group}' -r 1 -w 1`",
+            "group",
+        )
+
+
+def limits(stock: Sequence[Inventory], facts: ConsumerFacts) -> Iterator[Problem]:
+    """Yield where messages are deleted, or come back, before the retry policy wants them."""
+    unknown = _those(stock, lambda one: one.settings is None)
+    if unknown:
+        yield Problem(
+            f"the account may not read the configuration of {_listed(unknown)}: how long messages are kept and held back "
+            "there is not known",
+            "run `oncemq check --connect` once with an account that may",
+            "broker.username",
+            Severity.WARNING,
+        )
+    for broker, settings in _configured(stock):
+        if settings.kept is not None and facts.retry_horizon > settings.kept:
+            yield Problem(
+                f"retries reach over {format_duration(facts.retry_horizon)}, but {broker} deletes messages after "
+                f"{format_duration(settings.kept)}",
+                "raise fileReservedTime in its broker.conf, or shorten the backoff",
+                "retry",
+            )
+        if settings.timer and facts.longest_pause > settings.longest_delay:
+            yield Problem(
+                f"a pause can be {format_duration(facts.longest_pause)} long, but {broker} holds messages back for "
+                f"{format_duration(settings.longest_delay)} at most",
+                "lower the backoff's max",
+                "retry",
+            )
+
+
+def without_timer(stock: Sequence[Inventory]) -> Sequence[str]:
+    """Return the brokers that have no timer wheel."""
+    return [broker for broker, settings in _configured(stock) if settings.timer is False]
+
+
+def _groups_nobody_makes(stock: Sequence[Inventory], topic: TopicOptions, group: str) -> Iterator[Problem]:
+    missing = _those(
+        stock,
+        lambda one: one.group is None and one.settings is not None and one.settings.makes_groups is False,
+    )
+    if missing:
+        yield Problem(str(administration.missing_group(topic, group, _listed(missing))), where="group")
+
+
+def _levels(stock: Sequence[Inventory], facts: ConsumerFacts) -> Iterator[Problem]:
+    brokers = without_timer(stock)
+    if not brokers or facts.attempts < 2:
+        return
+    too_long = facts.longest_pause > _LONGEST_LEVEL
+    yield Problem(
+        f"no timer wheel on {_listed(brokers)}: pauses are rounded up to its delay levels (1s, 5s, 10s, 30s, 1m …), two "
+        f"hours at most{f', but one can be {format_duration(facts.longest_pause)} long' if too_long else ''}",
+        "set timerWheelEnable=true in its broker.conf (5.x)"
+        + (", or lower the backoff's max to 1h" if too_long else "; nothing, if that is exact enough"),
+        "retry",
+        Severity.ERROR if too_long else Severity.WARNING,
+    )
+
+
+def _configured(stock: Sequence[Inventory]) -> Iterator[tuple[str, Settings]]:
+    for one in stock:
+        if one.settings is not None:
+            yield one.broker, one.settings
+
+
+def _those(stock: Sequence[Inventory], which: Callable[[Inventory], bool]) -> Sequence[str]:
+    return [one.broker for one in stock if which(one)]
+
+
+def _listed(brokers: Iterable[str]) -> str:
+    return ", ".join(brokers)

@@ -1,0 +1,1 @@
+"""Client of RocketMQ's brokers: routes, connections, heartbeats, timers."""

@@ -1,0 +1,104 @@
+"""Connections to brokers for one purpose: made when needed, introduced to the broker, made anew when lost."""
+
+from collections.abc import Callable
+from functools import partial
+from threading import Lock
+
+from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq_adapters.rocketmq.address import Address
+from oncemq_adapters.rocketmq.remoting.client.routes import Patience, Routes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
+
+
+class Brokers:
+    """One connection to each broker; safe for all threads.
+
+    Consuming and publishing have connections of their own, so that a full send buffer never delays pulls.
+
+    Args:
+        address: how to connect.
+        routes: who the brokers are.
+        hello: introduces a new connection to its broker; raises BrokerError if it is not welcome.
+        on_request: answers what the broker of a name asks.
+        on_close: told of lost connections.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        routes: Routes,
+        hello: Callable[[Connection], None],
+        on_request: Callable[[str, Frame], bytes | None] | None = None,
+        on_close: Callable[[str], None] | None = None,
+    ) -> None:
+        self._address = address
+        self._routes = routes
+        self._hello = hello
+        self._on_request = on_request
+        self._on_close = on_close
+        self._patience = Patience()
+        self._lock = Lock()
+        self._connecting: dict[str, Lock] = {}
+        self._connections: dict[str, Connection] = {}
+        self._closed = False
+
+    def get(self, name: str) -> Connection:
+        """Return a live connection to the broker of this name.
+
+        Raises:
+            BrokerError: it is unknown, cannot be reached, or does not welcome us.
+        """
+        known = self._connections.get(name)
+        if known is not None and known.alive:
+            return known
+        with self._lock:
+            turn = self._connecting.setdefault(name, Lock())
+        with turn:
+            known = self._connections.get(name)
+            if known is not None and known.alive:
+                return known
+            return self._connect(name)
+
+    def alive(self) -> dict[str, Connection]:
+        """Return the connections that live, by broker."""
+        return {name: one for name, one in list(self._connections.items()) if one.alive}
+
+    def close(self) -> None:
+        """Disconnect for good."""
+        self._closed = True
+        for connection in list(self._connections.values()):
+            connection.close()
+
+    def _connect(self, name: str) -> Connection:
+        told = self._routes.masters.get(name)
+        if told is None:
+            raise BrokerUnavailable(f"no name server of RocketMQ knows where broker {name!r} is")
+        if self._closed:
+            raise BrokerUnavailable("the adapter is closed")
+        peer = self._address.reached(told)
+        self._patience.check(peer)
+        try:
+            asked = partial(self._on_request, name) if self._on_request is not None else None
+            connection = Connection(
+                self._address, peer, f"broker {name!r}", asked, lambda _: self._lost(name)
+            )
+            try:
+                self._hello(connection)
+            except BaseException as error:
+                connection.close(error)
+                raise
+        except BrokerError as error:
+            self._patience.failed(peer, error)
+            raise
+        self._patience.succeeded(peer)
+        self._connections[name] = connection
+        if self._closed:
+            connection.close()
+        return connection
+
+    def _lost(self, name: str) -> None:
+        known = self._connections.get(name)
+        # A newcomer that was not welcome is nobody's loss.
+        if self._on_close is not None and not self._closed and known is not None and not known.alive:
+            self._on_close(name)

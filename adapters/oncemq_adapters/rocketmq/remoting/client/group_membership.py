@@ -1,0 +1,77 @@
+"""How brokers know that a member lives: who it is, what it consumes, and that it leaves."""
+
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import heartbeat_body, running_info_body
+
+GOODBYE_WITHIN = 2.0
+
+
+class Presence:
+    """One client id in one group.
+
+    Args:
+        app: the app's name, for people who look at the broker.
+        group: by its real name.
+        topics: that it subscribes to, the group's retries included.
+        expression: returns a topic's subscription expression.
+        version: of the subscriptions.
+
+    Attributes:
+        client: the id, unlike any other's.
+        consuming: it is a member; otherwise it only keeps its connections.
+    """
+
+    def __init__(
+        self, app: str, group: str, topics: Sequence[str], expression: Callable[[str], str], version: int
+    ) -> None:
+        name = re.sub(r"[^A-Za-z0-9_-]", "-", app)
+        self.client = f"{socket.gethostname()}@{os.getpid()}@{name}-{os.urandom(3).hex()}"
+        self.consuming = True
+        self._group = group
+        self._topics = topics
+        self._expression = expression
+        self._version = version
+
+    def hello(self, connection: Connection) -> None:
+        """Say that we live.
+
+        Raises:
+            BrokerError: the broker does not answer, or does not welcome us.
+        """
+        body = heartbeat_body(
+            self.client, self._group, self._subscribed(), self._version, consuming=self.consuming
+        )
+        connection.call(codes.HEARTBEAT, {}, body)
+
+    def beat(self, connections: Iterable[Connection]) -> str:
+        """Say it by every connection; those that do not answer are closed. Returns what was wrong."""
+        trouble = ""
+        for connection in connections:
+            try:
+                self.hello(connection)
+            except BrokerError as error:
+                trouble = str(error)
+                connection.close(error)
+        return trouble
+
+    def running_info(self, *, fifo: bool) -> bytes:
+        """Return what an administrator is told who asks how we are."""
+        return running_info_body(self._subscribed(), self._version, fifo=fifo)
+
+    def farewell(self, connections: Iterable[Connection]) -> None:
+        """Leave the group, so that others need not wait for our silence."""
+        fields = {"clientID": self.client, "consumerGroup": self._group}
+        for connection in connections:
+            with suppress(BrokerError):
+                connection.call(codes.UNREGISTER, fields, timeout=GOODBYE_WITHIN)
+
+    def _subscribed(self) -> Mapping[str, str]:
+        return {topic: self._expression(topic) for topic in self._topics}

@@ -1,0 +1,181 @@
+"""Which brokers hold which queues of a topic, as the name servers say; what they said before is better than nothing."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq_adapters.rocketmq.address import Address
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
+
+MASTER = "0"
+TEMPLATE = "TBW102"
+"""The topic that brokers have where they make topics on demand."""
+
+Place = tuple[str, int]
+"""A broker's name and the number of one of its queues."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The queues of a topic, sorted as every member of a group sorts them.
+
+    Args:
+        readable: those to consume.
+        writable: those to publish to.
+    """
+
+    readable: tuple[Place, ...]
+    writable: tuple[Place, ...]
+
+
+class Routes:
+    """Asks the name servers, one after the other, and remembers; safe for all threads.
+
+    Attributes:
+        masters: where each known broker listens.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._routes: dict[str, Route] = {}
+        self._connections: dict[str, Connection] = {}
+        self._lock = Lock()
+        self._closed = False
+        self.masters: dict[str, str] = {}
+
+    def find(self, topic: str) -> Route:
+        """Return a topic's route, from memory if it is there.
+
+        Raises:
+            BrokerRefused: there is no such topic.
+            BrokerUnavailable: no name server answers.
+        """
+        return self._routes.get(topic) or self.ask(topic)
+
+    def ask(self, topic: str) -> Route:
+        """Return a topic's route as it is now."""
+        _, body = self._call(codes.ROUTE, {"topic": topic})
+        route = self._learn(loose_json(body))
+        self._routes[topic] = route
+        return route
+
+    def forget(self, topic: str) -> None:
+        """Ask again next time."""
+        self._routes.pop(topic, None)
+
+    def refresh(self) -> None:
+        """Ask for every known route again; those of brokers that restart are missing for a while, and kept."""
+        for topic in list(self._routes):
+            try:
+                self.ask(topic)
+            except Denied:
+                continue
+            except BrokerError:
+                return
+
+    def brokers(self) -> Mapping[str, str]:
+        """Return the masters that the name servers know now, by name."""
+        info = loose_json(self._call(codes.CLUSTER_INFO, {})[1])
+        try:
+            table = info.get("brokerAddrTable") or {}
+            found = {
+                str(name): str(one["brokerAddrs"][MASTER])
+                for name, one in table.items()
+                if MASTER in one["brokerAddrs"]
+            }
+        except (AttributeError, KeyError, TypeError) as error:
+            raise MalformedFrame(f"a name server's answer cannot be understood: {error!r}") from error
+        self.masters.update(found)
+        return found
+
+    def close(self) -> None:
+        """Disconnect for good."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections.values())
+            self._connections.clear()
+        for connection in connections:
+            connection.close()
+
+    def _learn(self, info: Any) -> Route:
+        try:
+            for broker in info["brokerDatas"]:
+                if MASTER in broker["brokerAddrs"]:
+                    self.masters[str(broker["brokerName"])] = str(broker["brokerAddrs"][MASTER])
+            queues = info["queueDatas"]
+            return Route(
+                _places(queues, codes.READABLE, "readQueueNums"),
+                _places(queues, codes.WRITABLE, "writeQueueNums"),
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise MalformedFrame(f"a route cannot be understood: {error!r}") from error
+
+    def _call(self, code: int, fields: Fields) -> tuple[Fields, bytes]:
+        failures: list[BrokerError] = []
+        for server in self._address.name_servers:
+            try:
+                connection = self._connection(server)
+                return connection.call(code, fields, timeout=self._address.connect_timeout.total_seconds())
+            except Denied:
+                raise
+            except BrokerUnavailable as error:
+                failures.append(error)
+        raise failures[0]
+
+    def _connection(self, server: str) -> Connection:
+        with self._lock:
+            known = self._connections.get(server)
+        if known is not None and known.alive:
+            return known
+        fresh = Connection(self._address, server, "name server")
+        with self._lock:
+            known = self._connections.get(server)
+            if known is not None and known.alive:
+                fresh.close()
+                return known
+            # Whoever has asked until now, on a thread of its own, shall leave no connection behind.
+            if self._closed:
+                fresh.close()
+                raise BrokerUnavailable("the adapter is closed")
+            self._connections[server] = fresh
+        return fresh
+
+
+class Patience:
+    """Says when to try a peer again that could not be reached: soon, then ever more seldom."""
+
+    def __init__(self, longest: float = 2.0) -> None:
+        self._longest = longest
+        self._failed: dict[str, tuple[float, float, BrokerError]] = {}
+
+    def check(self, peer: str) -> None:
+        """Raise the last error while it is too early to try again."""
+        since, pause, error = self._failed.get(peer, (0.0, 0.0, None))
+        if error is not None and time.monotonic() < since + pause:
+            raise error
+
+    def failed(self, peer: str, error: BrokerError) -> None:
+        """Note a failure."""
+        pause = min(self._longest, self._failed.get(peer, (0.0, 0.05, error))[1] * 2)
+        self._failed[peer] = (time.monotonic(), pause, error)
+
+    def succeeded(self, peer: str) -> None:
+        """Forget the failures."""
+        self._failed.pop(peer, None)
+
+
+def _places(queues: Sequence[Mapping[str, Any]], bit: int, count: str) -> tuple[Place, ...]:
+    return tuple(
+        sorted(
+            (str(queue["brokerName"]), number)
+            for queue in queues
+            if int(queue["perm"]) & bit
+            for number in range(min(int(queue[count]), 65536))
+        )
+    )

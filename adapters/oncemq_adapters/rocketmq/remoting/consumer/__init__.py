@@ -1,0 +1,1 @@
+"""Consumer of RocketMQ: group membership, rebalancing, pulling, settlement."""

@@ -1,0 +1,295 @@
+"""One member of one group: says that it lives, has its share of the queues, delivers from them and commits."""
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from threading import Lock
+from time import monotonic
+
+from oncemq.contracts.adapter import ConsumerHealth
+from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.address import Address
+from oncemq_adapters.rocketmq.names import FIRST, retry_topic
+from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.group_membership import Presence
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.consumer.broker_recovery import Returned
+from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
+from oncemq_adapters.rocketmq.remoting.consumer.orders import moves
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.puller import SUSPEND, Puller
+from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import KEEP_EVERY, Handover
+from oncemq_adapters.rocketmq.remoting.consumer.rebalance import Assignment
+from oncemq_adapters.rocketmq.remoting.consumer.room import Room
+from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Parts
+from oncemq_adapters.rocketmq.remoting.consumer.unsettled_gap import tidy
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+
+COMMIT_EVERY = 0.5
+COMMIT_ALL_EVERY = 20
+"""Commits; a broker loses one of two first commits of a group that meet, so all are repeated now and then."""
+
+REBALANCE_EVERY = 20.0
+SETTLE_IN = 1.2
+"""Seconds for which opening waits for queues that another member hands over."""
+
+
+Move = Callable[[OwnedQueue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
+"""Told (queue, group, messages)."""
+
+
+class Member:
+    """One client id in one group, with connections and a thread of its own.
+
+    Args:
+        address: how to connect.
+        routes: where topics are.
+        group: by its real name.
+        parts: the subscriptions, by the topic's real name.
+        app: the app's name, for the client id.
+        move: publishes messages of a queue to the group's retries; returns those that are safe there.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        routes: Routes,
+        group: str,
+        parts: Mapping[str, Part],
+        app: str,
+        move: Move,
+    ) -> None:
+        self.group = group
+        self.retry_topic = retry_topic(group)
+        self.fifo = any(part.options.fifo for part in parts.values())
+        self.parts = Parts(parts)
+        self.windows = self.parts.windows
+        version = round(time.time() * 1000)
+        self._presence = Presence(
+            app, group, (*self.parts.topics, self.retry_topic), self.parts.expression, version
+        )
+        self.brokers = Brokers(address, routes, self._presence.hello, self._asked, self._lost)
+        self.steward = Steward(f"oncemq-rocketmq-{group}")
+        self._lookout = Steward(f"oncemq-rocketmq-{group}-routes")
+        self.offsets = Offsets(
+            self.brokers,
+            group,
+            lambda topic, start: begin_group(self.brokers, routes.ask(topic).readable, topic, group, start),
+        )
+        self._address = address
+        self._routes = routes
+        self._commits = itertools.count(1)
+        self._move = move
+        self._closed = False
+        self._error = ""
+        self._lock = Lock()
+        self.puller = Puller(self.brokers, group, version, self.parts, self.steward, one_by_one=self.fifo)
+        self._returned = Returned(
+            routes,
+            (*self.parts.topics, self.retry_topic),
+            self._lookout,
+            lambda: self.steward.at(0, self.assignment.rebalance),
+        )
+        starts = {topic: part.options.start for topic, part in parts.items()} | {self.retry_topic: FIRST}
+        self.assignment = Assignment(
+            self.brokers,
+            routes,
+            group,
+            self._presence.client,
+            starts,
+            self.offsets,
+            Handover(self.brokers, group, self._presence.client, fifo=self.fifo),
+            address.handover.total_seconds(),
+            self.steward,
+            self.puller.pull,
+            self._given_up,
+            self._draining,
+            self._tidy,
+            insist=self.fifo,
+        )
+        self._room = Room(
+            f"oncemq-rocketmq-{group}-room",
+            self.assignment.queues,
+            self.offsets,
+            self.puller,
+            lambda: self.steward.at(0, self._leave_if_idle),
+        )
+        for window in self.windows:
+            window.on_settled = self._room.settled
+
+    def start(self) -> None:
+        """Join the group and take over what is our share; returns when that is done, or others are slow.
+
+        Raises:
+            BrokerError: a topic is missing, or a broker cannot be reached or refuses us.
+        """
+        for broker in self._wanted_brokers():
+            self.brokers.get(broker)
+        self.steward.start()
+        self._lookout.start()
+        self._room.steward.start()
+        self.steward.at(0, self.assignment.rebalance)
+        self.steward.every(self._address.heartbeat.total_seconds(), self._beat)
+        self.steward.every(COMMIT_EVERY, self._commit_all)
+        self.steward.every(REBALANCE_EVERY, self.assignment.rebalance)
+        self.steward.every(KEEP_EVERY, self.assignment.keep_locks)
+        self.steward.every(5.0, self._watch)
+        self.assignment.complete.wait(SETTLE_IN)
+
+    def health(self) -> Sequence[ConsumerHealth]:
+        """Return a row for each consumer."""
+        trouble = self._trouble()
+        return [ConsumerHealth(one.consumer, subscribed=not trouble, detail=trouble) for one in self.windows]
+
+    def pause(self, consumer: str) -> None:
+        """Deliver nothing more to a consumer; a member all of whose consumers rest leaves the group for that time."""
+        for window in self.windows:
+            if window.consumer == consumer:
+                window.pause()
+        self.steward.at(0, self._leave_if_idle)
+
+    def resume(self, consumer: str) -> None:
+        """Deliver again."""
+        for window in self.windows:
+            if window.consumer == consumer:
+                window.resume()
+        self.steward.at(0, self._return)
+
+    def close(self) -> None:
+        """Leave the group: commit, unlock, say goodbye."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for window in self.windows:
+            window.pause()
+        self.assignment.stop()
+        # What a name server keeps waiting is not waited for.
+        self._lookout.stop(0)
+        self._room.steward.stop(10.0)
+        self.steward.stop(10.0)
+        self.assignment.release_all()
+        self._presence.farewell(self.brokers.alive().values())
+        self.brokers.close()
+
+    def _trouble(self) -> str:
+        if self._closed:
+            return "closed"
+        alive = self.brokers.alive()
+        missing = [name for name in self._wanted_brokers() if name not in alive]
+        if missing:
+            return self._error or f"not connected to RocketMQ's broker {missing[0]!r}"
+        troubles = [*self.assignment.trouble.values(), *self.puller.trouble.values()]
+        if troubles:
+            return troubles[0]
+        if self.assignment.resting:
+            return ""
+        return "" if self.assignment.settled_in else "not a member of the group yet"
+
+    def _wanted_brokers(self) -> Sequence[str]:
+        found: dict[str, None] = {}
+        for topic in self.parts.topics:
+            found.update(dict.fromkeys(name for name, _ in self._routes.find(topic).readable))
+        return list(found)
+
+    def _beat(self) -> None:
+        self._error = self._presence.beat(self.brokers.alive().values()) or self._error
+
+    def _watch(self) -> None:
+        """Give up connections by which nothing comes any more, although polls must end after a while."""
+        for queue in list(self.assignment.queues.values()):
+            if queue.pulling and monotonic() - queue.pulled_at > SUSPEND + 10:
+                connection = self.brokers.alive().get(queue.broker)
+                if connection is not None:
+                    connection.close("a poll was not answered")
+
+    def _lost(self, broker: str) -> None:
+        """Follow the loss of a connection; on that connection's thread."""
+        if self._closed:
+            return
+        lost = self.assignment.lose(broker)
+        if self.assignment.queues:
+            for queue in lost:
+                self._given_up(queue)
+        else:
+            for queue in lost:
+                self._drop(queue)
+            for window in self.windows:
+                window.lost(self.assignment.generation, alone=False)
+        self.steward.at(0.02, self._revive, broker)
+
+    def _revive(self, broker: str) -> None:
+        if self._closed:
+            return
+        try:
+            self.brokers.get(broker)
+        except BrokerError as error:
+            self._error = str(error)
+            self.steward.at(0.2, self._revive, broker)
+            return
+        self._error = ""
+        self._returned.use(broker)
+
+    def _asked(self, _broker: str, frame: Frame) -> bytes | None:
+        """Answer the broker; on a connection's thread."""
+        if frame.code == codes.CONSUMERS_CHANGED:
+            self.steward.at(0, self._commit_all)
+            self.steward.at(0, self.assignment.rebalance)
+        elif frame.code == codes.RESET_OFFSET:
+            self.steward.at(0, self._reset, frame.body)
+        elif frame.code == codes.RUNNING_INFO:
+            return self._presence.running_info(fifo=self.fifo)
+        return None
+
+    def _reset(self, body: bytes) -> None:
+        """Follow an administrator who moved the group."""
+        for key, offset in moves(body):
+            self.assignment.move(key, offset)
+
+    def _draining(self, queue: OwnedQueue) -> None:
+        for window in self.parts.windows_of(queue):
+            window.drop(queue, lost=False)
+
+    def _tidy(self, queue: OwnedQueue) -> None:
+        if not self.fifo:
+            tidy(queue, self.parts, self.brokers, partial(self._move, queue, self.group))
+
+    def _given_up(self, queue: OwnedQueue) -> None:
+        held = {window: queue.out[window] for window in self.parts.windows_of(queue)}
+        self._drop(queue)
+        for window, count in held.items():
+            if count or not self._closed:
+                window.lost(queue.generation, alone=True)
+            # What it had out is never settled, so that would not make the others look for room.
+            self._room.more(window, queue)
+
+    def _drop(self, queue: OwnedQueue) -> None:
+        for window in self.parts.windows_of(queue):
+            window.drop(queue, lost=True)
+        self.puller.trouble.pop(queue, None)
+
+    def _commit_all(self) -> None:
+        everything = next(self._commits) % COMMIT_ALL_EVERY == 0
+        for queue in list(self.assignment.queues.values()):
+            self.offsets.commit(queue, even_if_same=everything)
+
+    def _leave_if_idle(self) -> None:
+        resting = all(window.paused and not window.out for window in self.windows)
+        if resting and not self.assignment.resting and not self._closed:
+            self._presence.consuming = False
+            self.assignment.rest()
+            self._presence.farewell(self.brokers.alive().values())
+
+    def _return(self) -> None:
+        if self.assignment.resting and not self._closed:
+            self._presence.consuming = True
+            self.assignment.wake()
+            self._beat()
+            self.assignment.rebalance()
+        for queue in list(self.assignment.queues.values()):
+            self.puller.pull(queue)

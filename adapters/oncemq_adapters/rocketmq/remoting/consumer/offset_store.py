@@ -1,0 +1,160 @@
+"""How far a group is in a queue: asked when a queue is taken over, told while it is consumed."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.names import FIRST, LAST
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, Progress
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import ANSWER_WITHIN, Connection, Fields
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
+
+COMMIT_AFTER = 200
+"""Settled messages of a queue; what a crash delivers again at most, besides half a second."""
+
+
+class Offsets:
+    """The offsets of one group.
+
+    Args:
+        brokers: whom to ask and tell.
+        group: by its real name.
+        begin_topic: commits where the group begins in every queue of a topic that it has committed nothing of; raises
+            BrokerError if that is not possible now.
+    """
+
+    def __init__(
+        self, brokers: Brokers, group: str, begin_topic: Callable[[str, str | datetime], None]
+    ) -> None:
+        self._brokers = brokers
+        self._group = group
+        self._begin_topic = begin_topic
+
+    def begin(self, queue: OwnedQueue, start: str | datetime, known: Progress | None) -> None:
+        """Find where to go on with a queue.
+
+        Args:
+            queue: that is ours from now on.
+            start: where a group begins that was never here.
+            known: how far we were ourselves when we lost it.
+
+        Raises:
+            BrokerError: the broker does not say.
+        """
+        connection = self._brokers.get(queue.broker)
+        committed = committed_offset(connection, self._group, queue.topic, queue.number)
+        if committed is None and known is not None:
+            # The broker has lost what it was told: a kill takes up to five seconds of it.
+            committed = known.committed
+            commit_offset(connection, self._group, queue.topic, queue.number, committed)
+        if committed is None and start == LAST:
+            self._begin_topic(queue.topic, start)
+            committed = committed_offset(connection, self._group, queue.topic, queue.number)
+        if committed is None:
+            at = first_offset(connection, queue.topic, queue.number, start)
+            # At once: the next start must not skip what comes before the first commit, and brokers lose one of
+            # two first commits of a group that they are told at the same time.
+            commit_offset(connection, self._group, queue.topic, queue.number, at)
+            queue.begin(at, at, ())
+        elif known is not None and known.committed == committed:
+            # Nobody else was here meanwhile: what we have settled need not come again.
+            queue.begin(known.prefix, committed, known.settled)
+        else:
+            queue.begin(committed, committed, ())
+
+    def commit(self, queue: OwnedQueue, *, even_if_same: bool = False) -> None:
+        """Tell the broker without waiting."""
+        connection = self._brokers.alive().get(queue.broker)
+        if connection is None or queue.lost or not queue.commit.begin():
+            return
+        prefix = queue.prefix()
+        if prefix is None or (prefix == queue.committed and not even_if_same):
+            queue.commit.end()
+        else:
+            queue.settled_since_commit = 0
+
+            def done(error: BrokerError | None, _fields: Fields, _body: bytes) -> None:
+                queue.commit.end()
+                if error is None:
+                    queue.committed = prefix
+
+            connection.submit(codes.UPDATE_OFFSET, self._fields(queue, prefix), done=done)
+
+    def commit_now(self, queue: OwnedQueue) -> None:
+        """Tell the broker and wait; also what it knows, since it may lose one of two first commits.
+
+        Raises:
+            BrokerError: it was not told.
+        """
+        connection = self._brokers.alive().get(queue.broker)
+        if connection is None or not queue.commit.begin(ANSWER_WITHIN):
+            return
+        try:
+            prefix = queue.prefix()
+            if prefix is not None:
+                connection.call(codes.UPDATE_OFFSET, self._fields(queue, prefix))
+                queue.committed = prefix
+        finally:
+            queue.commit.end()
+
+    def _fields(self, queue: OwnedQueue, offset: int) -> Fields:
+        return {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": str(queue.number),
+            "commitOffset": str(offset),
+        }
+
+
+def committed_offset(connection: Connection, group: str, topic: str, number: int) -> int | None:
+    """Return what a group has committed; None if nothing."""
+    fields = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": str(number),
+        "setZeroIfNotFound": "false",
+    }
+    try:
+        return _offset(connection.call(codes.QUERY_OFFSET, fields)[0])
+    except Denied as denied:
+        if denied.code == codes.QUERY_NOT_FOUND:
+            return None
+        raise
+
+
+def commit_offset(connection: Connection, group: str, topic: str, number: int, offset: int) -> None:
+    """Commit an offset and wait."""
+    fields = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": str(number),
+        "commitOffset": str(offset),
+    }
+    connection.call(codes.UPDATE_OFFSET, fields)
+
+
+def first_offset(connection: Connection, topic: str, number: int, start: str | datetime) -> int:
+    """Return where a group begins that was never in a queue."""
+    fields = {"topic": topic, "queueId": str(number)}
+    if start == FIRST:
+        return _offset(connection.call(codes.MIN_OFFSET, fields)[0])
+    if start == LAST:
+        return _offset(connection.call(codes.MAX_OFFSET, fields)[0])
+    if isinstance(start, datetime):
+        fields["timestamp"] = str(round(start.timestamp() * 1000))
+    return _offset(connection.call(codes.SEARCH_OFFSET, fields)[0])
+
+
+def last_offset(connection: Connection, topic: str, number: int) -> int:
+    """Return the offset of the next message that will be stored in a queue."""
+    return first_offset(connection, topic, number, LAST)
+
+
+def _offset(fields: Fields) -> int:
+    try:
+        return int(fields["offset"])
+    except (KeyError, ValueError) as error:
+        raise MalformedFrame("an answer of RocketMQ names no offset") from error

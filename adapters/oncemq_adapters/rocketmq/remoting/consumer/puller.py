@@ -1,0 +1,173 @@
+"""One long poll for each queue: the next is under way before what came is delivered, unless there is no room."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import structlog
+
+from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import ONE_PULL, Window
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Parts
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Done, Fields
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied, lost
+from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
+
+SUSPEND = 15.0
+"""Seconds for which the broker may hold a poll that finds nothing."""
+
+_LONGEST_PAUSE = 5.0
+_MANY = 10
+"""Failures in a row; after more of them the pause grows no longer, and the number must not either."""
+_WAIT, _SUBSCRIPTION = 2, 4
+_NOTHING_NEW = frozenset({codes.PULL_NOT_FOUND, codes.PULL_AT_ONCE})
+
+
+class Puller:
+    """Pulls for one group.
+
+    Args:
+        brokers: whom to ask.
+        group: by its real name.
+        version: of the subscription; grows with each member's start.
+        parts: what is asked for, who has room, and who gets it.
+        steward: for another try later.
+        one_by_one: nothing is pulled while anything of the queue is in flight.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        group: str,
+        version: int,
+        parts: Parts,
+        steward: Steward,
+        *,
+        one_by_one: bool,
+    ) -> None:
+        self._brokers = brokers
+        self._group = group
+        self._version = version
+        self._parts = parts
+        self._steward = steward
+        self._one_by_one = one_by_one
+        self.trouble: dict[OwnedQueue, str] = {}
+
+    def pull(self, queue: OwnedQueue) -> None:
+        """Ask for more unless that is being done already, or must not be."""
+        for window in self._parts.behind(queue):
+            self._fetch(queue, window)
+        if not self._parts.has_room(queue) or (self._one_by_one and not queue.idle):
+            return
+        asked = queue.ask()
+        if asked is not None:
+            self._ask(queue, asked, _WAIT | _SUBSCRIPTION, partial(self._answered, queue, asked))
+
+    def _fetch(self, queue: OwnedQueue, window: Window) -> None:
+        """Ask for what was left on the broker for want of room; the queue's own poll goes on meanwhile."""
+        asked = queue.ask_left(window)
+        if asked is not None:
+            self._ask(queue, asked, _SUBSCRIPTION, partial(self._fetched, queue, window, asked))
+
+    def _ask(self, queue: OwnedQueue, offset: int, flags: int, done: Done) -> None:
+        connection = self._brokers.alive().get(queue.broker)
+        if connection is None:
+            done(lost(queue.broker, "not connected"), {}, b"")
+        else:
+            connection.submit(codes.PULL_MESSAGE, self._fields(queue, offset, flags), done=done)
+
+    def _fields(self, queue: OwnedQueue, offset: int, flags: int) -> Fields:
+        # A pull could carry a commit for nothing, but brokers do not do in order what they are told by two requests.
+        return {
+            "consumerGroup": self._group,
+            "topic": queue.topic,
+            "queueId": str(queue.number),
+            "queueOffset": str(offset),
+            "maxMsgNums": "1" if self._one_by_one else str(ONE_PULL),
+            "sysFlag": str(flags),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(round(SUSPEND * 1000)),
+            "subscription": self._parts.expression(queue.topic),
+            "subVersion": str(self._version),
+            "expressionType": "TAG",
+        }
+
+    def _answered(
+        self,
+        queue: OwnedQueue,
+        offset: int,
+        error: BrokerError | None,
+        fields: Fields,
+        body: bytes,
+    ) -> None:
+        if queue.lost or queue.draining:
+            return
+        try:
+            messages, following = self._read(queue, offset, error, fields, body)
+        except (BrokerError, KeyError, ValueError) as failure:
+            queue.failed()
+            self._failed(queue, failure)
+            return
+        self.trouble.pop(queue, None)
+        # Brokers compare the hash codes of tags, which "Aa" and "BB" share.
+        fresh = queue.advance(following, *self._parts.accept(queue, messages))
+        if fresh and self._one_by_one:
+            self._parts.deliver(queue, fresh)
+            return
+        self.pull(queue)
+        if fresh:
+            self._parts.deliver(queue, fresh)
+            # What came may have filled the window while the next pull was sent, or left room that nobody saw.
+            self.pull(queue)
+
+    def _fetched(
+        self,
+        queue: OwnedQueue,
+        window: Window,
+        offset: int,
+        error: BrokerError | None,
+        fields: Fields,
+        body: bytes,
+    ) -> None:
+        try:
+            messages, following = self._read(queue, offset, error, fields, body)
+            if following <= offset:
+                raise MalformedFrame(
+                    f"RocketMQ does not find again what lies at offset {offset} of {queue!r}"
+                )
+        except (BrokerError, KeyError, ValueError) as failure:
+            queue.fetch_failed(window)
+            if not queue.lost and not queue.draining:
+                self._failed(queue, failure)
+            return
+        self.trouble.pop(queue, None)
+        mine, following = self._parts.share(window, messages, following)
+        self._parts.deliver(queue, queue.fetched(window, following, mine))
+        self.pull(queue)
+
+    def _read(
+        self, queue: OwnedQueue, offset: int, error: BrokerError | None, fields: Fields, body: bytes
+    ) -> tuple[Sequence[StoredMessage], int]:
+        if error is None:
+            return decode(body, queue.topic, offset), int(fields["nextBeginOffset"])
+        if not isinstance(error, Denied) or error.code not in _NOTHING_NEW | {codes.PULL_OFFSET_MOVED}:
+            raise error
+        following = int(error.fields["nextBeginOffset"])
+        if error.code == codes.PULL_OFFSET_MOVED:
+            structlog.get_logger("oncemq").warning(
+                "RocketMQ does not have what is next in a queue: it was deleted for its age, or lost",
+                queue=repr(queue),
+                asked=offset,
+                goes_on_at=following,
+            )
+        return (), following
+
+    def _failed(self, queue: OwnedQueue, error: Exception) -> None:
+        text = str(error) if isinstance(error, BrokerError) else f"an answer that makes no sense: {error!r}"
+        self.trouble[queue] = text
+        pause = min(_LONGEST_PAUSE, 0.1 * 2 ** min(queue.failures, _MANY))
+        self._steward.at(pause, self.pull, queue)

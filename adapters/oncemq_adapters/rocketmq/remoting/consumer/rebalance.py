@@ -1,0 +1,299 @@
+"""Which queues a member has: shares them out as all members do, takes them over, and gives them up in order."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from threading import Event
+from time import monotonic
+
+import structlog
+
+from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
+from oncemq_adapters.rocketmq.remoting.client.routes import Place, Routes
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.consumer.aside import Aside
+from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets, commit_offset
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, Progress, QueueKey
+from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import Handover
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
+
+AGAIN = 0.5
+"""Seconds until another try when a broker did not answer as it should."""
+
+_DRAIN_SHARE = 0.7
+"""Of the hand-over time; the new owner must not begin before the former one has given up."""
+
+
+class Assignment:
+    """The queues of one member; everything but reading `queues` is the steward's business.
+
+    Args:
+        brokers: of the member.
+        routes: where topics are.
+        group: by its real name.
+        client: the member's id.
+        starts: where a new group begins, by topic.
+        offsets: of the group.
+        handover: the locks.
+        patience: seconds to wait for a former owner.
+        steward: does what has to wait.
+        taken: told of a queue that may be pulled from.
+        given_up: told of a queue of which nothing can be settled any more; returns nothing that matters.
+        draining: told of a queue that goes to somebody else.
+        tidy: sees to what is unsettled before a queue is left for good.
+        insist: a queue is never begun without its lock.
+
+    Attributes:
+        queues: what is ours.
+        generation: the latest assignment's.
+        trouble: what is wrong, by topic.
+        settled_in: the member was once told its share.
+        resting: the member has left the group for a while; nothing is taken over until it is back.
+        complete: set when it has begun with all of that share.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        routes: Routes,
+        group: str,
+        client: str,
+        starts: Mapping[str, str | datetime],
+        offsets: Offsets,
+        handover: Handover,
+        patience: float,
+        steward: Steward,
+        taken: Callable[[OwnedQueue], None],
+        given_up: Callable[[OwnedQueue], None],
+        draining: Callable[[OwnedQueue], None],
+        tidy: Callable[[OwnedQueue], None],
+        *,
+        insist: bool,
+    ) -> None:
+        self.queues: dict[QueueKey, OwnedQueue] = {}
+        self.generation = 0
+        self.trouble: dict[str, str] = {}
+        self.settled_in = False
+        self.resting = False
+        self.complete = Event()
+        self._brokers = brokers
+        self._routes = routes
+        self._group = group
+        self._client = client
+        self._starts = starts
+        self._offsets = offsets
+        self._handover = handover
+        self._patience = patience
+        self._steward = steward
+        self._taken = taken
+        self._given_up = given_up
+        self._draining = draining
+        self._tidy = tidy
+        self._insist = insist
+        self._generations = itertools.count(1)
+        self._memory: dict[QueueKey, Progress] = {}
+        self._aside = Aside(brokers, group, offsets, handover, tidy)
+        self._stopped = self._planned = self._alone = False
+        self._log = structlog.get_logger("oncemq")
+
+    def rebalance(self) -> None:
+        """Find out what is our share now, and follow."""
+        if self._stopped or self.resting:
+            return
+        complete = True
+        for topic in self._starts:
+            try:
+                complete = self._rebalance_topic(topic) and complete
+                self.trouble.pop(topic, None)
+            except BrokerError as error:
+                self.trouble[topic] = str(error)
+                complete = False
+                self._steward.at(AGAIN, self.rebalance_topic, topic)
+        self.settled_in = self.settled_in or complete
+        self._look_around()
+
+    def rebalance_topic(self, topic: str) -> None:
+        """Try again with one topic."""
+        if self._stopped or self.resting or topic not in self.trouble:
+            return
+        try:
+            done = self._rebalance_topic(topic)
+            self.trouble.pop(topic, None)
+            self.settled_in = self.settled_in or (done and not self.trouble)
+            self._look_around()
+        except BrokerError as error:
+            self.trouble[topic] = str(error)
+            self._steward.at(AGAIN, self.rebalance_topic, topic)
+
+    def lose(self, broker: str) -> Sequence[OwnedQueue]:
+        """Give up the queues of a broker to which the connection was lost; returns them."""
+        lost = [queue for queue in list(self.queues.values()) if queue.broker == broker]
+        for queue in lost:
+            self._forget(queue)
+        return lost
+
+    def move(self, key: QueueKey, offset: int) -> None:
+        """Begin a queue anew somewhere else, as an administrator wishes."""
+        queue = self.queues.get(key)
+        if queue is None or queue.draining:
+            return
+        self._forget(queue)
+        self._memory.pop(key, None)
+        self._given_up(queue)
+        try:
+            commit_offset(self._brokers.get(queue.broker), self._group, queue.topic, queue.number, offset)
+        except BrokerError as error:
+            self._log.warning("an order to move was not followed", queue=repr(queue), error=str(error))
+        self._rebalance_in(0)
+
+    def release_all(self) -> None:
+        """Give up everything, in order: commit, unlock."""
+        self._aside.leave()
+        self._release()
+
+    def rest(self) -> None:
+        """Give up everything for a while; where no other member is there to have it, it keeps its place."""
+        self.resting = True
+        for queue in list(self.queues.values()) if self._alone else ():
+            if queue.next is not None and not queue.draining:
+                del self.queues[queue.key]
+                self._aside.put(queue)
+                self._given_up(queue)
+        self._release()
+
+    def wake(self) -> None:
+        """Take part again, and go on where nobody else was meanwhile."""
+        self.resting = False
+        self._memory.update(self._aside.take())
+
+    def stop(self) -> None:
+        """Take nothing any more."""
+        self._stopped = True
+
+    def keep_locks(self) -> None:
+        """Lock again what is ours."""
+        by_broker: dict[str, list[OwnedQueue]] = {}
+        for queue in list(self.queues.values()):
+            if queue.next is not None and not queue.draining:
+                by_broker.setdefault(queue.broker, []).append(queue)
+        for broker, queues in by_broker.items():
+            self._handover.keep(broker, queues)
+
+    def _release(self) -> None:
+        self.settled_in = False
+        self.trouble.clear()
+        for queue in list(self.queues.values()):
+            self._tidy(queue)
+            self._finish(queue)
+
+    def _rebalance_in(self, seconds: float) -> None:
+        """Look again soon; once, however many topics and queues want it."""
+        if not self._planned:
+            self._planned = True
+            self._steward.at(seconds, self._as_planned)
+
+    def _as_planned(self) -> None:
+        self._planned = False
+        self.rebalance()
+
+    def _look_around(self) -> None:
+        if self.settled_in and all(queue.next is not None for queue in list(self.queues.values())):
+            self.complete.set()
+
+    def _rebalance_topic(self, topic: str) -> bool:
+        readable = self._routes.find(topic).readable
+        members = self._members(readable)
+        if self._client not in members:
+            # A broker that was started again does not know us yet.
+            self._rebalance_in(0.2)
+            return False
+        mine = set(allocate(self._client, readable, members))
+        for (name, broker, number), queue in list(self.queues.items()):
+            if name == topic and (broker, number) not in mine and not queue.draining:
+                self._give_up(queue)
+        for broker, number in sorted(mine):
+            key = topic, broker, number
+            if key not in self.queues:
+                # A single member waits for nobody; locks of the dead would only delay it.
+                self._begin(key, monotonic() + (self._patience if len(members) > 1 else 0.0))
+        return True
+
+    def _members(self, readable: Sequence[Place]) -> Sequence[str]:
+        if not readable:
+            return [self._client]
+        failure: BrokerError | None = None
+        for broker in dict.fromkeys(name for name, _ in readable):
+            try:
+                _, body = self._brokers.get(broker).call(codes.CONSUMERS, {"consumerGroup": self._group})
+                found = loose_json(body)["consumerIdList"]
+                self._alone = found == [self._client]
+                return sorted(str(one) for one in found)
+            except BrokerError as error:
+                failure = error
+            except (KeyError, TypeError) as error:
+                failure = MalformedFrame(f"a list of members makes no sense: {error!r}")
+        raise failure or MalformedFrame("nobody lists the members")
+
+    def _begin(self, key: QueueKey, deadline: float) -> None:
+        self.generation = next(self._generations)
+        queue = self.queues[key] = OwnedQueue(key, self.generation)
+        self._take(queue, deadline)
+
+    def _take(self, queue: OwnedQueue, deadline: float) -> None:
+        """Begin with a queue once its former owner has unlocked it, or had time enough."""
+        if queue.lost or queue.draining or self._stopped or self.queues.get(queue.key) is not queue:
+            return
+        try:
+            free = self._handover.take(queue)
+            if not free and (self._insist or monotonic() < deadline):
+                self._steward.at(0.05, self._take, queue, deadline)
+                return
+            self._offsets.begin(queue, self._starts[queue.topic], self._memory.pop(queue.key, None))
+        except BrokerError as error:
+            self.trouble[queue.topic] = str(error)
+            self._steward.at(AGAIN, self._take, queue, deadline)
+            return
+        self.trouble.pop(queue.topic, None)
+        self._taken(queue)
+        self._look_around()
+
+    def _give_up(self, queue: OwnedQueue) -> None:
+        queue.draining = True
+        self._draining(queue)
+        self._drain(queue, monotonic() + self._patience * _DRAIN_SHARE)
+
+    def _drain(self, queue: OwnedQueue, deadline: float) -> None:
+        if queue.lost:
+            return
+        if queue.out.total() and monotonic() < deadline:
+            self._steward.at(0.02, self._drain, queue, deadline)
+            return
+        left = queue.out.total()
+        self._finish(queue)
+        if left:
+            self._log.warning(
+                "a queue went to another member before all of it was settled", queue=repr(queue), left=left
+            )
+        # It may have become ours again meanwhile.
+        self._rebalance_in(0)
+
+    def _finish(self, queue: OwnedQueue) -> None:
+        self._forget(queue)
+        try:
+            if queue.next is not None:
+                self._offsets.commit_now(queue)
+                self._handover.release(queue)
+        except BrokerError as error:
+            self._log.warning("the last commit of a queue failed", queue=repr(queue), error=str(error))
+        self._memory.pop(queue.key, None)
+        self._given_up(queue)
+
+    def _forget(self, queue: OwnedQueue) -> None:
+        queue.lose()
+        if (progress := queue.progress()) is not None:
+            self._memory[queue.key] = progress
+        if self.queues.get(queue.key) is queue:
+            del self.queues[queue.key]

@@ -1,0 +1,111 @@
+"""Settles deliveries in bulk: what is done is finished in its queue, copies are confirmed before the original goes."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from oncemq.contracts.adapter import SettleFailed
+from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
+from oncemq.message.envelope import Delivery, Message
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token, Window
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.producer.forwarding import Send, send_copies
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+
+Move = tuple[Delivery, Callable[[Token], Outgoing]]
+
+
+def acknowledge(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
+    """Have deliveries finished."""
+    failed: list[SettleFailed] = []
+    mine: dict[tuple[Window, OwnedQueue], list[Delivery]] = {}
+    for delivery in deliveries:
+        error = _refusal(delivery)
+        if error is None:
+            mine.setdefault((delivery.token.window, delivery.token.queue), []).append(delivery)
+        else:
+            failed.append(SettleFailed(delivery, error))
+    for place, together in mine.items():
+        mine[place] = _claimed(place[1], together, failed)
+    return failed + _finish(mine)
+
+
+def _claimed(queue: OwnedQueue, deliveries: list[Delivery], failed: list[SettleFailed]) -> list[Delivery]:
+    """Reserve deliveries of one queue for one settlement; return those that nobody else has."""
+    taken = queue.claim_all([delivery.token.stored.offset for delivery in deliveries])
+    if not taken:
+        return deliveries
+    failed += [
+        SettleFailed(one, _settled(one.message, one.token)) for one in map(deliveries.__getitem__, taken)
+    ]
+    return [delivery for at, delivery in enumerate(deliveries) if at not in taken]
+
+
+def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
+    """Publish a copy of each delivery and finish those whose copy is confirmed; the others stay unsettled."""
+    confirmed, failed = send_copies(moves, send, claim, unclaim)
+    done: dict[tuple[Window, OwnedQueue], list[Delivery]] = {}
+    for delivery in confirmed:
+        done.setdefault((delivery.token.window, delivery.token.queue), []).append(delivery)
+    return failed + _finish(done)
+
+
+def give_back(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
+    """Have deliveries delivered again: at once by ourselves, or by whoever gets their queue."""
+    failed = []
+    for delivery in deliveries:
+        error = claim(delivery)
+        if error is not None:
+            failed.append(SettleFailed(delivery, error))
+            continue
+        window, queue, stored = delivery.token
+        unclaim(delivery)
+        delivery.settled = True
+        window.again(queue, stored)
+        window.on_settled(window, queue, 0)
+    return failed
+
+
+def claim(delivery: Delivery) -> SettleError | None:
+    """Reserve a delivery for one settlement; return why that is not possible."""
+    error = _refusal(delivery)
+    if error is None and not delivery.token.queue.claim(delivery.token.stored.offset):
+        return _settled(delivery.message, delivery.token)
+    return error
+
+
+def _refusal(delivery: Delivery) -> SettleError | None:
+    token = delivery.token
+    if type(token) is not Token:
+        return DeliveryVoid(f"a delivery of topic {delivery.message.topic!r} did not come from RocketMQ")
+    if delivery.settled:
+        return _settled(delivery.message, token)
+    return _void(delivery.message, token) if token.queue.lost else None
+
+
+def unclaim(delivery: Delivery) -> None:
+    """Make a claimed delivery unsettled again."""
+    delivery.token.queue.unclaim(delivery.token.stored.offset)
+
+
+def _finish(done: dict[tuple[Window, OwnedQueue], list[Delivery]]) -> list[SettleFailed]:
+    failed = []
+    for (window, queue), deliveries in done.items():
+        if not queue.finish([delivery.token.stored.offset for delivery in deliveries]):
+            failed += [SettleFailed(one, _void(one.message, one.token)) for one in deliveries]
+            continue
+        for delivery in deliveries:
+            delivery.settled = True
+        window.on_settled(window, queue, len(deliveries))
+    return failed
+
+
+def _settled(message: Message, token: Token) -> AlreadySettled:
+    return AlreadySettled(f"{_describe(message, token)} was settled before")
+
+
+def _void(message: Message, token: Token) -> DeliveryVoid:
+    return DeliveryVoid(f"{_describe(message, token)}: its queue is ours no more, RocketMQ delivers it again")
+
+
+def _describe(message: Message, token: Token) -> str:
+    named = f" {message.message_id!r}" if message.message_id else ""
+    return f"message{named} of topic {message.topic!r} for consumer {token.window.consumer!r}"

@@ -1,0 +1,123 @@
+"""The subscriptions of one member, and which of them a message belongs to."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from oncemq_adapters.rocketmq.names import TopicOptions
+from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Window
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import NOTHING, OwnedQueue
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One subscription of a member.
+
+    Args:
+        options: what the topic is.
+        window: what may be in flight.
+    """
+
+    options: TopicOptions
+    window: Window
+
+
+class Accepted(NamedTuple):
+    """What becomes of pulled messages.
+
+    Args:
+        messages: to be delivered.
+        left: from which offset on a window's messages stay on the broker.
+    """
+
+    messages: Sequence[StoredMessage]
+    left: Mapping[Window, int] = NOTHING
+
+
+class Parts:
+    """All subscriptions of a member; what comes by no topic of theirs is a retry of the group.
+
+    Retries of all topics come by one queue. What one of them has no room for is left on the broker, and fetched when
+    there is: neither does it fill the memory, nor do the others wait for it.
+
+    Args:
+        parts: by the topics' real names.
+    """
+
+    def __init__(self, parts: Mapping[str, Part]) -> None:
+        self._parts = parts
+        self.topics: Sequence[str] = list(parts)
+        self.windows: Sequence[Window] = [part.window for part in parts.values()]
+        # Where order is strict a queue has one message in flight, so there is nothing to bound.
+        self._shared = len(parts) > 1 and not any(part.options.fifo for part in parts.values())
+
+    def windows_of(self, queue: OwnedQueue) -> Sequence[Window]:
+        """Return the windows that a queue's messages may go to."""
+        part = self._parts.get(queue.topic)
+        return [part.window] if part is not None else self.windows
+
+    def has_room(self, queue: OwnedQueue) -> bool:
+        """Return whether more of a queue should be pulled."""
+        return any(window.has_room and not queue.has_left(window) for window in self.windows_of(queue))
+
+    def behind(self, queue: OwnedQueue) -> Sequence[Window]:
+        """Return the windows with room for what was left for them on the broker."""
+        return [window for window in self.windows_of(queue) if queue.has_left(window) and window.has_room]
+
+    def expression(self, topic: str) -> str:
+        """Return a topic's subscription expression."""
+        part = self._parts.get(topic)
+        return part.options.expression if part is not None else "*"
+
+    def accept(self, queue: OwnedQueue, messages: Sequence[StoredMessage]) -> Accepted:
+        """Leave out what has another tag than was asked for, and of retries what there is no room for."""
+        part = self._parts.get(queue.topic)
+        if part is None:
+            return self._with_room(queue, messages) if self._shared else Accepted(messages)
+        if not part.options.tags:
+            return Accepted(messages)
+        wanted = part.options.tags
+        return Accepted([one for one in messages if one.trouble or one.properties.get(TAGS) in wanted])
+
+    def share(
+        self, window: Window, messages: Sequence[StoredMessage], following: int
+    ) -> tuple[Sequence[StoredMessage], int]:
+        """Return what of a fetched part of the retries is for a window with room for it, and where to go on."""
+        mine = [one for one in messages if self.owner(one) is window]
+        spare = window.spare
+        return (mine, following) if len(mine) <= spare else (mine[:spare], mine[spare].offset)
+
+    def owner(self, retry: StoredMessage) -> Window:
+        """Return the window that a retry goes to; the first one gets what is nobody's."""
+        part = self._parts.get(retry.properties.get(ORIGIN_TOPIC, ""))
+        return part.window if part is not None else self.windows[0]
+
+    def deliver(self, queue: OwnedQueue, messages: Sequence[StoredMessage]) -> None:
+        """Hand messages to the consumers they are for."""
+        part = self._parts.get(queue.topic)
+        if part is not None:
+            part.window.offer(queue, messages)
+            return
+        for message in messages:
+            origin = message.properties.get(ORIGIN_TOPIC, "")
+            if origin not in self._parts:
+                message.trouble = (
+                    f"it is a retry of topic {origin!r}, which nobody here consumes in its group"
+                )
+            self.owner(message).offer(queue, [message])
+
+    def _with_room(self, queue: OwnedQueue, messages: Sequence[StoredMessage]) -> Accepted:
+        taken: Counter[Window] = Counter()
+        left: dict[Window, int] = {}
+        kept = []
+        for message in messages:
+            window = self.owner(message)
+            if window in left or queue.has_left(window) or taken[window] >= window.spare:
+                left.setdefault(window, message.offset)
+            else:
+                taken[window] += 1
+                kept.append(message)
+        return Accepted(kept, left)

@@ -1,0 +1,61 @@
+"""Before a queue is left in order: what is unsettled in front of settled messages, which would come again with it."""
+
+from collections.abc import Callable, Sequence
+
+from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browse
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Window
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Parts
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+
+MOST_FETCHED = 1000
+"""Messages that were left on the broker for one consumer; closing must not take for ever."""
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Bodies of theirs that are in memory at once, but for the last one."""
+
+
+def tidy(
+    queue: OwnedQueue,
+    parts: Parts,
+    brokers: Brokers,
+    move: Callable[[Sequence[StoredMessage]], Sequence[StoredMessage]],
+) -> None:
+    """Move it behind them.
+
+    Args:
+        queue: still ours.
+        parts: whose messages are whose.
+        brokers: where the rest of them lie.
+        move: publishes messages to the group's retries; returns those that are safe there.
+    """
+    for window in parts.windows_of(queue):
+        _fetch(queue, window, parts, brokers)
+    held = [one for one in queue.before_settled() if queue.claim(one.offset)]
+    if held:
+        queue.finish([one.offset for one in move(held)])
+
+
+def _fetch(queue: OwnedQueue, window: Window, parts: Parts, brokers: Brokers) -> None:
+    """Take what was left on the broker for a consumer, too, as far as something settled follows."""
+    end = queue.end_of_settled()
+    start = queue.ask_left(window, end)
+    if start is None:
+        return
+    mine: list[StoredMessage] = []
+    size, following = 0, end
+    try:
+        for one in browse(brokers.get(queue.broker), queue.topic, queue.number, start, end):
+            if parts.owner(one) is not window:
+                continue
+            mine.append(one)
+            size += len(one.body)
+            if len(mine) == MOST_FETCHED or size >= MOST_BYTES:
+                following = one.offset + 1
+                break
+    except BrokerError:
+        queue.fetch_failed(window)
+        return
+    queue.fetched(window, following, mine)

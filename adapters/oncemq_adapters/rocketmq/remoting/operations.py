@@ -1,0 +1,140 @@
+"""What publishes and administrates: connections of its own, so that consuming never waits behind it."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+from oncemq.contracts.adapter import CONFIRMED, Burial, Confirmed, Refused
+from oncemq.errors import BrokerError, BrokerRefused
+from oncemq.message.envelope import OutgoingMessage
+from oncemq_adapters.rocketmq.address import Address
+from oncemq_adapters.rocketmq.names import TopicOptions
+from oncemq_adapters.rocketmq.properties import check_size, for_publishing
+from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import missing
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
+from oncemq_adapters.rocketmq.remoting.client.routes import Place, Routes
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import behind
+from oncemq_adapters.rocketmq.remoting.producer.producer import Producer
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import burial_copy
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import producer_heartbeat_body
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+
+REFRESH_EVERY = 30.0
+"""Seconds between looks at the routes, in the background."""
+
+
+class Desk:
+    """Everything but consuming.
+
+    Args:
+        address: how to connect.
+        group: how brokers know the producer.
+    """
+
+    def __init__(self, address: Address, group: str) -> None:
+        self.routes = Routes(address)
+        self.brokers = Brokers(address, self.routes, self._hello)
+        self.producer = Producer(self.brokers, self.routes, group, address.publish_timeout)
+        self._group = group
+        self._client = f"{socket.gethostname()}@{os.getpid()}@{os.urandom(4).hex()}"
+        self._steward = Steward("oncemq-rocketmq-desk")
+        self._steward.every(REFRESH_EVERY, self._refresh)
+        self._steward.start()
+
+    def every(self, seconds: float, job: Callable[[], object]) -> None:
+        """Do this again and again on the desk's own thread until it is closed."""
+        self._steward.every(seconds, job)
+
+    def publish(
+        self, topic: TopicOptions, messages: Sequence[OutgoingMessage], now: datetime
+    ) -> Sequence[Confirmed | Refused]:
+        """Publish to a topic; returns an answer for each message."""
+        try:
+            places = self.routes.find(topic.name).writable
+        except BrokerError as error:
+            gone = isinstance(error, Denied) and error.code == codes.NO_TOPIC
+            return [Refused(missing(topic) if gone else error) for _ in messages]
+        answers = self._send(
+            [(one.key, partial(self._outgoing, topic, one, now, places)) for one in messages]
+        )
+        if any(isinstance(answer, Refused) for answer in answers):
+            # The topic may have been deleted or moved; look again next time.
+            self.routes.forget(topic.name)
+        return answers
+
+    def bury(
+        self, topic: TopicOptions, group: str, burials: Sequence[Burial]
+    ) -> Sequence[Confirmed | Refused]:
+        """Put messages into a group's dead letters; returns an answer for each."""
+        try:
+            broker = self.routes.find(topic.name).writable[0][0]
+        except (BrokerError, IndexError) as error:
+            failure = error if isinstance(error, BrokerError) else missing(topic)
+            return [Refused(failure) for _ in burials]
+        makers = [
+            (None, partial(burial_copy, one, topic.name, group, broker, self.producer.unique_id()))
+            for one in burials
+        ]
+        return self._send(makers)
+
+    def _send(
+        self, makers: Sequence[tuple[str | None, Callable[[], Outgoing]]]
+    ) -> Sequence[Confirmed | Refused]:
+        """Send what each maker makes; what is behind a refused message of its key is not sent."""
+        answers: list[Confirmed | Refused] = [CONFIRMED] * len(makers)
+        good: list[tuple[int, Outgoing]] = []
+        refused: dict[str | None, BrokerError] = {}
+        for at, (key, make) in enumerate(makers):
+            try:
+                if key is not None and key in refused:
+                    raise behind(refused[key])
+                good.append((at, make()))
+            except BrokerError as error:
+                answers[at] = Refused(error)
+                refused.setdefault(key, error)
+        errors = self.producer.send([outgoing for _, outgoing in good])
+        for (at, _), wrong in zip(good, errors, strict=True):
+            if wrong is not None:
+                answers[at] = Refused(wrong)
+        return answers
+
+    def close(self, timeout: float) -> None:
+        """Disconnect."""
+        self._steward.stop(min(timeout, 5.0))
+        self.brokers.close()
+        self.routes.close()
+
+    def _outgoing(
+        self, topic: TopicOptions, message: OutgoingMessage, now: datetime, places: Sequence[Place]
+    ) -> Outgoing:
+        if not message.body:
+            raise BrokerRefused("RocketMQ takes no message with an empty body")
+        properties = for_publishing(message, now, self.producer.unique_id())
+        check_size(properties)
+        place = None
+        if message.key is not None and places:
+            place = places[spread_of(message.key, len(places))]
+        outgoing = Outgoing(topic.name, message.body, properties, place, born=round(time.time() * 1000))
+        outgoing.ordered, outgoing.key = place is not None, message.key
+        if message.delay is not None:
+            outgoing.delay = message.delay
+        return outgoing
+
+    def _hello(self, connection: Connection) -> None:
+        connection.call(codes.HEARTBEAT, {}, producer_heartbeat_body(self._client, self._group))
+
+    def _refresh(self) -> None:
+        self.routes.refresh()
+        for connection in self.brokers.alive().values():
+            try:
+                self._hello(connection)
+            except BrokerError as error:
+                connection.close(error)

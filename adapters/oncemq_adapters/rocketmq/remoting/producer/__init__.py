@@ -1,0 +1,1 @@
+"""Producer of RocketMQ: confirmed sends, retry copies, half messages."""

@@ -1,0 +1,90 @@
+"""What is stored in one queue one after the other, and what a refusal means for the messages behind it."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq_adapters.rocketmq.remoting.producer.tally import Tally
+from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+
+Refusals = dict[tuple[str, str], BrokerError]
+"""Why nothing more of a key is sent, by topic and key; one for all lines of a send."""
+
+
+class Line:
+    """What waits for the confirmation of what is under way; one thread at a time.
+
+    Args:
+        broker: by its name.
+        connection: to it.
+        queue: its number.
+        messages: all of the send, to which indices refer.
+        refusals: what is known so far.
+        tally: told each message's answer.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        connection: Connection,
+        queue: int,
+        messages: Sequence[Outgoing],
+        refusals: Refusals,
+        tally: Tally,
+    ) -> None:
+        self.broker = broker
+        self.connection = connection
+        self.queue = queue
+        self.messages = messages
+        self.tally = tally
+        self._refusals = refusals
+        self._waiting: deque[Sequence[int]] = deque()
+
+    def add(self, indices: Sequence[int]) -> None:
+        """Have these sent in one request, after those that were added before."""
+        self._waiting.append(indices)
+
+    def next(self) -> Sequence[int]:
+        """Return what is sent next, without what would overtake a refused message of its key; empty at the end."""
+        while self._waiting:
+            indices = self._waiting.popleft()
+            if self._refusals:
+                indices = [at for at in indices if not self._held_back(at)]
+            if indices:
+                return indices
+        return ()
+
+    def refused(self, indices: Sequence[int], error: BrokerError) -> None:
+        """Answer for one message that the broker will never take; of several, find out which one it is.
+
+        A broker that refuses a batch has stored nothing of it.
+        """
+        if len(indices) > 1:
+            middle = len(indices) // 2
+            self._waiting.extendleft((indices[middle:], indices[:middle]))
+            return
+        self.tally.answered(indices, error)
+        message = self.messages[indices[0]]
+        if message.key is not None:
+            self._refusals[message.topic, message.key] = error
+
+    def abandon(self, error: BrokerError) -> None:
+        """Answer for all that waits: it cannot be sent now."""
+        while self._waiting:
+            self.tally.answered(self._waiting.popleft(), error)
+
+    def _held_back(self, at: int) -> bool:
+        message = self.messages[at]
+        if message.key is None:
+            return False
+        error = self._refusals.get((message.topic, message.key))
+        if error is not None:
+            self.tally.answered([at], behind(error))
+        return error is not None
+
+
+def behind(error: Exception) -> BrokerError:
+    """Return the error of a message that was not sent because an earlier one of its key is not stored."""
+    kind = BrokerUnavailable if isinstance(error, BrokerUnavailable) else BrokerRefused
+    return kind(f"not sent, so as not to overtake an earlier message of its key: {error}")

@@ -1,0 +1,1 @@
+"""Remoting protocol of RocketMQ: frames, codes, messages, one connection."""

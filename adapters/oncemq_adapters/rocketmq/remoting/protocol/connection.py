@@ -1,0 +1,196 @@
+"""One connection: requests go out from any thread, answers come back by their ids on the connection's own thread."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Event, Thread, get_ident
+from typing import Any
+
+import structlog
+
+from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq_adapters.rocketmq.address import Address
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol import errors as faults
+from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame, FrameReader, encode
+from oncemq_adapters.rocketmq.remoting.protocol.signature import signed
+from oncemq_adapters.rocketmq.remoting.protocol.stream import connect
+
+Fields = Mapping[str, str]
+Done = Callable[[BrokerError | None, Fields, bytes], None]
+"""Told (error or None, fields, body), once, on the connection's thread or on the one that asks in vain."""
+
+Request = tuple[int, Fields, bytes, Done | None]
+
+ANSWER_WITHIN = 5.0
+
+
+class Connection:
+    """Connected from the start; once lost it stays lost, and fails whatever waits for an answer.
+
+    Args:
+        address: account, TLS and time-outs.
+        peer: `host:port`.
+        what: how errors call the peer.
+        on_request: told of what the broker asks of us; returns the answer's body, or None for no answer.
+        on_close: told that the connection was lost.
+
+    Attributes:
+        version: the peer's, known after its first answer; 0 before.
+
+    Raises:
+        BrokerUnavailable: the peer cannot be reached.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        peer: str,
+        what: str,
+        on_request: Callable[[Frame], bytes | None] | None = None,
+        on_close: Callable[["Connection"], None] | None = None,
+    ) -> None:
+        self.peer = peer
+        self.version = 0
+        self.error: BrokerUnavailable | None = None
+        self._login = (address.username, address.password) if address.username else None
+        self._on_request = on_request
+        self._on_close = on_close
+        self._waiting: dict[int, Done] = {}
+        self._ids = itertools.count(1)
+        self._holds_back = False
+        self._held_back: list[bytes] = []
+        try:
+            self._stream = connect(peer, address.tls, address.connect_timeout.total_seconds())
+        except (OSError, ValueError) as error:
+            raise faults.unreachable(what, peer, error) from error
+        self._reader = Thread(target=self._read, name=f"oncemq-rocketmq-{peer}", daemon=True)
+        self._reader.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be used."""
+        return self.error is None
+
+    def submit(self, code: int, fields: Fields, body: bytes = b"", done: Done | None = None) -> None:
+        """Send one request; without `done` no answer is wanted."""
+        self.submit_all([(code, fields, body, done)])
+
+    def submit_all(self, requests: Sequence[Request]) -> None:
+        """Send requests together."""
+        data = []
+        for code, fields, body, done in requests:
+            number = next(self._ids)
+            if done is not None:
+                self._waiting[number] = done
+            said = signed(fields, body, *self._login) if self._login else fields
+            data.append(encode(code, number, said, body, 0 if done is not None else codes.ONE_WAY))
+        self._send(b"".join(data))
+
+    def call(
+        self, code: int, fields: Fields, body: bytes = b"", timeout: float = ANSWER_WITHIN
+    ) -> tuple[Fields, bytes]:
+        """Ask and wait for the answer; never from the connection's own thread.
+
+        Raises:
+            BrokerError: Denied, or the connection is lost, or no answer came in time.
+        """
+        ready = Event()
+        answer: list[Any] = []
+
+        def done(*parts: Any) -> None:
+            answer.extend(parts)
+            ready.set()
+
+        self.submit(code, fields, body, done)
+        if not ready.wait(timeout):
+            raise BrokerUnavailable(f"RocketMQ at {self.peer} did not answer within {timeout:g} s")
+        if answer[0] is not None:
+            raise answer[0]
+        return answer[1], answer[2]
+
+    def close(self, why: BaseException | str = "closed") -> None:
+        """Disconnect, and fail what waits."""
+        if self.error is None:
+            self.error = faults.lost(self.peer, why)
+        self._stream.shut()
+        self._fail_waiting()
+
+    def _send(self, data: bytes) -> None:
+        if get_ident() == self._reader.ident:
+            self._held_back.append(data)
+            if self._holds_back and self.error is None:
+                return
+            data = b"".join(self._held_back)
+            self._held_back.clear()
+        if self.error is None:
+            try:
+                self._stream.send(data)
+            except (OSError, ValueError) as error:
+                self.close(error)
+        if self.error is not None:
+            self._fail_waiting()
+
+    def _fail_waiting(self) -> None:
+        error = self.error or faults.lost(self.peer, "closed")
+        while self._waiting:
+            try:
+                _, done = self._waiting.popitem()
+            except KeyError:  # another thread was quicker
+                return
+            done(error, {}, b"")
+
+    def _read(self) -> None:
+        reader = FrameReader()
+        why: BaseException | str = "closed by the broker"
+        try:
+            while data := self._stream.receive():
+                for frame, more in _with_next(reader.feed(data)):
+                    # Sending lets go of the interpreter: what came together is handled before others get it.
+                    self._holds_back = more
+                    self._handle(frame)
+                if self._held_back:
+                    self._send(b"")
+        except (OSError, ValueError, BrokerError) as error:
+            why = error
+        except BaseException as error:
+            structlog.get_logger("oncemq").exception("reading from RocketMQ failed")
+            why = error
+        self.close(why)
+        self._stream.release()
+        if self._on_close is not None:
+            self._on_close(self)
+
+    def _handle(self, frame: Frame) -> None:
+        if not frame.flag & codes.ANSWER:
+            self._answer(frame)
+            return
+        self.version = frame.version or self.version
+        done = self._waiting.pop(frame.opaque, None)
+        if done is not None:
+            denied = None
+            if frame.code != codes.SUCCESS:
+                denied = faults.Denied(self.peer, frame.code, frame.remark, frame.fields)
+            done(denied, frame.fields, frame.body)
+
+    def _answer(self, frame: Frame) -> None:
+        body = self._on_request(frame) if self._on_request is not None else None
+        if frame.flag & codes.ONE_WAY:
+            return
+        code = codes.SUCCESS if body is not None else codes.NOT_SUPPORTED
+        self._send(encode(code, frame.opaque, {}, body or b"", codes.ANSWER))
+
+
+def _with_next(frames: Iterator[Frame]) -> Iterator[tuple[Frame, bool]]:
+    """Yield each frame and whether another one is here; what comes before a malformed one, too."""
+    before: Frame | None = None
+    try:
+        for frame in frames:
+            if before is not None:
+                yield before, True
+            before = frame
+    except BrokerError:
+        if before is not None:
+            yield before, False
+        raise
+    if before is not None:
+        yield before, False

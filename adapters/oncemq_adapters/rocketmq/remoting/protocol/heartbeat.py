@@ -1,0 +1,77 @@
+"""What brokers are told of a client again and again: who it is, and what it consumes or produces."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from oncemq_adapters.rocketmq.remoting.client.queue_allocation import java_hash
+
+
+def heartbeat_body(
+    client: str, group: str, topics: Mapping[str, str], version: int, *, consuming: bool
+) -> bytes:
+    """Return a consumer's heartbeat.
+
+    Args:
+        client: its id.
+        group: by its real name.
+        topics: subscription expressions by topic.
+        version: of the subscriptions.
+        consuming: it is a member now; otherwise only the account is proved.
+    """
+    consumer = {
+        "groupName": group,
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+        "subscriptionDataSet": _subscriptions(topics, version),
+        "unitMode": False,
+    }
+    body = {"clientID": client, "producerDataSet": [], "consumerDataSet": [consumer] if consuming else []}
+    return json.dumps(body).encode()
+
+
+def running_info_body(topics: Mapping[str, str], version: int, *, fifo: bool) -> bytes:
+    """Return what an administrator's tool is told about a consumer, in the words of Java's client.
+
+    Args:
+        topics: subscription expressions by topic.
+        version: of the subscriptions: when it started, in milliseconds since the epoch.
+        fifo: its queues are locked.
+    """
+    properties = {
+        "PROP_CLIENT_VERSION": "OnceMQ",
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CONSUMEORDERLY": str(fifo).lower(),
+        "PROP_CONSUMER_START_TIMESTAMP": str(version),
+    }
+    info = {
+        "properties": properties,
+        "subscriptionSet": _subscriptions(topics, version),
+        "mqTable": {},
+        "statusTable": {},
+    }
+    return json.dumps(info).encode()
+
+
+def producer_heartbeat_body(client: str, group: str) -> bytes:
+    """Return a producer's heartbeat."""
+    body = {"clientID": client, "producerDataSet": [{"groupName": group}], "consumerDataSet": []}
+    return json.dumps(body).encode()
+
+
+def _subscriptions(topics: Mapping[str, str], version: int) -> list[Mapping[str, Any]]:
+    return [_subscription(topic, expression, version) for topic, expression in topics.items()]
+
+
+def _subscription(topic: str, expression: str, version: int) -> Mapping[str, Any]:
+    tags = [] if expression == "*" else expression.split(" || ")
+    return {
+        "classFilterMode": False,
+        "topic": topic,
+        "subString": expression,
+        "tagsSet": tags,
+        "codeSet": [java_hash(tag) for tag in tags],
+        "subVersion": version,
+        "expressionType": "TAG",
+    }

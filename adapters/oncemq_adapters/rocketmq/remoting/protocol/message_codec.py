@@ -1,0 +1,216 @@
+"""Messages as brokers store and deliver them: one after the other, each with its length in front.
+
+A message whose layout or packing nobody understands is delivered as it is, with `trouble` saying why, so that it
+ends as a dead letter and holds up no other.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from oncemq.message import headers as names
+from oncemq.message.decoding import Limits
+from oncemq_adapters.rocketmq.properties import from_text
+from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
+from oncemq_adapters.rocketmq.sealed_copies import opened
+
+LARGEST_BODY = Limits().body_bytes
+"""Bytes after unpacking: more is refused anyway, and a pull of small bodies must not take a gigabyte."""
+_LARGEST_WINDOW = 8 * 1024 * 1024
+"""Bytes that every ZSTD decoder should grant, however small the body."""
+_PART = 256 * 1024
+
+PACKING = 0x701
+"""The bits of a message's flags that say how its body is packed."""
+_COMPRESSED, _SENDER_6, _BROKER_6 = 1, 16, 32
+_ZLIB, _LZ4, _ZSTD, _ZLIB_AGAIN = 0, 1, 2, 3
+_MAGIC_LONG_TOPIC = -626843477
+_MAGICS = (_MAGIC_LONG_TOPIC, -626843481)
+
+# size magic crc queue flag offset place sysflag born, host, stored, host, attempts prepared body's length
+_HEAD = struct.Struct(">iiiiiqqiq8xq8xiqi")
+_START = struct.Struct(">iiiiiqqiq")
+_STORED, _TAIL = struct.Struct(">q"), struct.Struct(">iqi")
+_SIZE, _SHORT = struct.Struct(">i"), struct.Struct(">H")
+
+
+class StoredMessage:
+    """One message of a queue.
+
+    Attributes:
+        topic: where it lies, by its name on the broker.
+        body: unpacked; packed as it came where that failed.
+        properties: as stored.
+        offset: its place in its queue.
+        born: when it was sent, milliseconds since 1970.
+        stored: when the broker stored it, the same.
+        attempts: how often RocketMQ's own counting says that it was tried before.
+        flag: the sender's own bits.
+        trouble: why it cannot be understood; empty for a good one.
+        packing: the bits that say how the body is packed, where it could not be unpacked; copies keep them.
+        ours: what its properties say of tries before was written by this process.
+    """
+
+    __slots__ = (
+        "attempts",
+        "body",
+        "born",
+        "flag",
+        "offset",
+        "ours",
+        "packing",
+        "properties",
+        "stored",
+        "topic",
+        "trouble",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        properties: dict[str, str],
+        offset: int,
+        born: int,
+        stored: int,
+        attempts: int,
+        flag: int,
+        trouble: str = "",
+        packing: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.body = body
+        self.properties = properties
+        self.offset = offset
+        self.born = born
+        self.stored = stored
+        self.attempts = attempts
+        self.flag = flag
+        self.trouble = trouble
+        self.packing = packing
+        self.ours = False
+
+
+def decode(data: bytes, topic: str, expected: int = 0) -> Sequence[StoredMessage]:
+    """Return the messages of a pull.
+
+    Args:
+        data: as it came.
+        topic: where it was pulled from; for messages that do not say so.
+        expected: the first one's offset, for messages that do not say so.
+
+    Raises:
+        MalformedFrame: their lengths make no sense, so nobody can tell where one ends.
+    """
+    found = []
+    at, end = 0, len(data)
+    while at < end:
+        if end - at < _SIZE.size:
+            raise MalformedFrame("a pull ends in the middle of a message")
+        (size,) = _SIZE.unpack_from(data, at)
+        if size < _SIZE.size or at + size > end:
+            raise MalformedFrame(f"a message of {size} bytes does not fit into what was pulled")
+        try:
+            message = _decode(data, at, at + size)
+        except (struct.error, ValueError, IndexError) as error:
+            message = _unreadable(data[at : at + size], topic, expected, error)
+        found.append(message)
+        expected = message.offset + 1
+        at += size
+    return found
+
+
+def _decode(data: bytes, start: int, end: int) -> StoredMessage:
+    if end - start < _HEAD.size:
+        raise ValueError("it is too short to be a message")
+    _, magic, _, _, flag, offset, _, system, born, stored, attempts, _, length = _HEAD.unpack_from(
+        data, start
+    )
+    if magic not in _MAGICS:
+        raise ValueError(f"its layout {magic} is unknown")
+    at = start + _HEAD.size
+    if system & (_SENDER_6 | _BROKER_6):
+        at = start + _START.size + (20 if system & _SENDER_6 else 8)
+        (stored,) = _STORED.unpack_from(data, at)
+        at += 8 + (20 if system & _BROKER_6 else 8)
+        attempts, _, length = _TAIL.unpack_from(data, at)
+        at += _TAIL.size
+    if length < 0:
+        raise ValueError("a body's length is negative")
+    body, at = data[at : at + length], at + length
+    if magic == _MAGIC_LONG_TOPIC:
+        (length,) = _SHORT.unpack_from(data, at)
+        at += 2
+    else:
+        length = data[at]
+        at += 1
+    topic, at = data[at : at + length], at + length
+    (length,) = _SHORT.unpack_from(data, at)
+    text, at = data[at + 2 : at + 2 + length], at + 2 + length
+    if at > end:
+        raise ValueError("a part is longer than the message")
+    trouble, packing = "", 0
+    if system & _COMPRESSED:
+        body, trouble = unpack(body, system >> 8 & 7)
+        packing = system & PACKING if trouble else 0
+    properties, name = from_text(text.decode(errors="replace")), topic.decode()
+    if names.SEALED in properties and name.startswith("%") and (found := opened(properties, body)):
+        properties, body, packing = found
+        if packing:
+            body, trouble = unpack(body, packing >> 8 & 7)
+            packing = packing if trouble else 0
+    return StoredMessage(name, body, properties, offset, born, stored, attempts, flag, trouble, packing)
+
+
+def _unreadable(data: bytes, topic: str, expected: int, error: Exception) -> StoredMessage:
+    return StoredMessage(topic, data, {}, expected, 0, 0, 0, 0, f"its layout cannot be read: {error}")
+
+
+def unpack(body: bytes, kind: int) -> tuple[bytes, str]:
+    """Return a packed body unpacked and no trouble, or the body as it is and the reason.
+
+    Args:
+        body: as it came.
+        kind: RocketMQ's number of the way of packing; older clients leave it 0.
+    """
+    try:
+        if kind in (_ZLIB, _ZLIB_AGAIN):
+            inflater = zlib.decompressobj()
+            plain = inflater.decompress(body, LARGEST_BODY + 1)
+            complete = inflater.eof and len(plain) <= LARGEST_BODY
+        elif kind == _LZ4:
+            plain, complete = _unpack_lz4(body)
+        elif kind == _ZSTD:
+            plain, complete = _unpack_zstd(body)
+        else:
+            return body, f"the way {kind} of packing a body is unknown"
+    except ModuleNotFoundError as error:
+        return (
+            body,
+            f"the package {error.name!r} is not installed: pip install 'oncemq[rocketmq-compression]'",
+        )
+    except Exception as error:  # every library has errors of its own
+        return body, f"the body cannot be unpacked: {type(error).__name__}: {error}"
+    if not complete:
+        return body, f"the body is cut off, or has more than {LARGEST_BODY:,} bytes when unpacked"
+    return plain, ""
+
+
+def _unpack_lz4(body: bytes) -> tuple[bytes, bool]:
+    from lz4.frame import LZ4FrameDecompressor  # noqa: PLC0415 - an optional package
+
+    inflater: Any = LZ4FrameDecompressor()
+    plain: bytes = inflater.decompress(body, max_length=LARGEST_BODY + 1)
+    return plain, inflater.eof and len(plain) <= LARGEST_BODY
+
+
+def _unpack_zstd(body: bytes) -> tuple[bytes, bool]:
+    from zstandard import ZstdDecompressor  # noqa: PLC0415 - an optional package
+
+    inflater = ZstdDecompressor(max_window_size=_LARGEST_WINDOW).stream_reader(body)
+    plain = bytearray()
+    # In parts: a read takes the memory of all that it is asked for, however little comes.
+    while len(plain) <= LARGEST_BODY and (part := inflater.read(_PART)):
+        plain += part
+    return bytes(plain), len(plain) <= LARGEST_BODY

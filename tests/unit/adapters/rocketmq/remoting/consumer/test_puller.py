@@ -1,0 +1,47 @@
+"""Pulls: where a queue goes on after an answer that brings nothing."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from oncemq_adapters.rocketmq.names import parse_topic
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Window
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.puller import Puller
+from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Parts
+from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+
+
+class Connection:
+    """Keeps whom to answer."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[..., None]] = []
+
+    def alive(self) -> Mapping[str, Any]:
+        """Return this one connection."""
+        return {"b": self}
+
+    def submit(self, _code: int, _fields: Any, done: Callable[..., None]) -> None:
+        """Keep it."""
+        self.waiting.append(done)
+
+
+def test_offsets_that_the_broker_does_not_have_are_said() -> None:
+    """It deleted them for their age before we came, or lost them: nobody will ever see those messages."""
+    connection: Any = Connection()
+    unused: Any = None
+    queue = OwnedQueue(("t", "b", 0), 1)
+    queue.begin(3, 3, ())
+    window = Window("c", "t", "g", 1, unused)
+    parts = Parts({"t": Part(parse_topic("t", {}, ""), window)})
+    puller = Puller(connection, "g", 1, parts, unused, one_by_one=False)
+    puller.pull(queue)
+    with capture_logs() as logs:
+        moved = Denied("b", codes.PULL_OFFSET_MOVED, "", {"nextBeginOffset": "7"})
+        connection.waiting.pop()(moved, {}, b"")
+    assert queue.next == 7
+    [entry] = logs
+    assert (entry["log_level"], entry["asked"], entry["goes_on_at"]) == ("warning", 3, 7)
