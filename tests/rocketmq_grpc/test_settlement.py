@@ -15,8 +15,8 @@ from oncemq.common.clock import SystemClock
 from oncemq.errors import AlreadySettled, BrokerUnavailable
 from oncemq.message.envelope import Delivery, Message
 from oncemq.testing.recording_sink import RecordingSink
+from oncemq_adapters.rocketmq.grpc.held_leases import Lease, Shelf
 from oncemq_adapters.rocketmq.grpc.settlement import Settler
-from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
 
 FINE = SimpleNamespace(code=20000, message="")
 SOON, LEASE = 5.0, timedelta(seconds=60)

@@ -6,8 +6,8 @@ SUPERVISOR = "tests/unit/engine/test_supervisor.py"
 RABBITMQ_TRAPS = "tests/suites/test_rabbitmq_traps.py"
 RABBITMQ_EXAMINATION = "tests/suites/test_rabbitmq_examination.py"
 ROCKETMQ_TRAPS = "tests/suites/test_rocketmq_traps.py"
-WHOLE = "tests/unit/adapters/rocketmq_native/test_whole.py"
-SESSION = "tests/unit/adapters/rocketmq_native/test_session.py"
+WHOLE = "tests/unit/adapters/rocketmq/native/test_message_reader.py"
+SESSION = "tests/unit/adapters/rocketmq/native/test_session.py"
 
 DEFECTS = (
     Defect(
@@ -27,7 +27,7 @@ DEFECTS = (
         "A message that librocketmq holds is looked for in queues that were added, too.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/native/whole.py",
+                "adapters/oncemq_adapters/rocketmq/native/message_reader.py",
                 "                self._routes.ask(topic)\n",
                 "                self._routes.find(topic)\n",
             )
@@ -39,7 +39,7 @@ DEFECTS = (
         "A message that cannot be found is never finished, unless its queue begins behind it.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/native/whole.py",
+                "adapters/oncemq_adapters/rocketmq/native/message_reader.py",
                 "if not found and not self._deleted(topics, number, offset):",
                 "if not found and not topics:",
             )
@@ -134,12 +134,14 @@ DEFECTS = (
         "A message of which librocketmq dies is found by how its body is packed.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/native/heads.py",
+                "adapters/oncemq_adapters/rocketmq/native/crash_bypass.py",
                 "return bool(message.trouble) or flags >> _KIND_AT & _KINDS not in _ZLIB",
                 "return bool(message.trouble)",
             )
         ],
-        ["tests/unit/adapters/rocketmq_native/test_heads.py::test_packing_tells_what_the_library_dies_of"],
+        [
+            "tests/unit/adapters/rocketmq/native/test_crash_bypass.py::test_packing_tells_what_the_library_dies_of"
+        ],
     ),
     Defect(
         "select-above-its-limit",

@@ -27,6 +27,7 @@ from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts, Problem
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq_adapters.rocketmq.grpc.broker_checks import examine
 from oncemq_adapters.rocketmq.grpc.checks import check_consumer
 from oncemq_adapters.rocketmq.grpc.client import hush
 from oncemq_adapters.rocketmq.grpc.copies import (
@@ -36,16 +37,15 @@ from oncemq_adapters.rocketmq.grpc.copies import (
     new_message,
     retry_copy,
 )
-from oncemq_adapters.rocketmq.grpc.examination import examine
+from oncemq_adapters.rocketmq.grpc.dead_letters import LeasedGraveyard
 from oncemq_adapters.rocketmq.grpc.groups import LOOK_EVERY, AddedQueues
-from oncemq_adapters.rocketmq.grpc.letters import LeasedGraveyard
-from oncemq_adapters.rocketmq.grpc.places import Places
-from oncemq_adapters.rocketmq.grpc.receiving import Receiving
+from oncemq_adapters.rocketmq.grpc.held_leases import Lease, Shelf
+from oncemq_adapters.rocketmq.grpc.producer import Outbox, one_by_one
+from oncemq_adapters.rocketmq.grpc.provisioning import Places
+from oncemq_adapters.rocketmq.grpc.receiver import Receiving
 from oncemq_adapters.rocketmq.grpc.requests import Sending
-from oncemq_adapters.rocketmq.grpc.sending import Outbox, one_by_one
 from oncemq_adapters.rocketmq.grpc.settings import Settings, parse_settings
 from oncemq_adapters.rocketmq.grpc.settlement import SHORTEST, Settler
-from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, parse_proxied
 from oncemq_adapters.rocketmq.names import group_of, private_names
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES

@@ -17,9 +17,9 @@ from rocketmq import ClientConfiguration, Credentials, FilterExpression, Produce
 from rocketmq.grpc_protocol import FilterType, MessagingServiceStub
 from rocketmq.v5.client.connection import RpcChannel, RpcClient, RpcEndpoints
 
+from oncemq_adapters.rocketmq.grpc.errors import insist, surfaced
 from oncemq_adapters.rocketmq.grpc.requests import Consumed, consumed, route_request
 from oncemq_adapters.rocketmq.grpc.settings import Settings
-from oncemq_adapters.rocketmq.grpc.statuses import insist, surfaced
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 
 MARGIN = timedelta(seconds=2)

@@ -12,8 +12,8 @@ from oncemq.contracts.adapter import Burial
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage
+from oncemq_adapters.rocketmq.grpc.held_leases import Shelf
 from oncemq_adapters.rocketmq.grpc.requests import Sending
-from oncemq_adapters.rocketmq.grpc.shelf import Shelf
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
 from oncemq_adapters.rocketmq.grpc.unpacking import unpack
 from oncemq_adapters.rocketmq.names import dead_topic

@@ -5,9 +5,9 @@ from typing import Any
 
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.grpc.client import Receiver
-from oncemq_adapters.rocketmq.grpc.sending import NOBODYS
+from oncemq_adapters.rocketmq.grpc.errors import LEASE_REFUSED, SETTINGS_MISSING, surfaced
+from oncemq_adapters.rocketmq.grpc.producer import NOBODYS
 from oncemq_adapters.rocketmq.grpc.settings import Settings
-from oncemq_adapters.rocketmq.grpc.statuses import LEASE_REFUSED, SETTINGS_MISSING, surfaced
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 
 _TRIES = 3

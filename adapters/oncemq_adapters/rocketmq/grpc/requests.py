@@ -14,7 +14,7 @@ from rocketmq.grpc_protocol import (
     SendMessageRequest,
 )
 
-from oncemq_adapters.rocketmq.grpc.statuses import NOTHING_NOW, meaning_of
+from oncemq_adapters.rocketmq.grpc.errors import NOTHING_NOW, meaning_of
 
 
 class Taken(NamedTuple):

@@ -11,9 +11,9 @@ from typing import Any
 from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import AlreadySettled, BrokerError, BrokerUnavailable, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery
+from oncemq_adapters.rocketmq.grpc.errors import NOT_OURS_NOW, insist, meaning_of, surfaced
+from oncemq_adapters.rocketmq.grpc.held_leases import Lease, Shelf
 from oncemq_adapters.rocketmq.grpc.requests import Sending, acknowledgement, extension
-from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
-from oncemq_adapters.rocketmq.grpc.statuses import NOT_OURS_NOW, insist, meaning_of, surfaced
 
 Send = Callable[[Sequence[Sending]], Sequence[BrokerError | None]]
 Move = tuple[Delivery, Callable[[Lease], Sending]]

@@ -21,12 +21,12 @@ from oncemq.contracts.adapter import ConsumerHealth
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import TopicOptions, retry_topic
+from oncemq_adapters.rocketmq.native.crash_bypass import PythonSession, heads_of
 from oncemq_adapters.rocketmq.native.groups import members, register
-from oncemq_adapters.rocketmq.native.heads import PythonSession, heads_of
 from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
+from oncemq_adapters.rocketmq.native.message_reader import WholeMessages
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.session import Session, inbox_of
-from oncemq_adapters.rocketmq.native.whole import WholeMessages
 from oncemq_adapters.rocketmq.properties import TAGS
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Place, Routes

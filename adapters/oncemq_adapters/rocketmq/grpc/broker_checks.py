@@ -6,8 +6,8 @@ from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.rocketmq.grpc.checks import NATIVE_ATTEMPTS
 from oncemq_adapters.rocketmq.grpc.groups import is_other_kind, other_kind, refuse_others
-from oncemq_adapters.rocketmq.grpc.places import Places
 from oncemq_adapters.rocketmq.grpc.probing import refused_lease
+from oncemq_adapters.rocketmq.grpc.provisioning import Places
 from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import Inventory, take_stock

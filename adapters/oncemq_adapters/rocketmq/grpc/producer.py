@@ -10,9 +10,9 @@ from typing import Any
 from oncemq.contracts.adapter import Confirmed, Refused
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.grpc.client import Sender, ask_route
+from oncemq_adapters.rocketmq.grpc.errors import NO_TOPIC, meaning_of, surfaced
 from oncemq_adapters.rocketmq.grpc.requests import Sending, send_request
 from oncemq_adapters.rocketmq.grpc.settings import Settings
-from oncemq_adapters.rocketmq.grpc.statuses import NO_TOPIC, meaning_of, surfaced
 from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import behind
 
 Maker = Callable[[], Sending]

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from oncemq_adapters.rocketmq.names import FIRST
 from oncemq_adapters.rocketmq.native.inbox import Held
+from oncemq_adapters.rocketmq.native.message_reader import PULLED
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
-from oncemq_adapters.rocketmq.native.whole import PULLED
 from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browsing_fields
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes

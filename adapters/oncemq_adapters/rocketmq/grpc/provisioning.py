@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from oncemq.errors import BrokerError, BrokerRefused, Unroutable
+from oncemq_adapters.rocketmq.grpc.errors import NO_TOPIC
 from oncemq_adapters.rocketmq.grpc.groups import begin, ensure_group, refuse_others
-from oncemq_adapters.rocketmq.grpc.statuses import NO_TOPIC
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
 from oncemq_adapters.rocketmq.names import dead_topic
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import connect_all, wait_for_route

@@ -13,10 +13,10 @@ from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.grpc.client import Receiver, ask_route
 from oncemq_adapters.rocketmq.grpc.copies import read_taken
-from oncemq_adapters.rocketmq.grpc.sending import ANEW_AFTER
+from oncemq_adapters.rocketmq.grpc.errors import SETTINGS_MISSING, surfaced
+from oncemq_adapters.rocketmq.grpc.held_leases import Lease, Shelf
+from oncemq_adapters.rocketmq.grpc.producer import ANEW_AFTER
 from oncemq_adapters.rocketmq.grpc.settings import Settings
-from oncemq_adapters.rocketmq.grpc.shelf import Lease, Shelf
-from oncemq_adapters.rocketmq.grpc.statuses import SETTINGS_MISSING, surfaced
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 
 AT_ONCE = 32

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from oncemq.errors import BrokerUnavailable
-from oncemq_adapters.rocketmq.native import whole as module
+from oncemq_adapters.rocketmq.native import message_reader as module
+from oncemq_adapters.rocketmq.native.message_reader import NotFound, WholeMessages
 from oncemq_adapters.rocketmq.native.progress import Queue
-from oncemq_adapters.rocketmq.native.whole import NotFound, WholeMessages
 from oncemq_adapters.rocketmq.properties import UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
