@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from oncemq.common.durations import format_duration, parse_duration
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.errors import ConfigError
 from oncemq.registry import did_you_mean
 

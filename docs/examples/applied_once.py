@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Column, Connection, DateTime, Engine, MetaData, String, Table, delete
 from sqlalchemy.dialects import postgresql, sqlite
 
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Scope, Strategy, Traits, UpkeepTask
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import DUPLICATE, PROCEED, Verdict

@@ -8,6 +8,7 @@ from itertools import count, islice
 from threading import RLock, Timer
 from typing import Any, ClassVar, Self
 
+from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
@@ -23,7 +24,7 @@ from oncemq.contracts.adapter import (
     Subscription,
 )
 from oncemq.contracts.capabilities import Capabilities, Order
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import AlreadySettled, BrokerUnavailable, DeliveryVoid, Unroutable
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage

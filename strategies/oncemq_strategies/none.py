@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
-from oncemq.contracts.checks import ConsumerFacts, Problem, UnitKind
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import ConsumerFacts, UnitKind
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.errors import UnknownName
 from oncemq.registry import STRATEGIES, Registry

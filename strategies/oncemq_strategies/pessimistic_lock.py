@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection, MetaData, Row, Table, inspect
 from sqlalchemy.orm import Mapper, Session, object_session
 
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Outcome, Verdict, defer

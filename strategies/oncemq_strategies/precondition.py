@@ -5,7 +5,8 @@ from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection, MetaData, Table
 
-from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, Severity
+from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts, Effects
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, reject, retry, stale

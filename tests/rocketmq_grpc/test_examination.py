@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import Subscription
-from oncemq.contracts.checks import Problem, Severity
 from oncemq.testing.recording_sink import RecordingSink
 from services.rocketmq import RocketMQ
 from support.facts import facts_of

@@ -13,7 +13,7 @@ from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
 from oncemq_adapters.rocketmq.grpc.groups import AddedQueues
 from oncemq_adapters.rocketmq.grpc.requests import Sending
 from oncemq_adapters.rocketmq.grpc.topics import parse_proxied
-from oncemq_adapters.rocketmq.remoting.consumer.offset_store import committed_offset
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import committed_offset
 from support.rocketmq_queues import queue_console
 
 

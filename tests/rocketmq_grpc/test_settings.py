@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from oncemq.contracts.checks import ConsumerFacts, Effects, Severity
+from oncemq.common.problems import Severity
+from oncemq.contracts.checks import ConsumerFacts, Effects
 from oncemq.errors import ConfigError
 from oncemq_adapters.rocketmq.grpc.checks import check_consumer
 from oncemq_adapters.rocketmq.grpc.settings import parse_settings

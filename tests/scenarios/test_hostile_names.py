@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import Column, Engine, MetaData, String, Table, event, insert, select
 from sqlalchemy.orm import Session
 
+from oncemq.common.problems import Severity
 from oncemq.config import load
-from oncemq.contracts.checks import Severity
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.errors import ConfigError
 from oncemq.ledger import schema

@@ -8,8 +8,8 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import Subscription
-from oncemq.contracts.checks import Problem, Severity
 from oncemq.errors import BrokerRefused
 from support.command_line import CommandLine
 from support.facts import facts_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oncemq.contracts.checks import Severity
+from oncemq.common.problems import Severity
 from support.rocketmq_bench import Bench
 
 

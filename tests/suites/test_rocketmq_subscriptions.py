@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
+from oncemq.common.problems import Severity
 from oncemq.contracts.adapter import Subscription
-from oncemq.contracts.checks import Severity
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.remoting.adapter import RocketMQAdapter
 from support.facts import facts_of

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
+from oncemq.common.problems import Severity
 from oncemq.contracts.adapter import Adapter, Confirmed, Dead, Later, Subscription
-from oncemq.contracts.checks import Severity
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage

@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
-from oncemq.contracts.checks import Problem
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import group_settings
 from support.facts import facts_of
 from support.rocketmq import adapter_on

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.properties import to_text
-from oncemq_adapters.rocketmq.remoting.client.routes import TEMPLATE
 from oncemq_adapters.rocketmq.remoting.operations import Desk
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
+from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
@@ -24,7 +25,7 @@ from oncemq.contracts.adapter import (
 )
 from oncemq.contracts.broker_queries import PrivateNames
 from oncemq.contracts.capabilities import Capabilities, Order
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.rabbitmq.connection.address import Address, parse_address

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from oncemq.common.durations import format_duration
+from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import Subscription
-from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import ConfigError
 from oncemq_adapters.rocketmq.names import group_of, read_topic
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
 from oncemq.contracts.broker_queries import PrivateNames, group_on_topic
-from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
 

@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from typing import Any, ClassVar, Protocol, Self
 
 from oncemq.common.clock import Clock
+from oncemq.common.problems import Problem
 from oncemq.contracts.capabilities import Capabilities
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
 
 

@@ -21,33 +21,6 @@ class UnitKind(StrEnum):
     DIRECT = "direct"
 
 
-class Severity(StrEnum):
-    """An error keeps the app from starting; a warning is said at every start."""
-
-    ERROR = "error"
-    WARNING = "warning"
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that cannot be safe, in words that say what to change.
-
-    Args:
-        text: what is wrong.
-        advice: what to write instead.
-        where: the dotted path in the configuration, relative to the consumer, such as `strategies[0].keep`.
-        severity: whether the app may start.
-    """
-
-    text: str
-    advice: str = ""
-    where: str = ""
-    severity: Severity = Severity.ERROR
-
-    def __str__(self) -> str:
-        return f"{self.where + ': ' if self.where else ''}{self.text}{' – ' + self.advice if self.advice else ''}"
-
-
 @dataclass(frozen=True, slots=True)
 class ConsumerFacts:
     """What is known about a consumer before it starts.

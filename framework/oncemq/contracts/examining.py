@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
+from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import RedisRefused
 
 

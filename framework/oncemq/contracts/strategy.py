@@ -50,7 +50,8 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection, Engine, MetaData, Table
 
 from oncemq.common.clock import Clock
-from oncemq.contracts.checks import ConsumerFacts, Problem, UnitKind
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import ConsumerFacts, UnitKind
 from oncemq.contracts.publisher import Publishers
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import PROCEED, Verdict

@@ -11,7 +11,8 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 from sqlalchemy.orm import Session
 
-from oncemq.contracts.checks import Effects, Problem
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import Effects
 from oncemq.errors import AnswerNotKept, ConfigError, InvalidKey, MissingKey, RequestKeyInvalid, Signal
 from oncemq.idempotent_requests.abandoned import REFUSE, Abandoned, Finding
 from oncemq.idempotent_requests.answer import Answer

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from sqlalchemy import Engine, QueuePool
 
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.errors import ConfigError
 from oncemq.idempotent_requests.handler_session import off_loop
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from oncemq.contracts.checks import Effects, Problem
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import Effects
 from oncemq.errors import ConfigError
 from oncemq.idempotent_requests.abandoned import REFUSE, Abandoned, Finding
 from oncemq.idempotent_requests.answer import Answer

@@ -5,7 +5,7 @@ from datetime import timedelta
 from sqlalchemy import Engine
 
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.errors import ConfigError
 from oncemq.ledger.sql.tables import CONSUMER_SIZE
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from oncemq.common.clock import Clock, SystemClock
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.errors import ClockSetBack, ConfigError, IdsUnavailable, WorkerNumberLost
 from oncemq.ids.layout import (
     LAST_MILLISECOND,

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.errors import ConfigError
 
 JSON = "application/json"

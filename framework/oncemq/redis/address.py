@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.errors import ConfigError
 
 _PORT, _SENTINEL_PORT = 6379, 26379

@@ -4,7 +4,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Any
 
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.errors import ConfigError
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from threading import Condition
 from typing import Any, ClassVar, Self
 
+from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
@@ -21,7 +22,7 @@ from oncemq.contracts.adapter import (
     Subscription,
 )
 from oncemq.contracts.capabilities import Capabilities, Order
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import AlreadySettled, BrokerUnavailable, DeliveryVoid
 from oncemq.message.envelope import Delivery, Message, OutgoingMessage
 

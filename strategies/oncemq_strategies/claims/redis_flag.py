@@ -7,7 +7,8 @@ from typing import Any, Self
 from sqlalchemy import Connection
 
 from oncemq.common.durations import format_duration, parse_duration
-from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verification import Answer, NotDone, Verify

@@ -6,7 +6,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from oncemq.common.clock import Clock
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Outgoing, Run
 from oncemq.ledger.messages import outbox

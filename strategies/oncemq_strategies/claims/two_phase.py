@@ -7,7 +7,8 @@ from typing import Any, Self
 from sqlalchemy import Engine, MetaData, Table
 
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Reconciled, Scope, UpkeepTask
 from oncemq.contracts.verification import Answer
 from oncemq.ledger.records import claims

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 from oncemq.common.durations import parse_duration
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.contracts.strategy import Scope
 from oncemq.errors import ConfigError
 from oncemq.message.expressions import Expression

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, Severity
+from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts, Effects
 
 _ORDERING = frozenset({"state_machine", "sequence", "optimistic_lock"})
 

@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from oncemq.contracts.checks import Problem, Severity
+from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.strategy import Scope
 from oncemq.errors import ConfigError
 from oncemq.ledger.database.connect import READ_ONLY

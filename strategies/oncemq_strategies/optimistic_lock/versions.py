@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Integer, Numeric, func, update
 
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.contracts.strategy import Scope
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Culprits, Verdict, defer, retry

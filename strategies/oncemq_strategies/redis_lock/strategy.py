@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection
 
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, UnitKind
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
 from oncemq.contracts.fencing import FencingToken
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run, Unit
@@ -17,9 +18,10 @@ from oncemq.errors import MessageRefused, RedisRefused
 from oncemq.message.envelope import Delivery
 from oncemq.redis import RedisClient
 from oncemq_strategies.common.options import Options
-from oncemq_strategies.common.redis_permissions import missing_for_locks, sample
+from oncemq_strategies.common.redis_permissions import sample
 from oncemq_strategies.redis_lock.fence import Fence
 from oncemq_strategies.redis_lock.lock_name import LockName
+from oncemq_strategies.redis_lock.permissions import missing_for_locks
 from oncemq_strategies.redis_lock.release_alarms import Alarms
 from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks
 from oncemq_strategies.redisson.lease_keeper import Holding

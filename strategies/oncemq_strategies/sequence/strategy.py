@@ -7,7 +7,8 @@ from sqlalchemy import Connection, MetaData, Table
 
 from oncemq.common.clock import Clock
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import ConsumerFacts, Effects, Problem
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import ConsumerFacts, Effects
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Verdict, reject, stale

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from oncemq.common.clock import Clock
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Verdict
 from oncemq.errors import InfrastructureError

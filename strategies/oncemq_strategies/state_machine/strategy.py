@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Final, Protocol, Self
 
 from sqlalchemy import MetaData, Table
 
-from oncemq.contracts.checks import ConsumerFacts, Effects, Problem
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import ConsumerFacts, Effects
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Verdict, reject, stale

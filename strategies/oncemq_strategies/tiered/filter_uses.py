@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.redis import RedisClient
 
 

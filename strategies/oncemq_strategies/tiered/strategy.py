@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Self
 from sqlalchemy import Connection, MetaData, Table
 
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import DUPLICATE, Outcome, Verdict, reject

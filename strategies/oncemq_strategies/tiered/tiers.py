@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection
 
-from oncemq.contracts.checks import Problem, Severity
+from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.strategy import Scope
 from oncemq.errors import RedisRefused
 from oncemq.ledger.records import processed

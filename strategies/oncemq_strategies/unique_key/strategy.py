@@ -5,7 +5,8 @@ from typing import Any, ClassVar, Protocol, Self
 
 from sqlalchemy import MetaData, Table
 
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.common.problems import Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.strategy import Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import Verdict

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from oncemq.contracts.checks import Problem, Severity
+from oncemq.common.problems import Problem, Severity
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.rabbitmq.connection.address import DECLARE_MISSING, DECLARE_NOTHING
 from oncemq_adapters.rabbitmq.topology import declare as topology

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq_adapters.rabbitmq.topology.delays import LONGEST
 from oncemq_adapters.rabbitmq.topology.names import PREFETCH_LIMIT, read_topic
 

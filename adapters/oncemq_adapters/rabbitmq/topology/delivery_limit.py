@@ -4,7 +4,7 @@ from typing import Any
 
 from pika import BasicProperties
 
-from oncemq.contracts.checks import Problem, Severity
+from oncemq.common.problems import Problem, Severity
 from oncemq.message.envelope import Message
 
 WORN = 5

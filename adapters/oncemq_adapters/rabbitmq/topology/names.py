@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
-from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rabbitmq.connection.address import DECLARE, QUEUE_TYPES, read_declare

@@ -8,7 +8,7 @@ from typing import Any
 
 from pika.exceptions import ChannelClosed, UnroutableError
 
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq_adapters.rabbitmq.connection import errors as faults
 from oncemq_adapters.rabbitmq.connection.address import Address
 from oncemq_adapters.rabbitmq.topology.names import Place

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.rocketmq.grpc.checks import NATIVE_ATTEMPTS
 from oncemq_adapters.rocketmq.grpc.groups import is_other_kind, other_kind, refuse_others

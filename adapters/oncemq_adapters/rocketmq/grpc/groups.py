@@ -9,9 +9,9 @@ from oncemq.errors import BrokerError, BrokerRefused
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import group_settings
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
-from oncemq_adapters.rocketmq.remoting.client.routes import Place
 from oncemq_adapters.rocketmq.remoting.operations import Desk
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
 

@@ -8,9 +8,9 @@ from oncemq_adapters.rocketmq.grpc.groups import begin, ensure_group, refuse_oth
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
 from oncemq_adapters.rocketmq.names import dead_topic
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import connect_all, wait_for_route
-from oncemq_adapters.rocketmq.remoting.client.routes import TEMPLATE
 from oncemq_adapters.rocketmq.remoting.operations import Desk
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 
 _READ_AND_WRITE = 6

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
 from oncemq_adapters.rocketmq.names import RETRY_PREFIX, TopicOptions, read_topic

@@ -7,6 +7,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
+from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     AdapterScope,
     ConsumerHealth,
@@ -17,7 +18,7 @@ from oncemq.contracts.adapter import (
     Subscription,
 )
 from oncemq.contracts.capabilities import Capabilities, Order
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.address import Address, parse_address

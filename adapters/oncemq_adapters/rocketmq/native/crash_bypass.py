@@ -13,10 +13,10 @@ from oncemq_adapters.rocketmq.names import FIRST
 from oncemq_adapters.rocketmq.native.inbox import Held
 from oncemq_adapters.rocketmq.native.message_reader import PULLED
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import committed_offset, first_offset
 from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browsing_fields
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.consumer.offset_store import committed_offset, first_offset
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied

@@ -29,8 +29,9 @@ from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.native.session import Session, inbox_of
 from oncemq_adapters.rocketmq.properties import TAGS
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.routes import Place, Routes
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import ANSWER_WITHIN, Connection
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import producer_heartbeat_body
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage

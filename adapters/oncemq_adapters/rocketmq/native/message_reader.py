@@ -13,10 +13,10 @@ from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.names import FIRST
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.properties import UNIQUE_ID
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import first_offset
 from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browse, browsing_fields
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.consumer.offset_store import first_offset
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied

@@ -5,12 +5,12 @@ from threading import Lock
 from typing import NamedTuple
 
 from oncemq_adapters.rocketmq.names import FIRST
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.consumer.offset_store import (
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     commit_offset,
     committed_offset,
     first_offset,
 )
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 MANY = 4096

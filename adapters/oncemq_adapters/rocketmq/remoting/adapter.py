@@ -9,6 +9,7 @@ from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
+from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import (
     AdapterScope,
     Burial,
@@ -24,7 +25,7 @@ from oncemq.contracts.adapter import (
 )
 from oncemq.contracts.broker_queries import PrivateNames
 from oncemq.contracts.capabilities import Capabilities, Order
-from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.transactional_messages import Decision, HeldMessages
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq.message.envelope import Delivery, OutgoingMessage

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import ConsumerFacts, Problem, Severity
+from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq_adapters.rocketmq.delays import LEVELS
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration

@@ -14,18 +14,19 @@ from oncemq.contracts.adapter import DeadLetter
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, dead_topic, retry_topic
 from oncemq_adapters.rocketmq.properties import TAGS, UNIQUE_ID, moment_of, read_message
-from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browse, wait_until_shown
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.routes import Place, Routes
-from oncemq_adapters.rocketmq.remoting.consumer.offset_store import (
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     commit_offset,
     committed_offset,
     first_offset,
     last_offset,
 )
+from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browse, wait_until_shown
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.producer.producer import Producer
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED, origin_of, replay_copy
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage

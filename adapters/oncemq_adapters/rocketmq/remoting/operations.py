@@ -16,12 +16,13 @@ from oncemq_adapters.rocketmq.properties import check_size, for_publishing
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import missing
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
-from oncemq_adapters.rocketmq.remoting.client.routes import Place, Routes
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
 from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import behind
 from oncemq_adapters.rocketmq.remoting.producer.producer import Producer
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import burial_copy
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import producer_heartbeat_body

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, MetaData
 
 from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
+from oncemq.common.problems import Problem
 from oncemq.common.redaction import Redactor
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer_rules import (
@@ -26,7 +27,7 @@ from oncemq.config.build.shared_parts import Reporter, written
 from oncemq.config.model.consumer_settings import Settled
 from oncemq.config.model.fields import WrongValue, reference
 from oncemq.contracts.adapter import Adapter, Subscription
-from oncemq.contracts.checks import ConsumerFacts, Problem
+from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic
 from oncemq.contracts.strategy import Scope, Strategy
 from oncemq.engine.plan import ConsumerPlan, Part

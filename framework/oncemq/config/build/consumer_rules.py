@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import MetaData
 
 from oncemq.common.durations import format_duration
-from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, Severity, UnitKind
+from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
 from oncemq.contracts.strategy import Strategy
 from oncemq.ledger.records import place_fingerprints as place_prints
 from oncemq.message.expressions import is_constant

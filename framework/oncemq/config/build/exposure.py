@@ -2,9 +2,9 @@
 
 from urllib.parse import parse_qsl, urlsplit
 
+from oncemq.common.problems import Problem, Severity
 from oncemq.config.build.shared_parts import Reporter, written
 from oncemq.config.model.app_model import AppModel, Broker
-from oncemq.contracts.checks import Problem, Severity
 
 _EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - looked for, not bound
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from oncemq.common.problems import Problem, Severity
 from oncemq.config.model.consumer_settings import Settled
-from oncemq.contracts.checks import Problem, Severity
 from oncemq.handler.payload import type_name
 from oncemq.message.expressions import split_list
 

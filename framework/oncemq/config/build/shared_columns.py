@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from oncemq.contracts.checks import Problem
+from oncemq.common.problems import Problem
 from oncemq.engine.plan import ConsumerPlan
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oncemq.common.clock import Clock
+from oncemq.common.problems import Problem
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.model.app_model import AppModel, Broker
 from oncemq.config.model.consumer_settings import parse_where
@@ -12,7 +13,6 @@ from oncemq.config.model.redis_section import Redis
 from oncemq.config.source.problems import Problems
 from oncemq.config.source.tree import Expanded, Fields, Path, find, key_position
 from oncemq.contracts.adapter import Adapter, AdapterScope
-from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import CONNECTIONS, TIMEOUT, make_client

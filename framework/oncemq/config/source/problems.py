@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from oncemq.contracts.checks import Severity
+from oncemq.common.problems import Severity
 from oncemq.errors import ConfigError
 
 _LONGEST = 1000

@@ -6,6 +6,9 @@ from oncemq.contracts.verdict import Verdict, reject, retry
 from oncemq.errors import InfrastructureError, MessageRefused, Reject, Retry
 from oncemq.retry.classify import Fault, classify
 
+EXHAUSTED = "attempts-exhausted"
+CRASHED = "crashed"
+
 __all__ = ["INFRASTRUCTURE", "UnknownCulprit", "describe", "is_infrastructure", "judge"]
 
 INFRASTRUCTURE = frozenset({Fault.TRANSIENT, Fault.OFFLINE, Fault.CANCELLED, Fault.SETUP})
@@ -44,3 +47,13 @@ def judge(error: BaseException) -> Verdict:
             text_of(error, MAX_ERROR_TEXT) or "the handler asked for a retry", after=delay, error=error
         )
     return retry(describe(error), error=error)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return what is behind an InfrastructureError."""
+    return error.__cause__ or error
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Return the fault behind an InfrastructureError."""
+    return classify(cause_of(error))

@@ -9,14 +9,13 @@ from oncemq.common.sharding import Layout
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import Verdict, reject
+from oncemq.engine.base.error_verdicts import CRASHED, fault_of
 from oncemq.engine.consumer.contention import Lane
 from oncemq.engine.consumer.pause_gate import Gate
 from oncemq.engine.consumer.receiver import Intake
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.consumer.shard_pauses import ShardPauses
 from oncemq.engine.plan import ConsumerPlan
-from oncemq.engine.settlement.settler import CRASHED
-from oncemq.engine.transaction.retrier import fault_of
 from oncemq.errors import InfrastructureError, RedisUnavailable, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.observers import Observers

@@ -14,6 +14,7 @@ from oncemq.common.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, descri
 from oncemq.common.redaction import Redactor
 from oncemq.contracts.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.contracts.verdict import Outcome, Verdict, reject, retry
+from oncemq.engine.base.error_verdicts import CRASHED, EXHAUSTED
 from oncemq.engine.base.overtaken import OVERTAKEN, tries_of
 from oncemq.engine.settlement.sending import send_isolated
 from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, OnceMQError, SettleError
@@ -23,8 +24,6 @@ from oncemq.observe.fields import handler_trace
 from oncemq.observe.observers import Observers
 from oncemq.retry.backoff import RetryPolicy
 
-EXHAUSTED = "attempts-exhausted"
-CRASHED = "crashed"
 RETRIED = Outcome.RETRY.value
 UNSETTLEABLE = "unsettleable"
 """The message's retry could not even be put into words for the broker."""

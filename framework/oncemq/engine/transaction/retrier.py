@@ -12,13 +12,14 @@ from tenacity import (
 )
 
 from oncemq.contracts.unit import Unit
+from oncemq.engine.base.error_verdicts import cause_of, fault_of
 from oncemq.engine.consumer.contention import Lane
 from oncemq.engine.transaction.isolation import IsolationRate
 from oncemq.engine.transaction.savepoint_batches import Done
 from oncemq.engine.transaction.unit_transaction import Attempt
 from oncemq.errors import InfrastructureError
 from oncemq.message.envelope import Delivery
-from oncemq.retry.classify import Fault, classify, is_contention, is_lock_timeout
+from oncemq.retry.classify import Fault, is_contention, is_lock_timeout
 
 _TRIES = 5
 _TRIES_OFFLINE = 2
@@ -122,16 +123,6 @@ class Tries:
         if is_contention(cause_of(error)) and self.lane.deadlocked():
             self._on_lane(True, error)
         self._on_infrastructure(state.attempt_number, state.upcoming_sleep, error)
-
-
-def cause_of(error: BaseException) -> BaseException:
-    """Return what is behind an InfrastructureError."""
-    return error.__cause__ or error
-
-
-def fault_of(error: BaseException) -> Fault:
-    """Return the fault behind an InfrastructureError."""
-    return classify(cause_of(error))
 
 
 def _stop_hurried(state: RetryCallState) -> bool:

@@ -16,12 +16,12 @@ from datetime import timedelta
 
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import RETURNED, Culprits, Verdict, defer, retry
-from oncemq.engine.base.error_verdicts import UnknownCulprit, judge
+from oncemq.engine.base.error_verdicts import UnknownCulprit, cause_of, judge
 from oncemq.engine.consumer.contention import Lane
 from oncemq.engine.transaction import error_attribution as whose
 from oncemq.engine.transaction.error_attribution import Suspicion
 from oncemq.engine.transaction.isolation import HiddenCommit, NeedsIsolation
-from oncemq.engine.transaction.retrier import LONGEST_TRYING, Tries, cause_of
+from oncemq.engine.transaction.retrier import LONGEST_TRYING, Tries
 from oncemq.engine.transaction.savepoint_batches import Done, first_of_each_key
 from oncemq.engine.transaction.unit_transaction import Attempt
 from oncemq.errors import InfrastructureError, StrategyBug

@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, QueuePool, create_engine, exc, make_url
 
+from oncemq.common.problems import Problem
 from oncemq.common.redaction import is_secret_name
-from oncemq.contracts.checks import Problem
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.ledger.database.connect import SILENCE_SECONDS, set_up
 from oncemq.ledger.database.probe import prove, startup_warnings

@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 
-from oncemq.contracts.checks import ConsumerFacts, Effects, Severity
+from oncemq.common.problems import Severity
+from oncemq.contracts.checks import ConsumerFacts, Effects
 from support.embedded_broker import build
 
 SECOND = timedelta(seconds=1)

@@ -19,7 +19,8 @@ from oncemq.contracts.verdict import (
     retry,
     stale,
 )
-from oncemq.engine.settlement.settler import CRASHED, EXHAUSTED, UNSETTLEABLE, Settler
+from oncemq.engine.base.error_verdicts import CRASHED, EXHAUSTED
+from oncemq.engine.settlement.settler import UNSETTLEABLE, Settler
 from oncemq.errors import BrokerRefused, BrokerUnavailable, Reject, Undecodable
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery, Envelope

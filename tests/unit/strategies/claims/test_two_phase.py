@@ -16,7 +16,8 @@ from sqlalchemy.orm import Session
 
 from oncemq import Done, Envelope, NotDone, Reject, Retry, Unknown
 from oncemq.common.clock import SystemClock
-from oncemq.contracts.checks import ConsumerFacts, Effects, Severity
+from oncemq.common.problems import Severity
+from oncemq.contracts.checks import ConsumerFacts, Effects
 from oncemq.contracts.verdict import Outcome, Verdict
 from oncemq.errors import ConfigError, InvalidPayload
 from oncemq.ledger import schema

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from oncemq.contracts.checks import ConsumerFacts, Effects, Problem, Severity
+from oncemq.common.problems import Problem, Severity
+from oncemq.contracts.checks import ConsumerFacts, Effects
 from oncemq.contracts.strategy import Scope
 from oncemq.errors import ConfigError
 from oncemq_strategies.none import NoStrategy

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from oncemq import Reject, Retry
-from oncemq.contracts.checks import Effects, Severity
+from oncemq.common.problems import Severity
+from oncemq.contracts.checks import Effects
 from oncemq.contracts.verdict import Outcome
 from oncemq.contracts.verification import Done
 from oncemq.errors import ConfigError, RedisUnavailable

@@ -9,7 +9,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from oncemq.contracts.checks import Severity
+from oncemq.common.problems import Severity
 from oncemq.errors import ConfigError
 from oncemq.ledger import schema
 from oncemq.redis.routes import slot_of

@@ -11,14 +11,14 @@ from datetime import datetime
 
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.names import FIRST, LAST
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.routes import Place
-from oncemq_adapters.rocketmq.remoting.consumer.offset_store import (
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     commit_offset,
     committed_offset,
     first_offset,
 )
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from oncemq.errors import BrokerRefused, BrokerUnavailable, Unroutable
 from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, retry_topic
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
-from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.group_membership import Presence
-from oncemq_adapters.rocketmq.remoting.client.routes import TEMPLATE, Place, Route, Routes
-from oncemq_adapters.rocketmq.remoting.consumer.offset_store import (
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     committed_offset,
     first_offset,
     last_offset,
 )
+from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
+from oncemq_adapters.rocketmq.remoting.client.group_membership import Presence
+from oncemq_adapters.rocketmq.remoting.client.routes import Route, Routes
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE, Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 

@@ -9,16 +9,12 @@ from typing import Any
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
 
 MASTER = "0"
-TEMPLATE = "TBW102"
-"""The topic that brokers have where they make topics on demand."""
-
-Place = tuple[str, int]
-"""A broker's name and the number of one of its queues."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import committed_offset
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets, committed_offset
+from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, Progress, QueueKey
 from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import Handover
 

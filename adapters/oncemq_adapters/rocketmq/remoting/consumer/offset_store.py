@@ -4,13 +4,16 @@ from collections.abc import Callable
 from datetime import datetime
 
 from oncemq.errors import BrokerError
-from oncemq_adapters.rocketmq.names import FIRST, LAST
+from oncemq_adapters.rocketmq.names import LAST
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
+    commit_offset,
+    committed_offset,
+    first_offset,
+)
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, Progress
 from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.connection import ANSWER_WITHIN, Connection, Fields
-from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
+from oncemq_adapters.rocketmq.remoting.protocol.connection import ANSWER_WITHIN, Fields
 
 COMMIT_AFTER = 200
 """Settled messages of a queue; what a crash delivers again at most, besides half a second."""
@@ -107,54 +110,3 @@ class Offsets:
             "queueId": str(queue.number),
             "commitOffset": str(offset),
         }
-
-
-def committed_offset(connection: Connection, group: str, topic: str, number: int) -> int | None:
-    """Return what a group has committed; None if nothing."""
-    fields = {
-        "consumerGroup": group,
-        "topic": topic,
-        "queueId": str(number),
-        "setZeroIfNotFound": "false",
-    }
-    try:
-        return _offset(connection.call(codes.QUERY_OFFSET, fields)[0])
-    except Denied as denied:
-        if denied.code == codes.QUERY_NOT_FOUND:
-            return None
-        raise
-
-
-def commit_offset(connection: Connection, group: str, topic: str, number: int, offset: int) -> None:
-    """Commit an offset and wait."""
-    fields = {
-        "consumerGroup": group,
-        "topic": topic,
-        "queueId": str(number),
-        "commitOffset": str(offset),
-    }
-    connection.call(codes.UPDATE_OFFSET, fields)
-
-
-def first_offset(connection: Connection, topic: str, number: int, start: str | datetime) -> int:
-    """Return where a group begins that was never in a queue."""
-    fields = {"topic": topic, "queueId": str(number)}
-    if start == FIRST:
-        return _offset(connection.call(codes.MIN_OFFSET, fields)[0])
-    if start == LAST:
-        return _offset(connection.call(codes.MAX_OFFSET, fields)[0])
-    if isinstance(start, datetime):
-        fields["timestamp"] = str(round(start.timestamp() * 1000))
-    return _offset(connection.call(codes.SEARCH_OFFSET, fields)[0])
-
-
-def last_offset(connection: Connection, topic: str, number: int) -> int:
-    """Return the offset of the next message that will be stored in a queue."""
-    return first_offset(connection, topic, number, LAST)
-
-
-def _offset(fields: Fields) -> int:
-    try:
-        return int(fields["offset"])
-    except (KeyError, ValueError) as error:
-        raise MalformedFrame("an answer of RocketMQ names no offset") from error

@@ -9,15 +9,17 @@ from time import monotonic
 import structlog
 
 from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.remoting.admin.offset_requests import commit_offset
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
-from oncemq_adapters.rocketmq.remoting.client.routes import Place, Routes
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
 from oncemq_adapters.rocketmq.remoting.consumer.aside import Aside
-from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets, commit_offset
+from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, Progress, QueueKey
 from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import Handover
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
 
 AGAIN = 0.5

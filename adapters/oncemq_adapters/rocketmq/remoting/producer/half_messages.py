@@ -25,9 +25,10 @@ from oncemq_adapters.rocketmq.properties import check_size, for_publishing, to_t
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import connect_all, ensure_topic
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
-from oncemq_adapters.rocketmq.remoting.client.routes import Place, Routes
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied, surfaced
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame, MalformedFrame

@@ -2,6 +2,10 @@
 
 from typing import Final
 
+TEMPLATE = "TBW102"
+"""The topic that brokers have where they make topics on demand."""
+Place = tuple[str, int]
+"""A broker's name and the number of one of its queues."""
 SEND_MESSAGE: Final = 310
 SEND_BATCH: Final = 320
 PULL_MESSAGE: Final = 11

@@ -1,10 +1,9 @@
 """What brokers are told of a client again and again: who it is, and what it consumes or produces."""
 
 import json
+import struct
 from collections.abc import Mapping
 from typing import Any
-
-from oncemq_adapters.rocketmq.remoting.client.queue_allocation import java_hash
 
 
 def heartbeat_body(
@@ -75,3 +74,12 @@ def _subscription(topic: str, expression: str, version: int) -> Mapping[str, Any
         "subVersion": version,
         "expressionType": "TAG",
     }
+
+
+def java_hash(text: str) -> int:
+    """Return what Java's `hashCode` says of a text; Java's producers choose queues by it."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    result = 0
+    for unit in struct.unpack(f">{len(data) // 2}H", data):
+        result = (31 * result + unit) & 0xFFFFFFFF
+    return result - (1 << 32) if result >> 31 else result

@@ -5,7 +5,7 @@ import zlib
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from oncemq_adapters.rocketmq.remoting.client.routes import TEMPLATE, Place
+from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE, Place
 
 COMPRESS_FROM = 4096
 """Bytes, as Java's producer by default."""

@@ -1,7 +1,8 @@
 """One queue while it is ours: settled once, committed as far as everything is settled, void when lost."""
 
-from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate, java_hash
+from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import java_hash
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 
