@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from oncemq.app import App, open_async_publisher, open_publisher, publisher_of
-    from oncemq.contracts.fencing import FencingToken
     from oncemq.contracts.publisher import Publisher
+    from oncemq.contracts.strategy import FencingToken
     from oncemq.contracts.verification import Done, NotDone, Unknown
     from oncemq.engine.publishers.app_publisher import AppPublisher, NewMessage
     from oncemq.engine.publishers.async_app_publisher import AsyncAppPublisher
@@ -69,7 +69,7 @@ _HOMES = {
     "DeadLetters": "oncemq.operate.dead_letters",
     "Done": "oncemq.contracts.verification",
     "Envelope": "oncemq.message.envelope",
-    "FencingToken": "oncemq.contracts.fencing",
+    "FencingToken": "oncemq.contracts.strategy",
     "NewMessage": "oncemq.engine.publishers.app_publisher",
     "NotDone": "oncemq.contracts.verification",
     "OnceMQError": "oncemq.errors",

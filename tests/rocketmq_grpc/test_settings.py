@@ -13,8 +13,8 @@ from oncemq.common.problems import Severity
 from oncemq.contracts.checks import ConsumerFacts, Effects
 from oncemq.errors import ConfigError
 from oncemq_adapters.rocketmq.grpc.checks import check_consumer
+from oncemq_adapters.rocketmq.grpc.copies import unpack
 from oncemq_adapters.rocketmq.grpc.settings import parse_settings
-from oncemq_adapters.rocketmq.grpc.unpacking import unpack
 from services.rocketmq import RocketMQ
 from support.servers import url_from
 

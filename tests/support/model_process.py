@@ -10,12 +10,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from oncemq.contracts.strategy import Scope, Strategy
+from oncemq.engine.application import Crews
 from oncemq.engine.base.overtaken import OVERTAKEN
-from oncemq.engine.consumer_runtime import Crew
+from oncemq.engine.consumer_runtime import Crew, Workshop
 from oncemq.engine.crash.time_limits import Watchdog
-from oncemq.engine.crews import Crews
 from oncemq.engine.outbox.confirmed_publisher import Publishing
-from oncemq.engine.workshop import Workshop
 from oncemq.errors import InfrastructureError, Reject, Retry
 from oncemq.message.envelope import Delivery, Envelope
 from oncemq.message.expressions import compile_expression

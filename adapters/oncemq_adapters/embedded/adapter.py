@@ -28,16 +28,16 @@ from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import Delivery, OutgoingMessage
-from oncemq_adapters.embedded import advice, topics
+from oncemq_adapters.embedded import settings as advice
 from oncemq_adapters.embedded import settlement as settlements
+from oncemq_adapters.embedded import topics
 from oncemq_adapters.embedded.administration import Desk
 from oncemq_adapters.embedded.held_deliveries import Custody
-from oncemq_adapters.embedded.outgoing import refusal, stored
 from oncemq_adapters.embedded.receiver import Receiver, microseconds_of
 from oncemq_adapters.embedded.session import Link
 from oncemq_adapters.embedded.settings import Settings, read_settings
 from oncemq_adapters.embedded.settlement import Hold
-from oncemq_adapters.embedded.stored_messages import microseconds, pack
+from oncemq_adapters.embedded.stored_messages import microseconds, pack, refusal, stored
 
 _Settling = Callable[[sqlite3.Connection, Sequence[Delivery]], Collection[Hold]]
 

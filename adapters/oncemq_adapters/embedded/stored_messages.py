@@ -1,11 +1,15 @@
-"""How a message's headers, key and id are stored: as one JSON text, so that any Unicode survives."""
+"""Stored messages: headers, key and id as one JSON text, and which messages are refused before they are written."""
 
 import json
+import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+from oncemq.errors import BrokerRefused, Unroutable
 from oncemq.message import headers as names
-from oncemq.message.envelope import Message
+from oncemq.message.envelope import Message, OutgoingMessage
+from oncemq_adapters.embedded.settings import Settings
+from oncemq_adapters.embedded.topics import Stored
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -40,3 +44,25 @@ def microseconds(when: datetime) -> int:
 def moment(stored: int) -> datetime:
     """Return a stored time, aware."""
     return _EPOCH + timedelta(microseconds=stored)
+
+
+def refusal(settings: Settings, topic: str, message: OutgoingMessage) -> BrokerRefused | None:
+    """Return why this message cannot be published; None if it can."""
+    if not topic.strip() or not topic.isprintable():
+        return Unroutable(f"embedded broker {settings.place}: {topic!r} cannot be a topic's name")
+    if len(message.body) > settings.max_body:
+        return BrokerRefused(
+            f"embedded broker {settings.place}: a body of {len(message.body)} bytes for topic {topic!r} is over "
+            f"max_body ({settings.max_body} bytes)"
+        )
+    return None
+
+
+def stored(message: OutgoingMessage, now: datetime) -> Stored:
+    """Return the message as it is written; without a producer's id it gets one that is unique anywhere."""
+    keys = () if message.key is None else (message.key,)
+    # What only a group writes of tries before is not a producer's to say.
+    headers = {name: text for name, text in message.headers.items() if name not in names.HISTORY}
+    properties = pack(headers, keys, message.message_id or uuid.uuid4().hex)
+    due_at = microseconds(now + message.delay) if message.delay else 0
+    return Stored(properties, message.body, microseconds(now), due_at)

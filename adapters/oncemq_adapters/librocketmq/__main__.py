@@ -11,8 +11,7 @@ from typing import Any
 
 from oncemq_adapters.librocketmq import frames
 from oncemq_adapters.librocketmq.consumer import CRASHED, Consumer
-from oncemq_adapters.librocketmq.library import load
-from oncemq_adapters.librocketmq.sockets import send_at_once
+from oncemq_adapters.librocketmq.library import load, send_at_once
 
 _DEATH_OF_PARENT = 1
 """PR_SET_PDEATHSIG in Linux' <sys/prctl.h>."""

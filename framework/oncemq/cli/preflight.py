@@ -10,7 +10,7 @@ from oncemq.config.build.broker_findings import examined
 from oncemq.config.build.plan import LoadedApp
 from oncemq.config.source.problems import Problems
 from oncemq.contracts.adapter import Adapter
-from oncemq.contracts.examining import ExaminingAdapter, RedisStrategy
+from oncemq.contracts.broker_queries import ExaminingAdapter, RedisStrategy
 from oncemq.engine.application import tables_of
 from oncemq.engine.group_ownership import in_words, left_names, look
 from oncemq.engine.plan import AppPlan

@@ -1,7 +1,7 @@
 """A whole app in this process: opened, watched, drained and closed in one top-to-bottom story."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -13,29 +13,65 @@ from sqlalchemy import MetaData, Table
 from oncemq.engine.background_work import start_upkeep
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.clock_skew import ClockWatch
-from oncemq.engine.consumer_runtime import Crew
+from oncemq.engine.consumer_runtime import Crew, Workshop
 from oncemq.engine.crash.process_lock import Presence
 from oncemq.engine.crash.suspects import SuspectBook, collect, tell
 from oncemq.engine.crash.time_limits import Watchdog
 from oncemq.engine.crash.worker_registry import Roster
-from oncemq.engine.crews import Crews
 from oncemq.engine.group_ownership import own
-from oncemq.engine.leases import extend_leases
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.status import Standing
 from oncemq.engine.stop_conditions import Ending, Retries, Until
-from oncemq.engine.workshop import Workshop
 from oncemq.errors import ConfigError
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
 from oncemq.ledger.database import probe
+from oncemq.message.envelope import Delivery
 from oncemq.observe.events import TimeLimit
 from oncemq.observe.monitor import Monitor
+from oncemq.observe.observers import Observers
 from oncemq.observe.state import AppState, Phase
 from oncemq.redis.probe import startup_warnings as redis_warnings
 from oncemq.upkeep.runner import Upkeep
+
+
+class Crews:
+    """Every consumer of a process; the sink of all adapters."""
+
+    def __init__(self, crews: Mapping[str, Crew]) -> None:
+        self._crews = crews
+
+    def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
+        """Hand deliveries to their consumer."""
+        self._crews[consumer].consumer.receive(deliveries)
+
+    def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
+        """Tell a consumer that what it has of this generation is void."""
+        self._crews[consumer].consumer.lost(generation, alone=alone)
+
+
+_EXTEND_WHEN_LEFT = 15.0
+_EXTEND_BY = timedelta(seconds=60)
+
+
+def extend_leases(plan: AppPlan, crews: Mapping[str, Crew], observers: Observers) -> None:
+    """Extend what would expire within the next seconds; what cannot be extended is void by itself."""
+    soon = plan.clock.monotonic() + _EXTEND_WHEN_LEFT
+    for crew in crews.values():
+        consumer = crew.consumer
+        if not consumer.adapter.capabilities.lease:
+            continue
+        held = [*consumer.running(), *consumer.scheduler.snapshot()]
+        ending = [one for one in held if one.expires_at is not None and one.expires_at < soon]
+        if not ending:
+            continue
+        try:
+            consumer.adapter.extend(ending, _EXTEND_BY)
+        except Exception as error:
+            observers.failed("extending leases", error)
+
 
 _TICK = 0.1
 _LOOK_EVERY = 1.0

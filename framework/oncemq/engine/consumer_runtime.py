@@ -1,22 +1,29 @@
-"""From a plan to working threads: each consumer with its workers, their recorders, chains and settlers."""
+"""Builds each consumer from its plan: workers, recorders, chains and settlers in running threads."""
 
+import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
-from sqlalchemy import MetaData
+from sqlalchemy import Engine, MetaData
 
+from oncemq.common.clock import Clock
+from oncemq.common.sharding import Layout
 from oncemq.contracts.adapter import Adapter, Dead, SettleFailed
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
-from oncemq.engine.base.outcomes import failed_row
+from oncemq.engine.base.items import failed_row
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.consumer.pause_gate import Gate
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.crash.flight_recorder import AnyRecorder, Crash, NoRecorder
-from oncemq.engine.crash.suspects import collect, open_recorder, tell
-from oncemq.engine.crash.time_limits import Slot, TimeLimits
+from oncemq.engine.crash.suspects import SuspectBook, collect, open_recorder, tell
+from oncemq.engine.crash.time_limits import Slot, TimeLimits, Watchdog
+from oncemq.engine.outbox.confirmed_publisher import Publishing
+from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.parking.parking_strategies import parking_of, with_parking
 from oncemq.engine.parking.settlement_router import dropping, settling
 from oncemq.engine.parking.sharded import whole
@@ -28,19 +35,53 @@ from oncemq.engine.transaction.batch_loop import BatchLoop
 from oncemq.engine.transaction.item_loop import ItemLoop
 from oncemq.engine.transaction.unit_transaction import Attempt
 from oncemq.engine.workers.async_worker import AsyncWorker, Seat
-from oncemq.engine.workers.direct_unit import DirectRunner
+from oncemq.engine.workers.direct_unit import DirectRunner, Finisher
 from oncemq.engine.workers.failure_isolation import Rescue
-from oncemq.engine.workers.finishing import Finisher
 from oncemq.engine.workers.parked_sweep import sweeps
 from oncemq.engine.workers.threads import Threads
-from oncemq.engine.workers.tracks import Track, by_unit
 from oncemq.engine.workers.transactional_unit import UnitRunner
-from oncemq.engine.workers.worker import Execute, Worker
-from oncemq.engine.workshop import Workshop
+from oncemq.engine.workers.worker import Execute, Track, Worker, by_unit
 from oncemq.errors import ConfigError
 from oncemq.ledger.records import history
 from oncemq.ledger.records.history import HistoryRow
 from oncemq.message.envelope import Delivery
+from oncemq.observe.observers import Observers
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What all consumers of a process share.
+
+    Args:
+        engines: the app's databases: none, one, or every shard in order.
+        layout: which shard a key belongs to; None where there are no shards.
+        clock: where time comes from.
+        observers: told of everything worth a line.
+        watchdog: looks after time limits.
+        state: the folder of flight recorders; None = none are kept.
+        process: this process's name in the names of its recorders.
+        book: crash suspects; None where no recorders are kept.
+        alone: held while a crash suspect runs.
+        leaving: the process must not wait for brokers any longer.
+        publishing: publishes to the app's topics.
+        relays: store and send what transactional handlers publish, one for each database.
+        point: told by name how far messages have come.
+    """
+
+    engines: tuple[Engine, ...]
+    layout: Layout | None
+    clock: Clock
+    observers: Observers
+    watchdog: Watchdog
+    state: Path | None
+    process: str
+    book: SuspectBook | None
+    alone: threading.Lock
+    leaving: threading.Event
+    publishing: Publishing
+    relays: Sequence[Relay | None]
+    point: Callable[[str], None]
+
 
 _LONGEST_DIRECT_UNIT = 0.01
 """Seconds; effects outside the database repeat when a process dies before it settles them, so it settles soon."""

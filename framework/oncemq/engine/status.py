@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import Engine
 
-from oncemq.contracts.examining import ConcernedAdapter
+from oncemq.contracts.broker_queries import ConcernedAdapter
 from oncemq.engine.consumer_runtime import Crew
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger.database.connect import READ_ONLY

@@ -4,8 +4,8 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Annotated, Any, Final, NoReturn, get_args, get_origin, get_type_hints
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, Final, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from sqlalchemy.orm import Session
 
@@ -13,10 +13,36 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.publisher import Publisher
 from oncemq.contracts.unit import Item, Run
 from oncemq.errors import ConfigError
-from oncemq.handler.annotations import find_in, looks_like_session
 from oncemq.handler.batch import Batch
 from oncemq.handler.payload import Validate, make_validate, type_name
 from oncemq.message.envelope import Envelope
+
+Found = TypeVar("Found")
+
+
+def find_in(by_type: Mapping[type, Found], annotation: Any) -> Found | None:
+    """Return what `by_type` holds for an annotation; `X | None` asks for X."""
+    if get_origin(annotation) in {Union, UnionType}:
+        kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
+        return find_in(by_type, kinds[0]) if len(kinds) == 1 else None
+    for kind in (annotation, get_origin(annotation)):
+        try:
+            if kind is not None and kind in by_type:
+                return by_type[kind]
+        except TypeError:
+            continue
+    return None
+
+
+def looks_like_session(annotation: Any) -> bool:
+    """Return whether it asks for a kind of session that cannot be handed over."""
+    kinds = [annotation, *get_args(annotation)]
+    return any(
+        isinstance(kind, type)
+        and (issubclass(kind, Session) or kind.__name__ in {"AsyncSession", "scoped_session"})
+        for kind in kinds
+    )
+
 
 Getter = Callable[[Run, Item], Any]
 """What fills one parameter, for one item of one run."""

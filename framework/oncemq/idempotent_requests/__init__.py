@@ -11,8 +11,7 @@ What is guaranteed depends on where the effect lives:
 Once means for `keep`: a copy that comes later is carried out again.
 """
 
-from oncemq.idempotent_requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, UNKNOWN
-from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.answer import NOT_DONE, REFUSE, RUN_AGAIN, UNKNOWN, Answer
 from oncemq.idempotent_requests.asgi import IdempotentASGI
 from oncemq.idempotent_requests.calls import idempotent
 from oncemq.idempotent_requests.handler_session import in_session, session

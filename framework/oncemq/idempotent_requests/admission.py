@@ -1,8 +1,7 @@
 """From an HTTP request to what is done with it: let through, refused, answered as before, or carried out."""
 
 from oncemq.errors import AnswerNotKept, InvalidKey, OnceMQError, RequestKeyInvalid
-from oncemq.idempotent_requests.abandoned import Abandoned, Recovery
-from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.answer import Abandoned, Answer, Recovery
 from oncemq.idempotent_requests.attempt import DatabaseTry, ExternalTry, Try
 from oncemq.idempotent_requests.http import (
     Request,

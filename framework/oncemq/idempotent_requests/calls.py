@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 from oncemq.common.problems import Problem
 from oncemq.contracts.checks import Effects
 from oncemq.errors import AnswerNotKept, ConfigError, InvalidKey, MissingKey, RequestKeyInvalid, Signal
-from oncemq.idempotent_requests.abandoned import REFUSE, Abandoned, Finding
-from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.answer import REFUSE, Abandoned, Answer, Finding
 from oncemq.idempotent_requests.attempt import DatabaseTry, ExternalTry, Try
 from oncemq.idempotent_requests.handler_session import off_loop
 from oncemq.idempotent_requests.http import digest_of, identity_of

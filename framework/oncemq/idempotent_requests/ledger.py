@@ -10,8 +10,16 @@ from sqlalchemy import Connection, Engine, exc
 from oncemq.common.clock import Clock, SystemClock
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.errors import InfrastructureError, OutcomeUnknown, RequestConflict, RequestInProgress
-from oncemq.idempotent_requests.abandoned import NOT_DONE, REFUSE, RUN_AGAIN, Recovery, Verify
-from oncemq.idempotent_requests.answer import Answer, from_record, stored_headers
+from oncemq.idempotent_requests.answer import (
+    NOT_DONE,
+    REFUSE,
+    RUN_AGAIN,
+    Answer,
+    Recovery,
+    Verify,
+    from_record,
+    stored_headers,
+)
 from oncemq.idempotent_requests.housekeeping import Housekeeping, best_effort
 from oncemq.idempotent_requests.safety_checks import check_ledger, plain_engine
 from oncemq.ledger import schema

@@ -7,8 +7,7 @@ from datetime import timedelta
 from oncemq.common.problems import Problem
 from oncemq.contracts.checks import Effects
 from oncemq.errors import ConfigError
-from oncemq.idempotent_requests.abandoned import REFUSE, Abandoned, Finding
-from oncemq.idempotent_requests.answer import Answer
+from oncemq.idempotent_requests.answer import REFUSE, Abandoned, Answer, Finding
 from oncemq.idempotent_requests.http import Request, fingerprint_of
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})

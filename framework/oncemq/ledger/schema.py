@@ -1,6 +1,7 @@
 """The ledger's tables as a whole: create, upgrade, drop, print, and make sure that they are there."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from uuid import uuid4
 
@@ -26,7 +27,6 @@ from oncemq.errors import LedgerError
 from oncemq.ledger.coordination import groups, leases, shards, workers
 from oncemq.ledger.database.connect import READ_ONLY, place
 from oncemq.ledger.messages import dead_letters, outbox, parking, transactions
-from oncemq.ledger.migrations import FIRST_VERSION, MIGRATIONS, Migration
 from oncemq.ledger.records import (
     claims,
     history,
@@ -47,6 +47,28 @@ from oncemq.ledger.records import (
 )
 from oncemq.ledger.sql.column_types import Moment
 from oncemq.ledger.sql.tables import ledger_table
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The step from the version before to `version`; tables that are new need none, they are created.
+
+    Args:
+        version: the version that the ledger has afterwards.
+        what: what changes, in a few words.
+        statements: the SQL for a dialect; each must bear running again after a failure half-way.
+    """
+
+    version: int
+    what: str
+    statements: Callable[[Dialect], Sequence[str]]
+
+
+FIRST_VERSION = 1
+
+MIGRATIONS: tuple[Migration, ...] = ()
+"""In order of version, without gaps, beginning with `FIRST_VERSION + 1`."""
+
 
 VERSIONS = ledger_table(
     "schema",

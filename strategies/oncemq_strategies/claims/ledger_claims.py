@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqlalchemy import Connection, Engine
 
 from oncemq.common.clock import Clock
-from oncemq.ledger.records.claim import Claim, End, NewClaim, State
-from oncemq.ledger.records.claims import Claims
+from oncemq.ledger.records.claims import Claim, Claims, End, NewClaim, State
 from oncemq.message.envelope import Envelope
 from oncemq.message.stored import to_text
 from oncemq_strategies.claims.stored_messages import Messages, OfHandler

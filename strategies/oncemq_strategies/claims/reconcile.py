@@ -5,7 +5,7 @@ from uuid import uuid4
 
 from oncemq.contracts.strategy import Reconciled, Scope
 from oncemq.contracts.verification import Answer, Done, NotDone, Unknown
-from oncemq.ledger.records.claim import Claim, State
+from oncemq.ledger.records.claims import Claim, State
 from oncemq.message.stored import from_text
 from oncemq_strategies.claims.base import ASK_AGAIN, Keeper
 from oncemq_strategies.claims.ledger_claims import ClaimBook

@@ -10,8 +10,7 @@ from sqlalchemy import Connection
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem
 from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
-from oncemq.contracts.fencing import FencingToken
-from oncemq.contracts.strategy import Scope, Strategy, Traits
+from oncemq.contracts.strategy import FencingToken, Scope, Strategy, Traits
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import PROCEED, Culprits, Verdict, defer, reject, retry
 from oncemq.errors import MessageRefused, RedisRefused

@@ -57,7 +57,7 @@ DEFECTS = (
         "A doomed run is never committed.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/transaction.py",
+                "framework/oncemq/engine/transaction/handler_session.py",
                 "if watch.doomed is not None:",
                 "if False:",
             ),
@@ -76,7 +76,7 @@ DEFECTS = (
         "Before COMMIT the transaction must be open and without error on the server itself.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/transaction.py",
+                "framework/oncemq/engine/transaction/handler_session.py",
                 "if status != _PSYCOPG_IN_TRANSACTION or",
                 "if False and",
             )
@@ -130,7 +130,7 @@ DEFECTS = (
         "SQL that ends the transaction never reaches the server.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/statements.py",
+                "framework/oncemq/engine/transaction/connection_watch.py",
                 "    if word in _ENDS_TRANSACTION:\n",
                 "    if False:\n",
             )

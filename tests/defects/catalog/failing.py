@@ -39,7 +39,7 @@ DEFECTS = (
         "What an adapter raises about one message does not reach those sent with it.",
         [
             Edit(
-                "framework/oncemq/engine/settlement/sending.py",
+                "framework/oncemq/engine/settlement/settler.py",
                 "        if len(parts) == 1:\n",
                 "        raise\n        if len(parts) == 1:\n",
             )

@@ -148,7 +148,7 @@ DEFECTS = (
         "A process may have more than 1,024 open files.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/protocol/stream.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/protocol/connection.py",
                 "            except ssl.SSLWantReadError:\n                self._readable.poll(_WAIT)",
                 "            except ssl.SSLWantReadError:\n                select.select([self._socket], [], [], SEND_WITHIN)",
             )

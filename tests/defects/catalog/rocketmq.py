@@ -32,7 +32,7 @@ DEFECTS = (
     Defect(
         "fifo-retries-not-counted",
         "A retry that this process holds counts as one.",
-        [Edit("adapters/oncemq_adapters/rocketmq/remoting/holding.py", "    again.ours = True\n", "")],
+        [Edit("adapters/oncemq_adapters/rocketmq/remoting/adapter.py", "    again.ours = True\n", "")],
         [
             "tests/unit/adapters/rocketmq/test_sealed_copies.py::test_a_retry_that_this_process_holds_is_counted"
         ],

@@ -95,7 +95,7 @@ _PARKING = (
         "Messages of one identity with different contents all wait.",
         [
             Edit(
-                "framework/oncemq/engine/parking/parked_copies.py",
+                "framework/oncemq/engine/parking/parked_source.py",
                 "return any(_same(message, other) for other in",
                 "return any(True for other in",
             )

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oncemq.config.source.overlay import overlay
 from oncemq.config.source.problems import Problems
+from oncemq.config.source.read import overlay
 from oncemq.config.source.tree import plain
 from oncemq.config.source.variables import expand
 from oncemq.config.source.yaml_text import parse_yaml

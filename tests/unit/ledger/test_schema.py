@@ -6,7 +6,7 @@ from sqlalchemy import Column, Engine, Integer, MetaData, Table, delete, inspect
 from oncemq.errors import LedgerError
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
-from oncemq.ledger.migrations import FIRST_VERSION, MIGRATIONS, Migration
+from oncemq.ledger.schema import FIRST_VERSION, MIGRATIONS, Migration
 
 
 def test_creating_twice_changes_nothing(engine: Engine) -> None:

@@ -1,8 +1,10 @@
 """Makes sure that what a group needs exists: declares what is ours, only looks at what is somebody else's."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
+from time import monotonic
 from typing import Any
 
 import structlog
@@ -24,8 +26,42 @@ from oncemq_adapters.rabbitmq.topology.names import (
     Place,
     TopicOptions,
 )
-from oncemq_adapters.rabbitmq.topology.near_names import nearest
 from oncemq_adapters.rabbitmq.topology.queue_type import insist_on_queue
+
+_MOST = 250
+_LONGEST = 1.0
+"""Seconds for all tries together."""
+
+_LETTERS = "aeious"
+_SEPARATORS = "._-"
+
+
+def nearest(name: str, exists: Callable[[str], bool]) -> str | None:
+    """Return a name that exists and differs by one slip of the hand; None where none of those that are tried does.
+
+    Args:
+        name: as it was written.
+        exists: whether there is something of that name.
+    """
+    end = monotonic() + _LONGEST
+    for other in islice(dict.fromkeys(_slips(name)), _MOST):
+        if other and other != name and exists(other):
+            return other
+        if monotonic() > end:
+            return None
+    return None
+
+
+def _slips(name: str) -> Iterator[str]:
+    yield from (name.lower(), name.removesuffix("s"), f"{name}s")
+    for separator in _SEPARATORS:
+        yield from (name.replace(other, separator) for other in _SEPARATORS)
+    places = range(len(name))
+    yield from (name[:at] + name[at + 1 :] for at in places)
+    yield from (name[:at] + name[at + 1 : at + 2] + name[at] + name[at + 2 :] for at in places)
+    yield from (name[:at] + name[at] + name[at:] for at in places)
+    yield from (name[:at] + letter + name[at:] for at in range(len(name) + 1) for letter in _LETTERS)
+
 
 Arguments = Mapping[str, Any]
 

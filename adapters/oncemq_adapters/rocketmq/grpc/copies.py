@@ -4,6 +4,7 @@ The proxy refuses RocketMQ's own properties, so all history travels in headers o
 """
 
 import os
+import zlib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,7 +16,6 @@ from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq_adapters.rocketmq.grpc.held_leases import Shelf
 from oncemq_adapters.rocketmq.grpc.requests import Sending
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
-from oncemq_adapters.rocketmq.grpc.unpacking import unpack
 from oncemq_adapters.rocketmq.names import dead_topic
 from oncemq_adapters.rocketmq.properties import (
     KEYS,
@@ -31,7 +31,29 @@ from oncemq_adapters.rocketmq.properties import (
     to_text,
 )
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY
 from oncemq_adapters.rocketmq.sealed_copies import opened, sealed
+
+_IDENTITY, _GZIP = 1, 2
+_EITHER = 32 + zlib.MAX_WBITS
+
+
+def unpack(raw: Any) -> str:
+    """Unpack a message's body in place; returns why that is not possible, empty if it was."""
+    system = raw.system_properties
+    if system.body_encoding != _GZIP:
+        return ""
+    try:
+        unpacker = zlib.decompressobj(_EITHER)
+        body = unpacker.decompress(raw.body, LARGEST_BODY + 1)
+    except zlib.error as error:
+        return f"its body cannot be unpacked: {error}"
+    if not unpacker.eof or len(body) > LARGEST_BODY:
+        return f"its body is cut off, or longer than {LARGEST_BODY} bytes"
+    raw.body = body
+    system.body_encoding = _IDENTITY
+    return ""
+
 
 GIVEN_BACK = f"{names.PREFIX}given-back"
 """It was delivered before and never started."""

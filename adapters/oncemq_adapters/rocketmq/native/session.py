@@ -4,6 +4,7 @@ Messages are read and handled before the library comes to them. It is told which
 pass; only a callback of a message that is not finished asks, and waits.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -20,10 +21,34 @@ from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
 from oncemq_adapters.rocketmq.native.message_reader import FAR, PULLED, WholeMessages
 from oncemq_adapters.rocketmq.native.process import LibraryProcess
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
-from oncemq_adapters.rocketmq.native.ranges import Ranges
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS, UNIQUE_ID
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+
+_MOST = 64
+
+
+class Ranges:
+    """A set of offsets that is kept as stretches; beyond a number of them the lowest are forgotten.
+
+    Not for several threads at once.
+    """
+
+    def __init__(self) -> None:
+        self._stretches: list[range] = []
+
+    def __contains__(self, offset: object) -> bool:
+        return isinstance(offset, int) and any(offset in one for one in self._stretches)
+
+    def add(self, first: int, last: int) -> None:
+        """Add all from `first` to `last`, both included."""
+        apart = [one for one in self._stretches if one.start > last + 1 or one.stop < first]
+        touching = [one for one in self._stretches if one not in apart]
+        start = min([first, *(one.start for one in touching)])
+        joined = range(start, max([last + 1, *(one.stop for one in touching)]))
+        apart.insert(bisect_right(apart, joined.start, key=lambda one: one.start), joined)
+        self._stretches = apart[-_MOST:]
+
 
 RECENT = 1024
 """Half of the finished messages that are kept at most: a callback may ask for one while its pass is on the way."""

@@ -33,22 +33,59 @@ from oncemq_adapters.rocketmq.address import Address, parse_address
 from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic, private_names
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
+from oncemq_adapters.rocketmq.properties import with_headers
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
 from oncemq_adapters.rocketmq.remoting.broker_checks import examine
 from oncemq_adapters.rocketmq.remoting.consumer import settlement
-from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member
-from oncemq_adapters.rocketmq.remoting.consumer.membership import members_of
+from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member, members_of
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.settlement import claim, unclaim
 from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import differing, wanted_by
-from oncemq_adapters.rocketmq.remoting.holding import hold_back
 from oncemq_adapters.rocketmq.remoting.operations import Desk
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.half_messages import HalfMessages
-from oncemq_adapters.rocketmq.remoting.producer.retry_copies import dead_copy, retry_copy
+from oncemq_adapters.rocketmq.remoting.producer.retry_copies import believed, dead_copy, retry_copy
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+
+
+def hold_back(
+    later: Sequence[Later], member_of: Callable[[Delivery], Member | None]
+) -> Sequence[SettleFailed]:
+    """Deliver each again after its delay, with its headers; a restart begins with the first attempt again."""
+    failed = []
+    for one in later:
+        error = claim(one.delivery)
+        member = member_of(one.delivery)
+        if error is not None or member is None:
+            if error is not None:
+                failed.append(SettleFailed(one.delivery, error))
+            continue
+        window, queue, stored = one.delivery.token
+        unclaim(one.delivery)
+        one.delivery.settled = True
+        member.steward.at(one.delay.total_seconds(), window.again, queue, _marked(stored, one))
+    return failed
+
+
+def _marked(stored: StoredMessage, later: Later) -> StoredMessage:
+    again = StoredMessage(
+        stored.topic,
+        stored.body,
+        with_headers(believed(stored), later.headers),
+        stored.offset,
+        stored.born,
+        stored.stored,
+        stored.attempts,
+        stored.flag,
+        stored.trouble,
+        stored.packing,
+    )
+    again.ours = True
+    return again
+
 
 LOOK_EVERY = 60.0
 """Seconds between looks at what other members of the groups subscribe to."""

@@ -11,8 +11,8 @@ from oncemq.cli.files import app_option
 from oncemq.cli.open_app import opened_ledger
 from oncemq.cli.output import Output, confirm, counted, json_option, limit_option
 from oncemq.engine.plan import AppPlan
-from oncemq.ledger.records import requests_unknown
-from oncemq.ledger.records.requests_unknown import Chosen
+from oncemq.ledger.records import requests as requests_unknown
+from oncemq.ledger.records.requests import Chosen
 
 COLUMNS = {"scope": "ledger", "identity": "identity", "changed_at": "since"}
 WARNING = (

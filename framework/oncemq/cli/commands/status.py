@@ -14,7 +14,7 @@ from oncemq.cli.open_app import opened
 from oncemq.cli.output import Output, counted, json_option, shown, warn
 from oncemq.config import load
 from oncemq.contracts.adapter import Adapter
-from oncemq.contracts.examining import ConcernedAdapter
+from oncemq.contracts.broker_queries import ConcernedAdapter
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
 from oncemq.ledger import overview

@@ -6,7 +6,7 @@ from oncemq.config.build.consumer import note_all
 from oncemq.config.build.plan import LoadedApp
 from oncemq.config.build.shared_parts import Reporter
 from oncemq.config.source.problems import Problems
-from oncemq.contracts.examining import ExaminingAdapter
+from oncemq.contracts.broker_queries import ExaminingAdapter
 from oncemq.errors import OnceMQError
 
 

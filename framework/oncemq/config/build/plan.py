@@ -25,8 +25,7 @@ from oncemq.config.build.group_conflicts import (
 from oncemq.config.build.importing import make_importable
 from oncemq.config.build.shared_columns import check_columns, owned_columns
 from oncemq.config.build.shared_parts import Reporter, build_adapters, build_redis
-from oncemq.config.build.topic_names import check_topic_names
-from oncemq.config.build.topics import build_topics
+from oncemq.config.build.topics import build_topics, check_topic_names
 from oncemq.config.model.app_model import AppModel, Topic
 from oncemq.config.model.consumer_settings import Settled, settle
 from oncemq.config.source.problems import ConfigProblem, Problems

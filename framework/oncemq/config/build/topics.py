@@ -1,11 +1,14 @@
-"""What handlers may publish to: every topic of the app whose broker and format are known."""
+"""Topics that handlers may publish to, and names at a topic that are misspelt or misplaced."""
 
 from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from oncemq.config.build.reader import build_decoder
 from oncemq.config.build.shared_parts import Reporter, written
-from oncemq.config.model.app_model import AppModel, Topic
+from oncemq.config.model.app_model import AppModel, Consumer, Topic
+from oncemq.config.model.foreign_names import answer
+from oncemq.config.model.validate import field_names
 from oncemq.contracts.adapter import Adapter
 from oncemq.message.decoding import Decoder
 from oncemq.message.outgoing import OutgoingTopic, WhenUnroutable
@@ -80,3 +83,23 @@ def _reader(name: str, topic: Topic, broker: str, decode: Decoder) -> Reader | N
     key = topic.key[0] if len(topic.key) == 1 else f"[{', '.join(topic.key)}]"
     identity = topic.identity or ()
     return Reader(broker, name, "", key=key, version=topic.version, identity=identity, decoder=decode)
+
+
+_ALIKE = 0.75
+
+
+def check_topic_names(name: str, topic: Topic, report: Reporter) -> None:
+    """Report options of the topic `name` that cannot have been meant for the adapter."""
+    elsewhere = set(field_names(Consumer)) - set(field_names(Topic))
+    for option in topic.options:
+        path = ("topics", name, option)
+        close = get_close_matches(option, field_names(Topic), n=1, cutoff=_ALIKE)
+        foreign = answer(option, "topics")
+        if option in elsewhere:
+            report.at_key(
+                path, f"{option!r} belongs to a consumer", "write it at the consumer, or below defaults:"
+            )
+        elif foreign:
+            report.at_key(path, f"there is no {option!r} here", foreign)
+        elif close:
+            report.at_key(path, f"unknown name {option!r}", f"did you mean {close[0]!r}?")

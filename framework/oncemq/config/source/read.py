@@ -4,12 +4,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from oncemq.common.redaction import MIN_KNOWN_SECRET, is_secret_name
-from oncemq.config.source.overlay import overlay
 from oncemq.config.source.problems import Position, Problems, fail
 from oncemq.config.source.secrets import secrets_in_url
-from oncemq.config.source.tree import Fields, scalars
+from oncemq.config.source.tree import Fields, Node, Scalar, scalars
 from oncemq.config.source.variables import expand
 from oncemq.config.source.yaml_text import MAX_BYTES, parse_yaml
+
+
+def overlay(base: Fields, upper: Fields) -> Fields:
+    """Return `base` with `upper` laid over it; `name: null` in `upper` takes the name away."""
+    merged = Fields(dict(base.fields), base.position, dict(base.keys))
+    for name, node in upper.fields.items():
+        if isinstance(node, Scalar) and node.unquoted and node.value is None:
+            merged.fields.pop(name, None)
+            merged.keys.pop(name, None)
+            continue
+        merged.fields[name] = _over(merged.fields.get(name), node)
+        merged.keys[name] = upper.key_position(name)
+    return merged
+
+
+def _over(base: Node | None, upper: Node) -> Node:
+    if isinstance(base, Fields) and isinstance(upper, Fields):
+        return overlay(base, upper)
+    return upper
 
 
 def read_tree(files: Sequence[Path], environment: Mapping[str, str], problems: Problems) -> Fields:

@@ -3,15 +3,14 @@
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from sqlalchemy import Connection, Engine
 
 from oncemq.common.clock import Clock
-from oncemq.common.error_text import MAX_ERROR_TEXT
-from oncemq.engine.outbox.post_order import Lane, alike, bar, by_topic, first_of_each_key, lane_of
+from oncemq.common.error_text import MAX_ERROR_TEXT, describe
 from oncemq.errors import BrokerError, BrokerUnavailable, Unroutable
 from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.messages import outbox
@@ -22,6 +21,56 @@ from oncemq.message.outgoing import WhenUnroutable
 from oncemq.observe.fields import error_text
 from oncemq.observe.observers import Observers
 from oncemq.retry.backoff import RetryPolicy
+
+Lane = tuple[str, str]
+"""Topic and key."""
+
+
+def lane_of(one: Stored) -> Lane | None:
+    """Return what has an order: one key of one topic; None for messages without a key."""
+    return None if one.message.key is None else (one.topic, one.message.key)
+
+
+def bar(one: Stored, barred: set[Lane]) -> None:
+    """Let nothing later of this key be sent; messages without a key have no order."""
+    lane = lane_of(one)
+    if lane is not None:
+        barred.add(lane)
+
+
+def first_of_each_key(ready: list[Stored]) -> tuple[list[Stored], list[Stored]]:
+    """Return what may be sent together, so that a refused message is never overtaken, and the rest."""
+    seen: set[Lane] = set()
+    wave: list[Stored] = []
+    rest: list[Stored] = []
+    for one in ready:
+        lane = lane_of(one)
+        if lane in seen:
+            rest.append(one)
+            continue
+        if lane is not None:
+            seen.add(lane)
+        wave.append(one)
+    return wave, rest
+
+
+def by_topic(wave: Iterable[Stored]) -> Iterable[tuple[str, list[Stored]]]:
+    """Group what can be published in one call."""
+    topics: dict[str, list[Stored]] = {}
+    for one in wave:
+        topics.setdefault(one.topic, []).append(one)
+    return topics.items()
+
+
+def alike(
+    refused: Iterable[tuple[Stored, BrokerError]],
+) -> list[tuple[str, int, list[tuple[Stored, BrokerError]]]]:
+    """Group what is put off equally long, for the same reason: topic, tries so far, rows."""
+    groups: dict[tuple[str, int, str], list[tuple[Stored, BrokerError]]] = {}
+    for one, error in refused:
+        groups.setdefault((one.topic, one.attempts, describe(error)), []).append((one, error))
+    return [(topic, attempts, rows) for (topic, attempts, _), rows in groups.items()]
+
 
 BACKOFF = RetryPolicy(first=timedelta(seconds=1), factor=2, max=timedelta(minutes=5))
 """The pauses between the tries of a message that its broker does not take; there is no last try."""

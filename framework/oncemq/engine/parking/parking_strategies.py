@@ -23,8 +23,7 @@ from oncemq.contracts.verdict import (
     reject,
     wait,
 )
-from oncemq.engine.parking.parked_copies import Waiting
-from oncemq.engine.parking.parked_source import HELD_AT_ONCE, ParkedMessages, Ticket
+from oncemq.engine.parking.parked_source import HELD_AT_ONCE, ParkedMessages, Ticket, Waiting
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.ledger.messages import parking
 from oncemq.ledger.messages.parked_row import Parked, unstorable

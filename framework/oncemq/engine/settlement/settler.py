@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
@@ -16,13 +16,42 @@ from oncemq.contracts.adapter import Dead, Later, SettleFailed, Settling
 from oncemq.contracts.verdict import Outcome, Verdict, reject, retry
 from oncemq.engine.base.error_verdicts import CRASHED, EXHAUSTED
 from oncemq.engine.base.overtaken import OVERTAKEN, tries_of
-from oncemq.engine.settlement.sending import send_isolated
 from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, OnceMQError, SettleError
 from oncemq.message import headers
 from oncemq.message.envelope import Delivery
 from oncemq.observe.fields import handler_trace
 from oncemq.observe.observers import Observers
 from oncemq.retry.backoff import RetryPolicy
+
+Part = TypeVar("Part")
+
+
+def send_isolated(
+    send: Callable[[Sequence[Part]], Sequence[SettleFailed]], parts: Sequence[Part]
+) -> Sequence[SettleFailed]:
+    """Return what could not be settled: all are sent together, and each alone where that raises.
+
+    An adapter answers with errors; what it raises besides a BrokerError was caused by something in a message that it
+    did not expect. What had been settled before it raised is answered with AlreadySettled.
+
+    Raises:
+        BrokerError: the broker is away altogether.
+    """
+    try:
+        return send(parts)
+    except BrokerError:
+        raise
+    except Exception as error:
+        if len(parts) == 1:
+            return [SettleFailed(delivery_of(parts[0]), error)]
+        return [failure for part in parts for failure in send_isolated(send, [part])]
+
+
+def delivery_of(part: Any) -> Delivery:
+    """Return the delivery that a settlement is about."""
+    found: Delivery = part if isinstance(part, Delivery) else part.delivery
+    return found
+
 
 RETRIED = Outcome.RETRY.value
 UNSETTLEABLE = "unsettleable"
@@ -31,7 +60,6 @@ UNSETTLEABLE = "unsettleable"
 MAX_TRACE = 4000
 """Characters of a traceback that travel with a dead letter: its end, which says what happened."""
 
-Part = TypeVar("Part")
 
 _LONGEST_WAIT = 5.0
 _HELD_TOO_LONG = 30.0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from threading import get_ident
 from typing import Any, Final, Self
 
-from sqlalchemy import ClauseElement, Connection
+from sqlalchemy import ClauseElement, Connection, RootTransaction
 from sqlalchemy.orm import InstanceState, Session, SessionTransaction
 from sqlalchemy.sql import visitors
 
@@ -282,3 +282,23 @@ def _reads(expression: Any) -> bool:
 def _listened_to(session: Session) -> bool:
     """Return whether somebody's code is told of flushes, and so would see whose objects go together."""
     return any(getattr(session.dispatch, name) for name in _PENDING_EVENTS)
+
+
+_PSYCOPG_IN_TRANSACTION = 2
+
+
+def obstacle(
+    connection: Connection, transaction: RootTransaction, watch: Watch, session: Session | None = None
+) -> BaseException | None:
+    """Return why this transaction must not be committed; None when it may."""
+    if watch.doomed is not None:
+        return watch.doomed
+    ended = session is not None and not session.is_active
+    if ended or connection.closed or connection.invalidated or not transaction.is_active:
+        return SessionOwned("a handler ended the transaction that it shares with other messages")
+    driver: Any = connection.connection.driver_connection
+    info = getattr(driver, "info", None)
+    status = getattr(info, "transaction_status", _PSYCOPG_IN_TRANSACTION)
+    if status != _PSYCOPG_IN_TRANSACTION or getattr(driver, "in_transaction", True) is False:
+        return SessionOwned("the transaction is ended or in error on the server: a handler hid that")
+    return None

@@ -16,10 +16,9 @@ from oncemq.engine.base.error_verdicts import UnknownCulprit, is_infrastructure,
 from oncemq.engine.base.items import make_items
 from oncemq.engine.crash.flight_recorder import AnyRecorder
 from oncemq.engine.transaction.connection_watch import UnitConnection, Watch
-from oncemq.engine.transaction.handler_session import Collector
+from oncemq.engine.transaction.handler_session import Collector, obstacle
 from oncemq.engine.transaction.isolation import HiddenCommit
 from oncemq.engine.transaction.item_loop import Frame
-from oncemq.engine.transaction.transaction import obstacle
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import is_unique_violation

@@ -6,8 +6,7 @@ from contextlib import suppress
 from sqlalchemy import Connection, Engine, RootTransaction, select
 
 from oncemq.engine.transaction.connection_watch import UnitConnection, Watch, watch_connection
-from oncemq.engine.transaction.handler_session import UnitSession
-from oncemq.engine.transaction.transaction import obstacle
+from oncemq.engine.transaction.handler_session import UnitSession, obstacle
 from oncemq.ledger.database.connect import clean
 
 

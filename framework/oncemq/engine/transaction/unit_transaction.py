@@ -10,8 +10,7 @@ from oncemq.common.clock import Clock
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import Culprits, reject
 from oncemq.engine.base.error_verdicts import UnknownCulprit, describe, is_infrastructure
-from oncemq.engine.base.items import make_items
-from oncemq.engine.base.outcomes import history_rows
+from oncemq.engine.base.items import history_rows, make_items
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.crash.flight_recorder import FLUSHING, IDLE, AnyRecorder
 from oncemq.engine.crash.time_limits import Slot
@@ -22,6 +21,7 @@ from oncemq.engine.transaction.connection_watch import (
     install,
     watch_connection,
 )
+from oncemq.engine.transaction.handler_session import obstacle
 from oncemq.engine.transaction.isolation import (
     HiddenCommit,
     Home,
@@ -32,7 +32,6 @@ from oncemq.engine.transaction.isolation import (
 from oncemq.engine.transaction.item_loop import Frame, ItemLoop, flush
 from oncemq.engine.transaction.savepoint_batches import Done, Parts, Scene
 from oncemq.engine.transaction.statement_cancel import canceller
-from oncemq.engine.transaction.transaction import obstacle
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.ledger.database.connect import READ_ONLY, clean
 from oncemq.ledger.records import exclusive_units as lanes

@@ -17,9 +17,8 @@ from oncemq.engine.crash.flight_recorder import IDLE, AnyRecorder
 from oncemq.engine.crash.time_limits import Slot
 from oncemq.engine.settlement.settler import Settler
 from oncemq.engine.workers.direct_unit import before, handle_async
-from oncemq.engine.workers.tracks import Track, by_key
 from oncemq.engine.workers.transactional_unit import Failed, release, reserve
-from oncemq.engine.workers.worker import Hands, Trouble
+from oncemq.engine.workers.worker import Hands, Track, Trouble, by_key
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import TimeLimit

@@ -3,17 +3,22 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 from oncemq.common.sharding import Layout
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
+from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.batch_sizing import BatchSize, FailureRate, Undoing
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.settlement.background_settler import Settles
+from oncemq.engine.workers.direct_unit import Finisher
 from oncemq.engine.workers.failure_isolation import UnitResult
 from oncemq.errors import InfrastructureError, StrategyBug
+from oncemq.handler.binding import BoundHandler
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
 
@@ -290,3 +295,40 @@ def segments(taken: list[Delivery]) -> Iterator[list[Delivery]]:
         yield [delivery]
     if together:
         yield together
+
+
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """What a direct message meets on its shard.
+
+    Args:
+        chain: the strategies' hooks.
+        handler: the user's function.
+        finisher: does what follows the handler.
+    """
+
+    chain: Chain
+    handler: BoundHandler
+    finisher: Finisher
+
+
+def by_key(things: Sequence[Thing], layout: Layout | None) -> Callable[[str], Thing]:
+    """Return what finds a key's one of things that are there once for each shard."""
+    if layout is None:
+        (only,) = things
+        return lambda _key: only
+    return lambda key: things[layout.shard_of(key)]
+
+
+def by_unit(executes: Sequence[Execute], layout: Layout | None) -> Execute:
+    """Return what runs a unit on its shard."""
+    if layout is None:
+        return executes[0]
+
+    def execute(unit: Unit) -> UnitResult:
+        return executes[layout.shard_of(unit.deliveries[0].key)](unit)
+
+    return execute

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from oncemq.common.clock import Clock, SystemClock
 from oncemq.contracts.adapter import Subscription
+from oncemq.contracts.strategy import Strategy
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
 from oncemq.contracts.verification import Answer, Done, NotDone
@@ -23,9 +24,8 @@ from oncemq.engine.parking.parking_strategies import with_parking
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.engine.transaction.item_loop import ItemLoop
 from oncemq.engine.transaction.unit_transaction import Attempt
-from oncemq.engine.workers.direct_unit import DirectRunner
+from oncemq.engine.workers.direct_unit import DirectRunner, Finisher
 from oncemq.engine.workers.failure_isolation import Rescue
-from oncemq.engine.workers.finishing import Finisher
 from oncemq.engine.workers.transactional_unit import UnitRunner
 from oncemq.handler.binding import BoundHandler
 from oncemq.ledger import schema
@@ -33,11 +33,35 @@ from oncemq.ledger.database.engine import make_engine
 from oncemq.message.decoding import make_decoder
 from oncemq.message.envelope import Delivery, Envelope, Message
 from oncemq.message.reader import Reader
+from oncemq.redis import RedisClient
 from oncemq.redis.connect import make_client
+from oncemq.registry import STRATEGIES, Registry
+from oncemq.testing.scopes import scope_for
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.testing.strategy_suite import effects
-from oncemq.testing.strategy_suite.building import build_chain
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
+
+
+def build_chain(
+    engine: Engine,
+    strategies: Sequence[tuple[str, Mapping[str, Any]]],
+    consumer: str,
+    verify: Callable[[Envelope], Answer],
+    clock: Clock,
+    redis: RedisClient | None = None,
+) -> tuple[Strategy, ...]:
+    """Return strategies as an app would build them, from registry names and options."""
+    registry: Registry[Strategy] = Registry(STRATEGIES, "strategy")
+    scope = scope_for(consumer, engine, clock=clock, redis=redis)
+    places = {"$TABLE": effects.entities_name(consumer), "$VERIFY": verify}
+    return tuple(registry.get(name).build(_filled(options, places), scope) for name, options in strategies)
+
+
+def _filled(options: Any, places: Mapping[str, Any]) -> Any:
+    if isinstance(options, Mapping):
+        return {name: _filled(value, places) for name, value in options.items()}
+    return places.get(options, options) if isinstance(options, str) else options
+
 
 Handler = Callable[[Any, Session], Any]
 

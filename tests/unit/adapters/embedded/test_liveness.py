@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from oncemq_adapters.embedded.liveness import Life, _born, is_dead, this_process
+from oncemq_adapters.embedded.members import Life, _born, is_dead, this_process
 from support.embedded_broker import eventually
 
 

@@ -9,8 +9,8 @@ from oncemq.contracts.adapter import Later
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.properties import LONGEST, to_text
+from oncemq_adapters.rocketmq.remoting.adapter import _marked
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import message_of
-from oncemq_adapters.rocketmq.remoting.holding import _marked
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import (
     dead_copy,
     replay_copy,

@@ -10,7 +10,7 @@ from oncemq.errors import BrokerRefused, ConfigError
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.delays import delay_properties
 from oncemq_adapters.rocketmq.names import group_of, parse_topic
-from oncemq_adapters.rocketmq.remoting.consumer.orders import moves
+from oncemq_adapters.rocketmq.remoting.consumer.group_member import moves
 
 
 def test_several_name_servers() -> None:

@@ -15,8 +15,7 @@ from oncemq.ledger.messages import outbox, parking
 from oncemq.ledger.messages.parked_row import Parked
 from oncemq.ledger.purge import CLAIMS, HISTORY, PROCESSED, SUSPECTS
 from oncemq.ledger.records import processed
-from oncemq.ledger.records.claim import NewClaim
-from oncemq.ledger.records.claims import Claims
+from oncemq.ledger.records.claims import Claims, NewClaim
 from oncemq.message.envelope import Message, OutgoingMessage
 from oncemq.testing.strategy_suite import ChainSpec
 from oncemq.testing.strategy_suite.bench import Bench, message

@@ -18,8 +18,7 @@ from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.messages import outbox
 from oncemq.ledger.records import claims
-from oncemq.ledger.records.claim import End, NewClaim, State
-from oncemq.ledger.records.claims import Claims
+from oncemq.ledger.records.claims import Claims, End, NewClaim, State
 from oncemq.testing.scopes import scope_for
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.claims.redis_flag import RedisFlag

@@ -24,8 +24,7 @@ from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.purge import CLAIMS, purge
 from oncemq.ledger.records import claims
-from oncemq.ledger.records.claim import End, State
-from oncemq.ledger.records.claims import Claims
+from oncemq.ledger.records.claims import Claims, End, State
 from oncemq.message.stored import from_text, to_text
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec

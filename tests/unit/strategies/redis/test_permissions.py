@@ -5,7 +5,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from oncemq.contracts.examining import RedisStrategy
+from oncemq.contracts.broker_queries import RedisStrategy
 from oncemq.contracts.strategy import Strategy
 from oncemq.redis import RedisClient
 from oncemq.redis.address import parse_address

@@ -1,16 +1,19 @@
 """One member of one group: says that it lives, has its share of the queues, delivers from them and commits."""
 
 import itertools
+import json
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import Lock
 from time import monotonic
 
-from oncemq.contracts.adapter import ConsumerHealth
-from oncemq.errors import BrokerError
+from oncemq.contracts.adapter import ConsumerHealth, Sink, Subscription
+from oncemq.errors import BrokerError, ConfigError
 from oncemq_adapters.rocketmq.address import Address
-from oncemq_adapters.rocketmq.names import FIRST, retry_topic
+from oncemq_adapters.rocketmq.names import FIRST, group_of, parse_topic, retry_topic
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.group_membership import Presence
@@ -18,17 +21,27 @@ from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
 from oncemq_adapters.rocketmq.remoting.consumer.broker_recovery import Returned
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
-from oncemq_adapters.rocketmq.remoting.consumer.orders import moves
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
-from oncemq_adapters.rocketmq.remoting.consumer.puller import SUSPEND, Puller
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Window
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, QueueKey
+from oncemq_adapters.rocketmq.remoting.consumer.puller import SUSPEND, Puller, Room
 from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import KEEP_EVERY, Handover
 from oncemq_adapters.rocketmq.remoting.consumer.rebalance import Assignment
-from oncemq_adapters.rocketmq.remoting.consumer.room import Room
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Parts
 from oncemq_adapters.rocketmq.remoting.consumer.unsettled_gap import tidy
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+
+_MOVE = re.compile(rb"(\{[^{}]*\})\s*:\s*(-?\d+)")
+
+
+def moves(body: bytes) -> Iterator[tuple[QueueKey, int]]:
+    """Yield each queue and the offset at which it shall go on; RocketMQ writes objects as keys, which is no JSON."""
+    for text, offset in _MOVE.findall(body):
+        with suppress(ValueError, KeyError, TypeError):
+            named = json.loads(text)
+            yield (str(named["topic"]), str(named["brokerName"]), int(named["queueId"])), int(offset)
+
 
 COMMIT_EVERY = 0.5
 COMMIT_ALL_EVERY = 20
@@ -293,3 +306,32 @@ class Member:
             self.assignment.rebalance()
         for queue in list(self.assignment.queues.values()):
             self.puller.pull(queue)
+
+
+def members_of(
+    subscriptions: Sequence[Subscription], address: Address, routes: Routes, sink: Sink, app: str, move: Move
+) -> Sequence[Member]:
+    """Return a member for each group.
+
+    Raises:
+        ConfigError: two consumers would share a group in a way that RocketMQ cannot do.
+    """
+    groups: dict[str, dict[str, Part]] = {}
+    for one in subscriptions:
+        topic = parse_topic(one.topic, one.options, address.namespace)
+        group = group_of(one, address.namespace)
+        parts = groups.setdefault(group, {})
+        if topic.name in parts:
+            other = parts[topic.name].window.consumer
+            text = f"consumers {other!r} and {one.consumer!r} have the same topic and group {one.group!r}"
+            raise ConfigError([f"{text}: each would get a part of the messages – give one another group:"])
+        window = Window(one.consumer, one.topic, group, one.in_flight, sink)
+        parts[topic.name] = Part(topic, window)
+    for group, parts in groups.items():
+        if len({part.options.fifo for part in parts.values()}) > 1:
+            raise ConfigError(
+                [
+                    f"some topics of group {group!r} are fifo and some are not – give the fifo ones another group:"
+                ]
+            )
+    return [Member(address, routes, group, parts, app, move) for group, parts in groups.items()]

@@ -1,12 +1,59 @@
 """What is stored in one queue one after the other, and what a refusal means for the messages behind it."""
 
+import time
 from collections import deque
 from collections.abc import Sequence
+from threading import Event, Lock
 
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
-from oncemq_adapters.rocketmq.remoting.producer.tally import Tally
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
+
+
+class Tally:
+    """Counts down until every message has its answer.
+
+    Args:
+        count: how many messages there are.
+        errors: where to write what is wrong with each.
+    """
+
+    def __init__(self, count: int, errors: list[BrokerError | None]) -> None:
+        self._left = count
+        self._errors = errors
+        self._lock = Lock()
+        self._waiting: dict[Connection, int] = {}
+        self._complete = Event()
+        if not count:
+            self._complete.set()
+
+    def begin(self, connection: Connection) -> None:
+        """Note that something waits for this connection."""
+        with self._lock:
+            self._waiting[connection] = self._waiting.get(connection, 0) + 1
+
+    def end(self, connection: Connection) -> None:
+        """Note that it waits no more."""
+        with self._lock:
+            self._waiting[connection] -= 1
+
+    def answered(self, indices: Sequence[int], error: BrokerError | None) -> None:
+        """Write down the answer of these messages."""
+        with self._lock:
+            for at in indices:
+                self._errors[at] = error
+            self._left -= len(indices)
+            if self._left <= 0:
+                self._complete.set()
+
+    def waits_for(self, connection: Connection) -> bool:
+        """Return whether anything waits for this connection."""
+        return self._waiting.get(connection, 0) > 0
+
+    def wait(self, deadline: float) -> bool:
+        """Wait until all are answered; returns whether that was in time."""
+        return self._complete.wait(max(0.0, deadline - time.monotonic()))
+
 
 Refusals = dict[tuple[str, str], BrokerError]
 """Why nothing more of a key is sent, by topic and key; one for all lines of a send."""

@@ -14,14 +14,18 @@ from oncemq_adapters.rocketmq.delays import delay_properties
 from oncemq_adapters.rocketmq.properties import to_text
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import Line, Refusals
-from oncemq_adapters.rocketmq.remoting.producer.tally import Tally
+from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import Line, Refusals, Tally
 from oncemq_adapters.rocketmq.remoting.protocol import codes
-from oncemq_adapters.rocketmq.remoting.protocol.batches import batch_body, parcels
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields, Request
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied, surfaced
-from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, pack, send_fields
+from oncemq_adapters.rocketmq.remoting.protocol.send_request import (
+    Outgoing,
+    batch_body,
+    pack,
+    parcels,
+    send_fields,
+)
 
 UNDER_WAY = 256
 """Sends; more would only grow old in the broker's queue, which throws them out after 200 ms."""

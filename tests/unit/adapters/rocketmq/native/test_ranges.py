@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncemq_adapters.rocketmq.native.ranges import Ranges
+from oncemq_adapters.rocketmq.native.session import Ranges
 
 STRETCHES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=30)
 

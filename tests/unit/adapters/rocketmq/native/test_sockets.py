@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 
 from oncemq.testing.tcp_proxy import LOOPBACK
-from oncemq_adapters.librocketmq.sockets import send_at_once
+from oncemq_adapters.librocketmq.library import send_at_once
 
 
 def _no_delay(connection: socket.socket) -> bool:

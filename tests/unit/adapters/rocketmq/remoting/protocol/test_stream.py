@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from oncemq_adapters.rocketmq.remoting.protocol.stream import TlsStream
+from oncemq_adapters.rocketmq.remoting.protocol.connection import TlsStream
 
 HIGH = 1500
 
