@@ -13,7 +13,7 @@ from oncemq.config.build.catalog import Catalog
 from oncemq.contracts.adapter import SettleFailed
 from oncemq.engine.application import tables_of
 from oncemq.engine.base.hook_points import nothing
-from oncemq.engine.consumer_runtime import Crew, Workshop
+from oncemq.engine.consumer_runtime import ConsumerRuntime, ProcessContext
 from oncemq.engine.crash.time_limits import Watchdog
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.plan import AppPlan
@@ -61,7 +61,7 @@ class Room:
             schema.create(self.engine, tables_of(self.plan))
         monitor = Monitor(None, self.plan.clock)
         limits: Callable[[str], None] = nothing
-        shop = Workshop(
+        shop = ProcessContext(
             self.plan.engines,
             self.plan.layout,
             self.plan.clock,
@@ -77,7 +77,7 @@ class Room:
             nothing,
         )
         consumer = self.plan.consumers[0]
-        self.crew = Crew(consumer, self.plan.adapters[consumer.broker], shop)
+        self.crew = ConsumerRuntime(consumer, self.plan.adapters[consumer.broker], shop)
         self.consumer = self.crew.consumer
         self.worker = self.crew._worker(0)
 

@@ -14,7 +14,7 @@ from oncemq_adapters.rocketmq import RocketMQAdapter
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.native.groups import members, register
 from oncemq_adapters.rocketmq.properties import UNIQUE_ID
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 QUEUES = 8
@@ -74,7 +74,7 @@ def python_with(driver: str) -> str:
     return str(ROOT / f".venv-rocketmq-{driver}" / "bin" / "python")
 
 
-def _plain(desk: Desk, name: str, body: dict[str, object]) -> Outgoing:
+def _plain(desk: Operations, name: str, body: dict[str, object]) -> Outgoing:
     properties = {UNIQUE_ID: desk.producer.unique_id(), "WAIT": "true", "content-type": "application/json"}
     return Outgoing(name, json.dumps(body).encode(), properties)
 

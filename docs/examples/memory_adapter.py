@@ -12,13 +12,13 @@ from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
-    Burial,
     Confirmed,
     ConsumerHealth,
-    Dead,
     DeadLetter,
-    Later,
+    DeadLetterRequest,
+    ParkedDeadLetter,
     Refused,
+    RetryRequest,
     SettleFailed,
     Sink,
     Subscription,
@@ -150,7 +150,7 @@ class MemoryAdapter:
                 self._broker.deliver(member.group)
         return [each for each in settled if isinstance(each, SettleFailed)]
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """The message comes again, to this group alone."""
         failed = []
         with self._broker.lock:
@@ -163,7 +163,7 @@ class MemoryAdapter:
                 self._broker.deliver(member.group)
         return failed
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """The message lies among the group's dead letters."""
         failed = []
         with self._broker.lock:
@@ -176,7 +176,9 @@ class MemoryAdapter:
                 self._broker.deliver(member.group)
         return failed
 
-    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+    def bury(
+        self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
+    ) -> Sequence[Confirmed | Refused]:
         """The same for what is no delivery any more."""
         with self._broker.lock:
             for each in burials:

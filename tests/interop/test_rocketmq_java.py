@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from oncemq.contracts.adapter import Adapter, Confirmed, Dead, Later, Subscription
+from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetterRequest, RetryRequest, Subscription
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
@@ -136,7 +136,7 @@ def test_java_reads_our_retries(ours: Ours, java: JavaPeer) -> None:
     adapter, sink = ours.join()
     ours.publish(OutgoingMessage(b"x", {"tenant": "a"}, key="k"))
     (delivery,) = sink.wait_for(1)
-    assert not adapter.retry([Later(delivery, timedelta(seconds=1), {names.ATTEMPT: "3"})])
+    assert not adapter.retry([RetryRequest(delivery, timedelta(seconds=1), {names.ATTEMPT: "3"})])
     adapter.close(grace=GRACE)
     java.order("consume", ours.group, ours.topic)
     (received,) = java.wait_for(1)
@@ -148,7 +148,7 @@ def test_java_reads_our_dead_letters(ours: Ours, java: JavaPeer) -> None:
     """They lie in the group's own topic, with the reason, where Java's tools look for them."""
     adapter, sink = ours.join()
     ours.publish(OutgoingMessage(b"x", key="k"))
-    assert not adapter.dead_letter([Dead(sink.wait_for(1)[0], {names.REASON: "rejected"})])
+    assert not adapter.dead_letter([DeadLetterRequest(sink.wait_for(1)[0], {names.REASON: "rejected"})])
     java.order("consume", f"{ours.group}-dead", f"%DLQ%{ours.group}")
     (received,) = java.wait_for(1)
     assert (received.body, received.properties[names.REASON]) == (b"x", "rejected")

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from oncemq.contracts.adapter import Adapter, Confirmed, Dead, Subscription
+from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetterRequest, Subscription
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
@@ -109,7 +109,7 @@ def test_reset_offset_by_time_sets_a_running_member_back(member: Member) -> None
 def test_queries_find_our_dead_letters(member: Member) -> None:
     """By the business key and by printing the topic: with body, tag, reason and where it came from."""
     member.publish(b"k1")
-    dead = Dead(member.sink.wait_for(1)[0], {names.REASON: "rejected"})
+    dead = DeadLetterRequest(member.sink.wait_for(1)[0], {names.REASON: "rejected"})
     assert not member.adapter.dead_letter([dead])
     place = f"%DLQ%{member.group}"
     found = mqadmin("queryMsgByKey", "-t", place, "-k", "k1")

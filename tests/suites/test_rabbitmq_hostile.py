@@ -7,7 +7,7 @@ from typing import Any
 import pika
 import pytest
 
-from oncemq.contracts.adapter import Adapter, Dead, Later, Subscription
+from oncemq.contracts.adapter import Adapter, DeadLetterRequest, RetryRequest, Subscription
 from oncemq.message import headers as names
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rabbitmq.connection.pika_connection import TolerantConnection
@@ -117,7 +117,9 @@ def test_dead_letters_keep_every_byte(
     publish(rabbitmq_url, subscription, *((raw, body) for body, raw in sent.items()))
     sink = RecordingSink()
     adapter.open([subscription], sink)
-    assert not adapter.dead_letter([Dead(delivery, CAUSE) for delivery in sink.wait_for(len(sent))])
+    assert not adapter.dead_letter(
+        [DeadLetterRequest(delivery, CAUSE) for delivery in sink.wait_for(len(sent))]
+    )
     letters = list(adapter.dead_letters(subscription, 1000))
     assert [letter.message.body for letter in letters] == list(sent)
     assert {letter.message.headers[names.REASON] for letter in letters} == {"rejected"}
@@ -139,7 +141,9 @@ def test_a_retry_comes_back_as_it_was(
     adapter.open([subscription], sink)
     first = sink.wait_for(len(readable))
     again = {**CAUSE, names.ATTEMPT: "2"}
-    assert not adapter.retry([Later(delivery, timedelta(milliseconds=50), again) for delivery in first])
+    assert not adapter.retry(
+        [RetryRequest(delivery, timedelta(milliseconds=50), again) for delivery in first]
+    )
     second = {one.message.body: one.message for one in sink.wait_for(2 * len(readable))[len(readable) :]}
     for delivery in first:
         message = second[delivery.message.body]
@@ -160,7 +164,7 @@ def test_a_fraction_is_still_one_after_a_retry(
     publish(rabbitmq_url, subscription, (raw, b"x"))
     sink = RecordingSink()
     adapter.open([subscription], sink)
-    assert not adapter.retry([Later(sink.wait_for(1)[0], timedelta(0), CAUSE)])
+    assert not adapter.retry([RetryRequest(sink.wait_for(1)[0], timedelta(0), CAUSE)])
     kept = sink.wait_for(2)[1].message.raw
     assert kept is not None
     assert raw[6:] in kept
@@ -174,7 +178,7 @@ def test_our_headers_shrink_before_the_message_does(
     publish(rabbitmq_url, subscription, (headers_only([(b"pad", pad)]), b"x"))
     sink = RecordingSink()
     adapter.open([subscription], sink)
-    assert not adapter.dead_letter([Dead(sink.wait_for(1)[0], CAUSE)])
+    assert not adapter.dead_letter([DeadLetterRequest(sink.wait_for(1)[0], CAUSE)])
     connection = connect(rabbitmq_url)
     _, properties, body = connection.channel().basic_get(f"{subscription.group}.{subscription.topic}.dead")
     connection.close()

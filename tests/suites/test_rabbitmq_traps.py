@@ -16,7 +16,14 @@ from urllib.parse import urlsplit
 import pika
 import pytest
 
-from oncemq.contracts.adapter import CONFIRMED, Adapter, Dead, Later, Refused, Subscription
+from oncemq.contracts.adapter import (
+    CONFIRMED,
+    Adapter,
+    DeadLetterRequest,
+    Refused,
+    RetryRequest,
+    Subscription,
+)
 from oncemq.errors import AlreadySettled, BrokerRefused, BrokerUnavailable, DeliveryVoid, Unroutable
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, OutgoingMessage
@@ -126,12 +133,12 @@ def test_unroutable_retry_is_not_lost(rabbitmq_url: str, fresh: str, open_adapte
     adapter, sink = open_adapter(rabbitmq_url, subscription)
     put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"first", b"second")
     first, second = sink.wait_for(2)
-    assert not adapter.retry([Later(first, SOON, {})])
+    assert not adapter.retry([RetryRequest(first, SOON, {})])
     sink.wait_for(3)
     connection = connect(rabbitmq_url)
     connection.channel().queue_delete(f"{fresh}-group.{fresh}.paid.retry.100")
     connection.close()
-    assert not adapter.retry([Later(second, SOON, {})])
+    assert not adapter.retry([RetryRequest(second, SOON, {})])
     assert sink.wait_for(4)[3].message.body == b"second"
 
 
@@ -160,7 +167,7 @@ def test_dead_letter_without_its_queue_stays_unsettled(
     connection = connect(rabbitmq_url)
     connection.channel().queue_delete(f"{fresh}-group.{fresh}.paid.dead")
     connection.close()
-    (failed,) = adapter.dead_letter([Dead(delivery, {})])
+    (failed,) = adapter.dead_letter([DeadLetterRequest(delivery, {})])
     assert isinstance(failed.error, BrokerRefused)
     assert "does not exist" in str(failed.error)
     assert not adapter.acknowledge([delivery])
@@ -177,7 +184,7 @@ def test_a_stale_tag_never_settles_another_message(rabbitmq_url: str, fresh: str
         proxy.cut()
         new = sink.wait_for(6)[3:]
         assert [one.token.tag for one in old] == [one.token.tag for one in new]
-        for failed in (*adapter.acknowledge(old), *adapter.retry([Later(old[0], SOON, {})])):
+        for failed in (*adapter.acknowledge(old), *adapter.retry([RetryRequest(old[0], SOON, {})])):
             assert isinstance(failed.error, DeliveryVoid)
         adapter.close(grace=GRACE)
     _, again = open_adapter(rabbitmq_url, subscription)
@@ -206,7 +213,7 @@ def test_a_settled_retry_cannot_be_settled_again(rabbitmq_url: str, fresh: str, 
     put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x")
     (delivery,) = sink.wait_for(1)
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: adapter.retry([Later(delivery, SOON, {})]), range(8)))
+        answers = list(pool.map(lambda _: adapter.retry([RetryRequest(delivery, SOON, {})]), range(8)))
     assert sorted(len(answer) for answer in answers) == [0] + [1] * 7
     sink.wait_for(2)
     assert sink.stays_at(2, 0.5)
@@ -219,7 +226,7 @@ def test_a_message_goes_round_again_and_again(rabbitmq_url: str, fresh: str, ope
     for attempt in range(1, 5):
         delivery = sink.wait_for(attempt)[-1]
         assert delivery.message.headers["tenant"] == "7"
-        assert not adapter.retry([Later(delivery, SOON, {names.ATTEMPT: str(attempt + 1)})])
+        assert not adapter.retry([RetryRequest(delivery, SOON, {names.ATTEMPT: str(attempt + 1)})])
     properties = properties_of(sink.wait_for(5)[-1])
     assert len(properties.headers["x-death"]) == 1
     assert properties.headers["x-death"][0]["count"] == 1
@@ -235,7 +242,7 @@ def test_a_short_delay_does_not_wait_for_a_long_one(
     put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"long", b"short")
     long, short = sink.wait_for(2)
     started = monotonic()
-    adapter.retry([Later(long, timedelta(seconds=3), {}), Later(short, SOON, {})])
+    adapter.retry([RetryRequest(long, timedelta(seconds=3), {}), RetryRequest(short, SOON, {})])
     assert sink.wait_for(3)[2].message.body == b"short"
     assert monotonic() - started < 2.5
 
@@ -246,7 +253,7 @@ def test_a_copy_header_does_not_multiply_a_retry(rabbitmq_url: str, fresh: str, 
     connection = connect(rabbitmq_url)
     connection.channel().queue_declare(f"{fresh}.copies")
     put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x", headers={"CC": [f"{fresh}.copies"]})
-    adapter.retry([Later(sink.wait_for(1)[0], SOON, {})])
+    adapter.retry([RetryRequest(sink.wait_for(1)[0], SOON, {})])
     sink.wait_for(2)
     copies = connection.channel().queue_declare(f"{fresh}.copies", passive=True).method.message_count
     connection.channel().queue_delete(f"{fresh}.copies")
@@ -261,7 +268,7 @@ def test_a_transient_message_becomes_a_lasting_dead_letter(
     subscription = subscription_of(fresh)
     adapter, sink = open_adapter(rabbitmq_url, subscription)
     put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"x", expiration="300", delivery_mode=1)
-    adapter.dead_letter([Dead(sink.wait_for(1)[0], {})])
+    adapter.dead_letter([DeadLetterRequest(sink.wait_for(1)[0], {})])
     assert sink.stays_at(1, 0.5)
     (letter,) = adapter.dead_letters(subscription, 10)
     assert letter.message.body == b"x"
@@ -272,7 +279,7 @@ def test_looking_at_dead_letters_often_loses_none(rabbitmq_url: str, fresh: str,
     subscription = subscription_of(fresh)
     adapter, sink = open_adapter(rabbitmq_url, subscription)
     put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"1", b"2", b"3", b"4")
-    adapter.dead_letter([Dead(one, {}) for one in sink.wait_for(4)])
+    adapter.dead_letter([DeadLetterRequest(one, {}) for one in sink.wait_for(4)])
     for _ in range(30):
         assert [one.message.body for one in adapter.dead_letters(subscription, 2)] == [b"1", b"2"]
     assert [one.message.body for one in adapter.dead_letters(subscription, 9)] == [b"1", b"2", b"3", b"4"]
@@ -355,10 +362,10 @@ def test_an_existing_queue_of_any_kind_is_consumed(rabbitmq_url: str, fresh: str
     subscription = subscription_of(fresh, queue=queue)
     adapter, sink = open_adapter(rabbitmq_url, subscription)
     put(rabbitmq_url, queue, b"x", priority=3)
-    assert not adapter.retry([Later(sink.wait_for(1)[0], SOON, {})])
+    assert not adapter.retry([RetryRequest(sink.wait_for(1)[0], SOON, {})])
     again = sink.wait_for(2)[1]
     assert properties_of(again).priority == 3
-    assert not adapter.dead_letter([Dead(again, {})])
+    assert not adapter.dead_letter([DeadLetterRequest(again, {})])
     waiting = connection.channel().queue_declare(f"oncemq.{fresh}-group.{queue}.dead", passive=True)
     assert waiting.method.message_count == 1
     connection.channel().queue_delete(queue)
@@ -439,9 +446,9 @@ def test_a_memory_alarm_blocks_no_acknowledgement(
     one, two, three, four = sink.wait_for(4)
     control(own_server, "set_vm_memory_high_watermark", "absolute", "1MB")
     try:
-        (failed,) = adapter.retry([Later(one, SOON, {})])
+        (failed,) = adapter.retry([RetryRequest(one, SOON, {})])
         assert isinstance(failed.error, BrokerUnavailable)
-        (failed,) = adapter.dead_letter([Dead(two, {})])
+        (failed,) = adapter.dead_letter([DeadLetterRequest(two, {})])
         assert isinstance(failed.error, BrokerUnavailable)
         assert "low on memory" in str(failed.error)
         assert not adapter.acknowledge([three, four])
@@ -450,8 +457,8 @@ def test_a_memory_alarm_blocks_no_acknowledgement(
     finally:
         control(own_server, "set_vm_memory_high_watermark", "0.8")
 
-    eventually(lambda: not adapter.retry([Later(one, SOON, {})]))
-    assert not adapter.dead_letter([Dead(two, {})])
+    eventually(lambda: not adapter.retry([RetryRequest(one, SOON, {})]))
+    assert not adapter.dead_letter([DeadLetterRequest(two, {})])
 
 
 @pytest.mark.slow

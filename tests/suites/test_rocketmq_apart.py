@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from oncemq.contracts.adapter import Confirmed, Later, Refused, Subscription
+from oncemq.contracts.adapter import Confirmed, Refused, RetryRequest, Subscription
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq import RocketMQAdapter
@@ -74,7 +74,7 @@ def test_retries_of_a_paused_topic_stay_on_the_broker(open_adapter: Open) -> Non
     for topic in topics:
         answers = first.publish(topic, {}, [OutgoingMessage(body) for body in bodies])
         assert all(isinstance(one, Confirmed) for one in answers)
-    later = [Later(one, timedelta(seconds=2), {}) for one in received.wait_for(2 * count)]
+    later = [RetryRequest(one, timedelta(seconds=2), {}) for one in received.wait_for(2 * count)]
     assert not first.retry(later)
     first.close(grace=timedelta(seconds=5))
     adapter, sink = both(few)

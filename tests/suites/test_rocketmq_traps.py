@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from oncemq.common.problems import Severity
-from oncemq.contracts.adapter import Adapter, Confirmed, Dead, Later, Subscription
+from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetterRequest, RetryRequest, Subscription
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
@@ -222,13 +222,13 @@ def test_fifo_holds_a_queue_behind_a_retry(rocketmq_url: str, open_adapter: Open
     adapter, sink = open_adapter(rocketmq_url, subscription(fifo=True))
     put(adapter, *[OutgoingMessage(b"%d" % number, key="one") for number in range(3)])
     (first,) = sink.wait_for(1)
-    assert not adapter.retry([Later(first, timedelta(seconds=0.5), {names.ATTEMPT: "2"})])
+    assert not adapter.retry([RetryRequest(first, timedelta(seconds=0.5), {names.ATTEMPT: "2"})])
     again = sink.wait_for(2)[1]
     assert (again.message.body, again.message.attempt) == (b"0", 2)
     for count in (3, 4):
         assert not adapter.acknowledge(sink.deliveries()[-1:])
         sink.wait_for(count)
-    assert not adapter.dead_letter([Dead(sink.deliveries()[-1], {names.REASON: "rejected"})])
+    assert not adapter.dead_letter([DeadLetterRequest(sink.deliveries()[-1], {names.REASON: "rejected"})])
     assert sink.bodies() == [b"0", b"0", b"1", b"2"]
     letters = list(adapter.dead_letters(subscription(fifo=True), 10))
     assert [one.message.body for one in letters] == [b"2"]
@@ -240,7 +240,7 @@ def test_two_topics_of_one_group_share_its_retries(rocketmq_url: str, open_adapt
     adapter, sink = open_adapter(rocketmq_url, one, two)
     for topic in ("one", "two"):
         put(adapter, OutgoingMessage(topic.encode()), topic=topic)
-    later = [Later(one, timedelta(0), {}) for one in sink.wait_for(2)]
+    later = [RetryRequest(one, timedelta(0), {}) for one in sink.wait_for(2)]
     assert not adapter.retry(later)
     sink.wait_for(4)
     assert sink.bodies("one") == [b"one"] * 2

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from oncemq.cli.main import main
 from oncemq.config import load
-from oncemq.contracts.adapter import Dead
+from oncemq.contracts.adapter import DeadLetterRequest
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger import schema
 from oncemq.message import headers as names
@@ -101,7 +101,7 @@ class CommandLine:
             adapter.prepare([one.subscription for one in plan.consumers])
             return adapter.depth(next(one.subscription for one in plan.consumers if one.name == consumer))
 
-    def bury(self, *bodies: bytes, consumer: str = "award", **headers: str) -> None:
+    def publish_dead_letters(self, *bodies: bytes, consumer: str = "award", **headers: str) -> None:
         """Publish messages and dead-letter those of `consumer`, with our headers given by their constants' names."""
         with self.plan() as plan:
             adapter, sink = plan.adapters["shop"], RecordingSink()
@@ -109,6 +109,8 @@ class CommandLine:
             adapter.publish("order.paid", {}, [OutgoingMessage(body, message_id="m-1") for body in bodies])
             added = {getattr(names, name): text for name, text in headers.items()}
             others = {one.name for one in plan.consumers} - {consumer}
-            adapter.dead_letter([Dead(one, added) for one in sink.wait_for(len(bodies), consumer=consumer)])
+            adapter.dead_letter(
+                [DeadLetterRequest(one, added) for one in sink.wait_for(len(bodies), consumer=consumer)]
+            )
             for other in others:
                 adapter.acknowledge(sink.wait_for(len(bodies), consumer=other))

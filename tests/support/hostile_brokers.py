@@ -25,7 +25,7 @@ from oncemq_adapters.rabbitmq.messages.forwarding import replayed
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.properties import TAGS_HEADER, to_text
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
@@ -171,7 +171,7 @@ class HostileRocketMQ(HostileBroker):
         self.topic = f"odd-{uuid4().hex[:8]}"
         self.options = {"queues": 4, **options}
         self._make_adapter = make_adapter
-        self._desk = Desk(parse_address(url, {}), "tests-hostile")
+        self._desk = Operations(parse_address(url, {}), "tests-hostile")
         self._turn = 0
 
     def adapter(self) -> Adapter:

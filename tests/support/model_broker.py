@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from oncemq.contracts.adapter import (
     CONFIRMED,
-    Burial,
     Confirmed,
-    Dead,
-    Later,
+    DeadLetterRequest,
+    ParkedDeadLetter,
     Refused,
+    RetryRequest,
     SettleFailed,
     Subscription,
 )
@@ -136,7 +136,7 @@ class Line(ScriptedAdapter):
             return [SettleFailed(each, DeliveryVoid("the connection was lost")) for each in deliveries]
         return [failed for each in deliveries if (failed := self._end(each)) is not None]
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Keep these messages for later, with what their headers say."""
         if self._fails("retry"):
             return [SettleFailed(each.delivery, BrokerUnavailable("away")) for each in later]
@@ -145,7 +145,7 @@ class Line(ScriptedAdapter):
                 self._broker.later(_again(each), each.delay)
         return self._settled("retry", [each.delivery for each in later])
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Bury these messages."""
         if self._fails("dead_letter"):
             return [SettleFailed(each.delivery, BrokerUnavailable("away")) for each in dead]
@@ -154,7 +154,9 @@ class Line(ScriptedAdapter):
                 self._broker.dead.append(Buried(each.delivery.message, each.headers[REASON]))
         return self._settled("dead_letter", [each.delivery for each in dead])
 
-    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+    def publish_dead_letters(
+        self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
+    ) -> Sequence[Confirmed | Refused]:
         """Bury messages that were parked."""
         self._broker.dead += [Buried(one.message, one.headers[REASON]) for one in burials]
         return [CONFIRMED] * len(burials)
@@ -198,7 +200,7 @@ class Line(ScriptedAdapter):
         return None if current else DeliveryVoid("its connection is gone")
 
 
-def _again(later: Later) -> Message:
+def _again(later: RetryRequest) -> Message:
     headers = {**later.delivery.message.headers, **later.headers}
     return replace(
         later.delivery.message,

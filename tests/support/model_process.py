@@ -10,9 +10,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from oncemq.contracts.strategy import Scope, Strategy
-from oncemq.engine.application import Crews
+from oncemq.engine.application import ConsumerSink
 from oncemq.engine.base.overtaken import OVERTAKEN
-from oncemq.engine.consumer_runtime import Crew, Workshop
+from oncemq.engine.consumer_runtime import ConsumerRuntime, ProcessContext
 from oncemq.engine.crash.time_limits import Watchdog
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.errors import InfrastructureError, Reject, Retry
@@ -228,7 +228,7 @@ class Process:
             hold_key=hold_key,
             retry=RetryPolicy(attempts=ATTEMPTS, first=timedelta(seconds=1), factor=2, jitter=0),
         )
-        shop = Workshop(
+        shop = ProcessContext(
             (engine,),
             None,
             clock,
@@ -243,7 +243,7 @@ class Process:
             (None,),
             self._passed,
         )
-        crew = Crew(plan, self.line, shop)
+        crew = ConsumerRuntime(plan, self.line, shop)
         self._clock = clock
         self._engine = engine
         self._sweeps = crew.upkeep(0)
@@ -251,7 +251,7 @@ class Process:
         vars(self.consumer.gate)["sleep"] = lambda seconds: clock.advance(timedelta(seconds=seconds))
         self._aftermath = crew._aftermath
         self._workers = [crew._worker(number) for number in range(WORKERS)]
-        self.line.open([plan.subscription], Crews({name: crew}))
+        self.line.open([plan.subscription], ConsumerSink({name: crew}))
 
     def take(self, worker: int, limit: int) -> None:
         """Let a worker take what is ready, unless it holds something or the consumer is paused."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from oncemq.contracts.adapter import Dead, Later, SettleFailed
+from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest, SettleFailed
 from oncemq.errors import AlreadySettled, DeliveryVoid
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.headers import FIRST_FAILED_AT, REASON, attempt_of, time_of
@@ -61,7 +61,7 @@ class Front(ScriptedAdapter):
                     failed.append(SettleFailed(delivery, error))
         return failed
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Deliver again at once, with the attempt that the headers say."""
         failed = []
         with self.broker.lock:
@@ -83,7 +83,7 @@ class Front(ScriptedAdapter):
                 )
         return failed
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Take dead letters."""
         failed = []
         with self.broker.lock:

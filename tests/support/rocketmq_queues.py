@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.properties import to_text
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
@@ -18,7 +18,7 @@ class QueueConsole:
         desk: connections of its own.
     """
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Operations) -> None:
         self.desk = desk
 
     def set_queues(self, topic: str, count: int) -> None:
@@ -67,7 +67,7 @@ class QueueConsole:
 @contextmanager
 def queue_console(url: str) -> Iterator[QueueConsole]:
     """Connect, and disconnect at the end."""
-    desk = Desk(parse_address(url, {}), "tests-queues")
+    desk = Operations(parse_address(url, {}), "tests-queues")
     try:
         yield QueueConsole(desk)
     finally:

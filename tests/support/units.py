@@ -13,12 +13,12 @@ from oncemq.contracts.strategy import Strategy
 from oncemq.contracts.unit import Unit
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.base.strategy_chain import Chain
-from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.crash.flight_recorder import AnyRecorder, NoRecorder
-from oncemq.engine.crash.time_limits import Slot
+from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.transaction.batch_loop import BatchLoop
 from oncemq.engine.transaction.item_loop import ItemLoop
-from oncemq.engine.transaction.unit_transaction import Attempt
+from oncemq.engine.transaction.unit_transaction import UnitTransaction
 from oncemq.engine.workers.failure_isolation import Rescue, UnitResult
 from oncemq.engine.workers.transactional_unit import UnitRunner
 from oncemq.message.envelope import Delivery, Message
@@ -77,15 +77,15 @@ class UnitBench:
         clock: Clock | None = None,
         point: Callable[[str], None] = nothing,
         recorder: AnyRecorder | None = None,
-        lane: Lane | None = None,
+        lane: Contention | None = None,
         name: str | None = None,
         topics: Mapping[str, OutgoingTopic] = MappingProxyType({}),
     ) -> None:
         self.name = name or f"c{uuid.uuid4().hex[:10]}"
         built = [self._built(asked, engine) for asked in strategies]
         self.plan = make_consumer(handler, built, name=self.name, topics=topics)
-        self.slot = Slot()
-        self.lane = lane or Lane()
+        self.slot = TimeLimitSlot()
+        self.lane = lane or Contention()
         self.clock = clock or SystemClock()
         self.failures: list[BaseException] = []
         self.lanes: list[bool] = []
@@ -96,7 +96,7 @@ class UnitBench:
         chain, recorder = Chain(built), recorder or NoRecorder()
         make_loop = BatchLoop if self.plan.handler.is_batch else ItemLoop
         self.loop = make_loop(chain, self.plan.handler, self.clock.monotonic, recorder, self.slot)
-        self.attempt = Attempt(
+        self.attempt = UnitTransaction(
             engine, chain, self.plan.reader, self.loop, recorder, self.slot, self.clock, self._failed, point
         )
         rescue = Rescue(

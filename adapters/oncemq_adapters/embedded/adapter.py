@@ -12,13 +12,13 @@ from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
-    Burial,
     Confirmed,
     ConsumerHealth,
-    Dead,
     DeadLetter,
-    Later,
+    DeadLetterRequest,
+    ParkedDeadLetter,
     Refused,
+    RetryRequest,
     SettleFailed,
     Sink,
     Subscription,
@@ -31,7 +31,7 @@ from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.embedded import settings as advice
 from oncemq_adapters.embedded import settlement as settlements
 from oncemq_adapters.embedded import topics
-from oncemq_adapters.embedded.administration import Desk
+from oncemq_adapters.embedded.administration import Administration
 from oncemq_adapters.embedded.held_deliveries import Custody
 from oncemq_adapters.embedded.receiver import Receiver, microseconds_of
 from oncemq_adapters.embedded.session import Link
@@ -177,7 +177,7 @@ class EmbeddedAdapter:
         self._wake()
         return failed
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Let these come again to this group alone; putting back and settling is one transaction."""
         wanted = {id(one.delivery): one for one in later}
         now = self._scope.clock.now()
@@ -198,23 +198,27 @@ class EmbeddedAdapter:
         self._wake()
         return failed
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Put these into the group's dead letters; burying and settling is one transaction."""
         headers = {id(one.delivery): one.headers for one in dead}
         now = microseconds(self._scope.clock.now())
         return self._settle(
             [one.delivery for one in dead],
-            lambda connection, mine: settlements.bury(
+            lambda connection, mine: settlements.publish_dead_letters(
                 connection, {one.token.hold: _with(one, headers[id(one)]) for one in mine}, now
             ),
         )
 
-    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+    def publish_dead_letters(
+        self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
+    ) -> Sequence[Confirmed | Refused]:
         """Put messages of other origin into the group's dead letters, all in one transaction."""
         if not burials:
             return ()
         try:
-            Desk(self._link, subscription, self._settings.place).bury(burials, self._scope.clock.now())
+            Administration(self._link, subscription, self._settings.place).publish_dead_letters(
+                burials, self._scope.clock.now()
+            )
         except BrokerError as error:
             return [Refused(error) for _ in burials]
         return [CONFIRMED for _ in burials]
@@ -271,21 +275,21 @@ class EmbeddedAdapter:
 
     def dead_letters(self, subscription: Subscription, limit: int) -> Iterator[DeadLetter]:
         """Return the group's dead letters, oldest first, without consuming them."""
-        return Desk(self._link, subscription, self._settings.place).letters(limit)
+        return Administration(self._link, subscription, self._settings.place).letters(limit)
 
     def replay_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
         """Send dead letters to the group again, with fresh attempts."""
-        count = Desk(self._link, subscription, self._settings.place).replay(ids)
+        count = Administration(self._link, subscription, self._settings.place).replay(ids)
         self._wake()
         return count
 
     def purge_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
         """Remove dead letters for ever."""
-        return Desk(self._link, subscription, self._settings.place).purge(ids)
+        return Administration(self._link, subscription, self._settings.place).purge(ids)
 
     def depth(self, subscription: Subscription) -> int | None:
         """Return how many messages wait for the group, delayed ones included, those in hands not."""
-        return Desk(self._link, subscription, self._settings.place).depth()
+        return Administration(self._link, subscription, self._settings.place).depth()
 
     def _wake(self) -> None:
         receiver = self._receiver

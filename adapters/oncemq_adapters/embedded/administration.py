@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from oncemq.contracts.adapter import Burial, DeadLetter, Subscription
+from oncemq.contracts.adapter import DeadLetter, ParkedDeadLetter, Subscription
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.embedded import dead_letters as graves
 from oncemq_adapters.embedded import leases as takes
@@ -14,7 +14,7 @@ from oncemq_adapters.embedded.stored_messages import microseconds, moment, pack,
 _PAGE = 100
 
 
-class Desk:
+class Administration:
     """Answers questions about a group of a topic, and acts on its dead letters."""
 
     def __init__(self, link: Link, subscription: Subscription, place: str) -> None:
@@ -37,7 +37,7 @@ class Desk:
                 yield DeadLetter(str(grave.id), message, moment(grave.dead_at))
             limit, after = limit - len(found), found[-1].id
 
-    def bury(self, burials: Sequence[Burial], now: datetime) -> None:
+    def publish_dead_letters(self, burials: Sequence[ParkedDeadLetter], now: datetime) -> None:
         """Add dead letters, the headers of each burial over those of its message."""
         found = [_grave(burial, microseconds(now)) for burial in burials]
         self._link.write(lambda connection: graves.add(connection, self._group, found), durable=True)
@@ -60,7 +60,7 @@ class Desk:
         return self._link.read(lambda connection: graves.page(connection, self._group, after, size))
 
 
-def _grave(burial: Burial, now: int) -> graves.Grave:
+def _grave(burial: ParkedDeadLetter, now: int) -> graves.Grave:
     message = burial.message
     published = microseconds(message.published_at) if message.published_at is not None else now
     properties = pack({**message.headers, **burial.headers}, message.keys, message.message_id)

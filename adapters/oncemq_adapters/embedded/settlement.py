@@ -56,7 +56,7 @@ def retry(connection: sqlite3.Connection, hold: Hold, properties: str, due_at: i
     return bool(_update(connection, changes, (due_at, properties), [hold]))
 
 
-def bury(connection: sqlite3.Connection, holds: Mapping[Hold, str], now: int) -> set[Hold]:
+def publish_dead_letters(connection: sqlite3.Connection, holds: Mapping[Hold, str], now: int) -> set[Hold]:
     """Make dead letters of these, with the given properties; returns those that were ours."""
     ours = _update(connection, "owner = owner", (), list(holds))
     buried = [hold for hold in holds if hold in ours]

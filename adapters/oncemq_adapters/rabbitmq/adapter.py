@@ -12,13 +12,13 @@ from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
-    Burial,
     Confirmed,
     ConsumerHealth,
-    Dead,
     DeadLetter,
-    Later,
+    DeadLetterRequest,
+    ParkedDeadLetter,
     Refused,
+    RetryRequest,
     SettleFailed,
     Sink,
     Subscription,
@@ -138,25 +138,27 @@ class RabbitMQAdapter:
         """Have the I/O thread acknowledge these, as few frames as possible."""
         return settlement.acknowledge(deliveries)
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's queue of its delay, then acknowledge it."""
         username = self._address.username
 
-        def copy(one: Later) -> Callable[[Token], Publication]:
+        def copy(one: RetryRequest) -> Callable[[Token], Publication]:
             return lambda token: delayed_copy(one, token, username)
 
         return settlement.move([(one.delivery, copy(one)) for one in later], self._send_own)
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's dead letters, then acknowledge it."""
         username, now = self._address.username, self._scope.clock.now()
 
-        def copy(one: Dead) -> Callable[[Token], Publication]:
+        def copy(one: DeadLetterRequest) -> Callable[[Token], Publication]:
             return lambda token: dead_copy(one, token, username, now)
 
         return settlement.move([(one.delivery, copy(one)) for one in dead], self._send_own)
 
-    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+    def publish_dead_letters(
+        self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
+    ) -> Sequence[Confirmed | Refused]:
         """Publish messages of other origin to the group's dead letters."""
         place, now = self._place(subscription), self._scope.clock.now()
         copies = [
@@ -171,7 +173,7 @@ class RabbitMQAdapter:
         failed = settlement.give_back(fresh)
         if worn:
             username = self._address.username
-            copies = [Later(one, timedelta(0), {}) for one in worn]
+            copies = [RetryRequest(one, timedelta(0), {}) for one in worn]
             failed += settlement.move(
                 [(one.delivery, partial(delayed_copy, one, username=username)) for one in copies],
                 self._send_own,

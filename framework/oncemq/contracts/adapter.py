@@ -44,7 +44,7 @@ class SettleFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Later:
+class RetryRequest:
     """A delivery that shall come back after `delay`, with `headers` added (attempt, first failure …)."""
 
     delivery: Delivery
@@ -53,7 +53,7 @@ class Later:
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
+class DeadLetterRequest:
     """A delivery that shall become a dead letter, with `headers` added (reason, error, attempts …)."""
 
     delivery: Delivery
@@ -61,8 +61,8 @@ class Dead:
 
 
 @dataclass(frozen=True, slots=True)
-class Burial:
-    """A message that was kept elsewhere and shall become a dead letter, with `headers` added as for `Dead`."""
+class ParkedDeadLetter:
+    """A message that was kept elsewhere and shall become a dead letter, with `headers` added as for `DeadLetterRequest`."""
 
     message: Message
     headers: Mapping[str, str]
@@ -147,14 +147,14 @@ class Settling(Protocol):
         """Tell the broker that these are done; return those that could not be settled."""
         ...
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Have these come again to this group alone: published with confirmation, then acknowledged.
 
         Returns those for which it failed; such a delivery is still unsettled unless its error is a SettleError.
         """
         ...
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Put these into the group's dead letters: published with confirmation, then acknowledged."""
         ...
 
@@ -206,7 +206,9 @@ class Adapter(Settling, Protocol):
         """
         ...
 
-    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+    def publish_dead_letters(
+        self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
+    ) -> Sequence[Confirmed | Refused]:
         """Put messages that are no deliveries of ours into the group's dead letters; nothing is acknowledged.
 
         Returns one answer for each, in order. They lie there with the others, as if `dead_letter` had brought them;

@@ -13,16 +13,16 @@ from sqlalchemy import MetaData, Table
 from oncemq.engine.background_work import start_upkeep
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.clock_skew import ClockWatch
-from oncemq.engine.consumer_runtime import Crew, Workshop
-from oncemq.engine.crash.process_lock import Presence
+from oncemq.engine.consumer_runtime import ConsumerRuntime, ProcessContext
+from oncemq.engine.crash.process_lock import ProcessLock
 from oncemq.engine.crash.suspects import SuspectBook, collect, tell
 from oncemq.engine.crash.time_limits import Watchdog
-from oncemq.engine.crash.worker_registry import Roster
+from oncemq.engine.crash.worker_registry import WorkerRegistry
 from oncemq.engine.group_ownership import own
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.plan import AppPlan
-from oncemq.engine.status import Standing
+from oncemq.engine.status import StatusReporter
 from oncemq.engine.stop_conditions import Ending, Retries, Until
 from oncemq.errors import ConfigError
 from oncemq.ledger import schema
@@ -37,10 +37,10 @@ from oncemq.redis.probe import startup_warnings as redis_warnings
 from oncemq.upkeep.runner import Upkeep
 
 
-class Crews:
+class ConsumerSink:
     """Every consumer of a process; the sink of all adapters."""
 
-    def __init__(self, crews: Mapping[str, Crew]) -> None:
+    def __init__(self, crews: Mapping[str, ConsumerRuntime]) -> None:
         self._crews = crews
 
     def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
@@ -56,7 +56,7 @@ _EXTEND_WHEN_LEFT = 15.0
 _EXTEND_BY = timedelta(seconds=60)
 
 
-def extend_leases(plan: AppPlan, crews: Mapping[str, Crew], observers: Observers) -> None:
+def extend_leases(plan: AppPlan, crews: Mapping[str, ConsumerRuntime], observers: Observers) -> None:
     """Extend what would expire within the next seconds; what cannot be extended is void by itself."""
     soon = plan.clock.monotonic() + _EXTEND_WHEN_LEFT
     for crew in crews.values():
@@ -108,14 +108,14 @@ class Application:
         self._leaving = threading.Event()
         # A queue and no Event: a signal handler may run while this very thread holds an Event's lock.
         self._stop: SimpleQueue[None] = SimpleQueue()
-        self._presence: Presence | None = None
+        self._presence: ProcessLock | None = None
         self._running_since = 0.0
-        self._crews: dict[str, Crew] = {}
+        self._crews: dict[str, ConsumerRuntime] = {}
         consumed = frozenset(consumer.broker for consumer in plan.consumers)
         self._publishing = Publishing(plan.adapters, plan.topics, consumed, self._observer)
         self._relays = Relay.of(plan, self._publishing, self._observer, point)
-        self._standing = Standing(plan, self._crews, self._observer)
-        self._roster = Roster(plan)
+        self._standing = StatusReporter(plan, self._crews, self._observer)
+        self._roster = WorkerRegistry(plan)
         self._clock_watch = ClockWatch(plan, self._observer)
         self._upkeep: Sequence[Upkeep] = ()
         self._watchdog: Watchdog | None = None
@@ -185,7 +185,7 @@ class Application:
         soft, hard = partial(self._time_limit, TimeLimit.SOFT), partial(self._time_limit, TimeLimit.HARD)
         watchdog = Watchdog(plan.clock.monotonic, soft, hard)
         self._watchdog = watchdog
-        shop = Workshop(
+        shop = ProcessContext(
             plan.engines,
             plan.layout,
             plan.clock,
@@ -202,12 +202,12 @@ class Application:
         )
         distrusted = self._roster.distrust_before()
         for consumer in plan.consumers:
-            crew = Crew(consumer, plan.adapters[consumer.broker], shop)
+            crew = ConsumerRuntime(consumer, plan.adapters[consumer.broker], shop)
             crew.consumer.intake.distrust_before = distrusted
             self._crews[consumer.name] = crew
 
     def _open_adapters(self) -> None:
-        sink = Crews(self._crews)
+        sink = ConsumerSink(self._crews)
         for name, adapter in self._plan.adapters.items():
             mine = [consumer for consumer in self._plan.consumers if consumer.broker == name]
             if not mine:
@@ -358,9 +358,9 @@ class Application:
         self._observer.time_limit(consumer, None, which, limit or timedelta(0))
 
 
-def _present(state: Path) -> Presence:
+def _present(state: Path) -> ProcessLock:
     try:
-        return Presence(state)
+        return ProcessLock(state)
     except OSError as error:
         text = f"the folder {state}, where flight recorders are kept, cannot be written: {error.strerror}"
         raise ConfigError([f"{text} – write state: and a folder that can"]) from error

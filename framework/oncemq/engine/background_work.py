@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from oncemq.contracts.strategy import UpkeepTask
-from oncemq.engine.consumer_runtime import Crew
+from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.plan import AppPlan
 from oncemq.observe.observers import Observers
@@ -16,7 +16,7 @@ _LOOK_EVERY = timedelta(minutes=1)
 
 
 def start_upkeep(
-    plan: AppPlan, observers: Observers, relays: Sequence[Relay], crews: Collection[Crew]
+    plan: AppPlan, observers: Observers, relays: Sequence[Relay], crews: Collection[ConsumerRuntime]
 ) -> list[Upkeep]:
     """Start the background runners, one for each database."""
     runners = []
@@ -42,5 +42,5 @@ def start_upkeep(
     return runners
 
 
-def _of(crews: Collection[Crew], shard: int) -> list[UpkeepTask]:
+def _of(crews: Collection[ConsumerRuntime], shard: int) -> list[UpkeepTask]:
     return [task for crew in crews for task in crew.upkeep(shard)]

@@ -11,36 +11,36 @@ from sqlalchemy import Engine, MetaData
 
 from oncemq.common.clock import Clock
 from oncemq.common.sharding import Layout
-from oncemq.contracts.adapter import Adapter, Dead, SettleFailed
+from oncemq.contracts.adapter import Adapter, DeadLetterRequest, SettleFailed
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.engine.base.items import failed_row
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.consumer import Consumer
-from oncemq.engine.consumer.pause_gate import Gate
+from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.crash.flight_recorder import AnyRecorder, Crash, NoRecorder
 from oncemq.engine.crash.suspects import SuspectBook, collect, open_recorder, tell
-from oncemq.engine.crash.time_limits import Slot, TimeLimits, Watchdog
+from oncemq.engine.crash.time_limits import TimeLimits, TimeLimitSlot, Watchdog
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.parking.parking_strategies import parking_of, with_parking
 from oncemq.engine.parking.settlement_router import dropping, settling
 from oncemq.engine.parking.sharded import whole
 from oncemq.engine.plan import ConsumerPlan
-from oncemq.engine.settlement.background_settler import Aftermath
+from oncemq.engine.settlement.background_settler import BackgroundSettler
 from oncemq.engine.settlement.ledger_dead_letters import KeptLetters
 from oncemq.engine.settlement.settler import Settler
 from oncemq.engine.transaction.batch_loop import BatchLoop
 from oncemq.engine.transaction.item_loop import ItemLoop
-from oncemq.engine.transaction.unit_transaction import Attempt
-from oncemq.engine.workers.async_worker import AsyncWorker, Seat
+from oncemq.engine.transaction.unit_transaction import UnitTransaction
+from oncemq.engine.workers.async_worker import AsyncWorker, InFlightSlot
 from oncemq.engine.workers.direct_unit import DirectRunner, Finisher
 from oncemq.engine.workers.failure_isolation import Rescue
 from oncemq.engine.workers.parked_sweep import sweeps
 from oncemq.engine.workers.threads import Threads
 from oncemq.engine.workers.transactional_unit import UnitRunner
-from oncemq.engine.workers.worker import Execute, Track, Worker, by_unit
+from oncemq.engine.workers.worker import Execute, ShardRuntime, Worker, by_unit
 from oncemq.errors import ConfigError
 from oncemq.ledger.records import history
 from oncemq.ledger.records.history import HistoryRow
@@ -49,7 +49,7 @@ from oncemq.observe.observers import Observers
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class ProcessContext:
     """What all consumers of a process share.
 
     Args:
@@ -87,10 +87,10 @@ _LONGEST_DIRECT_UNIT = 0.01
 """Seconds; effects outside the database repeat when a process dies before it settles them, so it settles soon."""
 
 
-class Crew:
+class ConsumerRuntime:
     """One consumer and its threads."""
 
-    def __init__(self, plan: ConsumerPlan, adapter: Adapter, shop: Workshop) -> None:
+    def __init__(self, plan: ConsumerPlan, adapter: Adapter, shop: ProcessContext) -> None:
         self._shop = shop
         self._recorders: list[AnyRecorder] = []
         self._commit_is_told = False
@@ -121,14 +121,14 @@ class Crew:
             shop.clock,
             shop.observers,
             Scheduler(shop.clock, one_per_key=self.chain.one_per_key),
-            Gate(shop.clock),
+            PauseGate(shop.clock),
             shop.point,
             self._forget,
             shop.layout,
         )
         self.consumer.learn_of_deaths = self.learn_of_deaths
         self.consumer.charge = self._charge
-        self._aftermath = Aftermath(self._settler(), self.consumer, shop.observers.failed)
+        self._aftermath = BackgroundSettler(self._settler(), self.consumer, shop.observers.failed)
         self.refresh_suspects()
 
     def _understand(self, delivery: Delivery) -> None:
@@ -202,7 +202,7 @@ class Crew:
 
     def _worker(self, number: int) -> Worker:
         plan = self.consumer.plan
-        slot, recorder = Slot(), self._recorder(number)
+        slot, recorder = TimeLimitSlot(), self._recorder(number)
         self._shop.watchdog.watch(plan.name, slot, TimeLimits(plan.soft_limit, plan.hard_limit))
         unit_time = plan.unit_time.total_seconds()
         if plan.effects is Effects.DATABASE:
@@ -229,14 +229,14 @@ class Crew:
             "effect together with the record of its message; leave the call out"
         )
 
-    def _transactional(self, slot: Slot, recorder: AnyRecorder, shard: int) -> Execute:
+    def _transactional(self, slot: TimeLimitSlot, recorder: AnyRecorder, shard: int) -> Execute:
         plan, shop = self.consumer.plan, self._shop
         chain, handler = self._chains[shard], plan.parts[shard].handler
         if not shop.engines:
             raise ConfigError([f"consumer {plan.name!r} has effects: database, but the app has no database"])
         make_loop = BatchLoop if handler.is_batch else ItemLoop
         loop = make_loop(chain, handler, shop.clock.monotonic, recorder, slot)
-        attempt = Attempt(
+        attempt = UnitTransaction(
             shop.engines[shard],
             chain,
             plan.reader,
@@ -261,7 +261,7 @@ class Crew:
         )
         return UnitRunner(chain, rescue, shop.observers.failed, shop.point).execute
 
-    def _direct(self, slot: Slot, recorder: AnyRecorder, shard: int) -> Execute:
+    def _direct(self, slot: TimeLimitSlot, recorder: AnyRecorder, shard: int) -> Execute:
         plan, shop = self.consumer.plan, self._shop
         runner = DirectRunner(
             self._chains[shard],
@@ -289,12 +289,12 @@ class Crew:
 
     def _async_worker(self) -> AsyncWorker:
         plan, shop = self.consumer.plan, self._shop
-        seats = [Seat(self._recorder(number), Slot()) for number in range(plan.workers)]
+        seats = [InFlightSlot(self._recorder(number), TimeLimitSlot()) for number in range(plan.workers)]
         for seat in seats:
             # The soft limit is the event loop's own affair; a handler that blocks the loop needs the hard one.
             shop.watchdog.watch(plan.name, seat.slot, TimeLimits(None, plan.hard_limit))
         tracks = [
-            Track(chain, part.handler, self._finisher(shard))
+            ShardRuntime(chain, part.handler, self._finisher(shard))
             for shard, (chain, part) in enumerate(zip(self._chains, plan.parts, strict=True))
         ]
         return AsyncWorker(
@@ -337,7 +337,7 @@ class Crew:
             self._note,
         )
 
-    def _keeper(self) -> Callable[[Sequence[Dead]], Sequence[SettleFailed]] | None:
+    def _keeper(self) -> Callable[[Sequence[DeadLetterRequest]], Sequence[SettleFailed]] | None:
         engines, clock = self._shop.engines, self._shop.clock
         if not engines:
             return None

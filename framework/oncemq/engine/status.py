@@ -7,7 +7,7 @@ from datetime import timedelta
 from sqlalchemy import Engine
 
 from oncemq.contracts.broker_queries import ConcernedAdapter
-from oncemq.engine.consumer_runtime import Crew
+from oncemq.engine.consumer_runtime import ConsumerRuntime
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.messages import outbox
@@ -17,7 +17,7 @@ from oncemq.observe.state import ConsumerState, OutboxState
 _DEPTH_EVERY = 15.0
 
 
-class Standing:
+class StatusReporter:
     """Answers for every consumer, and tells of connections that come and go.
 
     Args:
@@ -29,7 +29,7 @@ class Standing:
         outbox: what waits to be sent; None where nobody looks at metrics.
     """
 
-    def __init__(self, plan: AppPlan, crews: Mapping[str, Crew], observers: Observers) -> None:
+    def __init__(self, plan: AppPlan, crews: Mapping[str, ConsumerRuntime], observers: Observers) -> None:
         self._plan = plan
         self._crews = crews
         self._observers = observers

@@ -21,7 +21,7 @@ REPLAYED = ("Idempotency-Replayed", "true")
 """Tells a stored answer from a fresh one."""
 
 
-class Desk:
+class Admission:
     """Decides about requests, without any knowledge of how their bytes travel."""
 
     def __init__(self, ledger: RequestLedger, rules: Rules) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import replace
 from typing import Any
 
-from oncemq.idempotent_requests.admission import Desk
+from oncemq.idempotent_requests.admission import Admission
 from oncemq.idempotent_requests.answer import Answer, sent_headers
 from oncemq.idempotent_requests.attempt import Try
 from oncemq.idempotent_requests.body import CollectedBody
@@ -36,7 +36,7 @@ class IdempotentASGI:
 
     def __init__(self, app: Application, ledger: RequestLedger, rules: Rules) -> None:
         self._app = app
-        self._desk = Desk(ledger, rules)
+        self._desk = Admission(ledger, rules)
         self._capacity = Capacity(ledger.engine)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

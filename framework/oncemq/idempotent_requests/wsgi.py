@@ -6,7 +6,7 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-from oncemq.idempotent_requests.admission import Desk
+from oncemq.idempotent_requests.admission import Admission
 from oncemq.idempotent_requests.answer import Answer, sent_headers
 from oncemq.idempotent_requests.attempt import Try
 from oncemq.idempotent_requests.body import CollectedBody
@@ -33,7 +33,7 @@ class IdempotentWSGI:
 
     def __init__(self, app: Application, ledger: RequestLedger, rules: Rules) -> None:
         self._app = app
-        self._desk = Desk(ledger, rules)
+        self._desk = Admission(ledger, rules)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""

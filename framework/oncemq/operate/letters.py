@@ -9,7 +9,7 @@ from sqlalchemy import Engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
 
 from oncemq.common.error_text import describe
-from oncemq.contracts.adapter import Adapter, Burial, DeadLetter, Refused
+from oncemq.contracts.adapter import Adapter, DeadLetter, ParkedDeadLetter, Refused
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerRefused
 from oncemq.ledger.messages import dead_letters as ledger
@@ -95,7 +95,9 @@ class Letters:
         mark = uuid4().hex
         ours = {name: text for name, text in letter.message.headers.items() if name.startswith(names.PREFIX)}
         subscription = self._consumer.subscription
-        (answer,) = self._adapter.bury(subscription, [Burial(letter.message, {**ours, _MARK: mark})])
+        (answer,) = self._adapter.publish_dead_letters(
+            subscription, [ParkedDeadLetter(letter.message, {**ours, _MARK: mark})]
+        )
         if isinstance(answer, Refused):
             raise answer.error
         with closing(_iterated(self._adapter.dead_letters(subscription, EVERYTHING))) as found:

@@ -10,13 +10,13 @@ from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
-    Burial,
     Confirmed,
     ConsumerHealth,
-    Dead,
     DeadLetter,
-    Later,
+    DeadLetterRequest,
+    ParkedDeadLetter,
     Refused,
+    RetryRequest,
     SettleFailed,
     Sink,
     Subscription,
@@ -65,9 +65,9 @@ class ScriptedAdapter:
 
     def __init__(self) -> None:
         self.acknowledged: list[Delivery] = []
-        self.retried: list[Later] = []
-        self.dead: list[Dead] = []
-        self.buried: list[Burial] = []
+        self.retried: list[RetryRequest] = []
+        self.dead: list[DeadLetterRequest] = []
+        self.buried: list[ParkedDeadLetter] = []
         self.given_back: list[Delivery] = []
         self.extended: list[Delivery] = []
         self.published: list[Published] = []
@@ -151,18 +151,20 @@ class ScriptedAdapter:
         """Record acknowledgements."""
         return self._settle("acknowledge", [(one, one) for one in deliveries], self.acknowledged)
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Record retries; nothing comes again by itself."""
         return self._settle("retry", [(one.delivery, one) for one in later], self.retried)
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Record dead letters."""
         return self._settle("dead_letter", [(one.delivery, one) for one in dead], self.dead)
 
-    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+    def publish_dead_letters(
+        self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
+    ) -> Sequence[Confirmed | Refused]:
         """Record dead letters of other origin."""
         del subscription
-        return self._confirm("bury", burials, self.buried)
+        return self._confirm("publish_dead_letters", burials, self.buried)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Record what was returned unstarted."""

@@ -182,7 +182,7 @@ DEFECTS = (
         "Queues are shared as Java's members share them.",
         [
             Edit(
-                "adapters/oncemq_adapters/rocketmq/remoting/client/queue_allocation.py",
+                "adapters/oncemq_adapters/rocketmq/remoting/protocol/heartbeat.py",
                 '// 2}H", data):',
                 '// 2}H", data)[::-1]:',
             )

@@ -20,7 +20,7 @@ def line(tmp_path):
     """Return an app with one dead letter on the broker and one in the ledger."""
     line = CommandLine(tmp_path)
     line.create_tables()
-    line.bury(b'{"order_id": "a1"}', KEY="a1", REASON="rejected", ATTEMPT="1")
+    line.publish_dead_letters(b'{"order_id": "a1"}', KEY="a1", REASON="rejected", ATTEMPT="1")
     with line.plan() as plan, plan.engine.begin() as connection:
         ledger.add(connection, plan.consumers[0].scope, MESSAGE, CAUSE, DIED)
     return line

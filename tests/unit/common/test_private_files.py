@@ -11,7 +11,7 @@ from oncemq.common.clock import SystemClock
 from oncemq.common.private_files import open_private, private_folder, state_folder
 from oncemq.contracts.adapter import AdapterScope, Subscription
 from oncemq.engine.crash.flight_recorder import Recorder
-from oncemq.engine.crash.process_lock import Presence
+from oncemq.engine.crash.process_lock import ProcessLock
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.embedded import EmbeddedAdapter
 
@@ -61,7 +61,7 @@ def test_a_file_that_is_a_link_is_not_opened(tmp_path: Path) -> None:
 def test_flight_recorders_are_private(tmp_path: Path) -> None:
     """The folder, the records and what says that a process lives are closed to others."""
     state = tmp_path / "state"
-    presence, recorder = Presence(state), Recorder(state / "x.rec")
+    presence, recorder = ProcessLock(state), Recorder(state / "x.rec")
     assert mode(state) == 0o700
     assert {mode(file) for file in state.iterdir()} == {0o600}
     presence.leave()

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from oncemq.contracts.adapter import Dead, Later, Refused, Subscription
+from oncemq.contracts.adapter import DeadLetterRequest, Refused, RetryRequest, Subscription
 from oncemq.errors import AlreadySettled, BrokerUnavailable, DeliveryVoid
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.fake_clock import FakeClock
@@ -37,8 +37,8 @@ def test_settlements_are_recorded_in_order(adapter: ScriptedAdapter):
     """Each settlement is kept where the test looks for it."""
     one, two, three, four = (adapter.deliver(b"x") for _ in range(4))
     assert adapter.acknowledge([one]) == []
-    assert adapter.retry([Later(two, timedelta(1), {})]) == []
-    assert adapter.dead_letter([Dead(three, {})]) == []
+    assert adapter.retry([RetryRequest(two, timedelta(1), {})]) == []
+    assert adapter.dead_letter([DeadLetterRequest(three, {})]) == []
     assert adapter.give_back([four]) == []
     assert adapter.acknowledged == [one]
     assert [later.delivery for later in adapter.retried] == [two]

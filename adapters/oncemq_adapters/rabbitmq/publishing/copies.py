@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime
 
-from oncemq.contracts.adapter import Burial, Dead, Later
+from oncemq.contracts.adapter import DeadLetterRequest, ParkedDeadLetter, RetryRequest
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.message.headers import DEAD_AT, DEAD_ID
@@ -17,7 +17,7 @@ from oncemq_adapters.rabbitmq.topology.delays import step_of
 from oncemq_adapters.rabbitmq.topology.names import Place, TopicOptions
 
 
-def delayed_copy(later: Later, token: Token, username: str) -> Publication:
+def delayed_copy(later: RetryRequest, token: Token, username: str) -> Publication:
     """Return the copy that comes back to the group after the delay, or at once if there is none.
 
     Raises:
@@ -32,14 +32,14 @@ def delayed_copy(later: Later, token: Token, username: str) -> Publication:
     return Publication("", place.retry_queue(step), *copy, arguments)
 
 
-def dead_copy(dead: Dead, token: Token, username: str, now: datetime) -> Publication:
+def dead_copy(dead: DeadLetterRequest, token: Token, username: str, now: datetime) -> Publication:
     """Return the copy that lies in the group's dead-letter queue, under an id of its own."""
     place = token.intake.place
     added = {**dead.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
     return Publication("", place.dead_queue, *_next_hop(dead.delivery, added, username))
 
 
-def burial_copy(dead: Burial, place: Place, now: datetime, app: str, username: str) -> Publication:
+def burial_copy(dead: ParkedDeadLetter, place: Place, now: datetime, app: str, username: str) -> Publication:
     """Return a dead letter made of a message that no queue holds."""
     added = {**dead.headers, DEAD_ID: uuid.uuid4().hex, DEAD_AT: now.isoformat()}
     return Publication("", place.dead_queue, *burial(dead.message, added, now, app, username))

@@ -12,13 +12,13 @@ from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     CONFIRMED,
     AdapterScope,
-    Burial,
     Confirmed,
     ConsumerHealth,
-    Dead,
     DeadLetter,
-    Later,
+    DeadLetterRequest,
+    ParkedDeadLetter,
     Refused,
+    RetryRequest,
     SettleFailed,
     Sink,
     Subscription,
@@ -50,7 +50,7 @@ from oncemq_adapters.rocketmq.grpc.settlement import SHORTEST, Settler
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, parse_proxied
 from oncemq_adapters.rocketmq.names import group_of, private_names
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 
 
 class RocketMQGrpcAdapter:
@@ -76,7 +76,7 @@ class RocketMQGrpcAdapter:
         self._scope = scope
         self._lock = Lock()
         self._outbox: Outbox | None = None
-        self._desk: Desk | None = None
+        self._desk: Operations | None = None
         self._receiving: dict[Shelf, Receiving] = {}
         self._consumers: Sequence[str] = ()
         self._settler = Settler(
@@ -145,19 +145,21 @@ class RocketMQGrpcAdapter:
         """Finish these, many in one question."""
         return self._settler.acknowledge(deliveries)
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's retries of the topic, then finish it; a fifo topic's come again in their place."""
         ordered = [one for one in later if _fifo(one.delivery)]
         free = [one for one in later if not _fifo(one.delivery)]
         failed = self._settler.postpone([(one.delivery, one.delay) for one in ordered])
         return failed + self._settler.move([(one.delivery, partial(_later_copy, one)) for one in free])
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's dead letters, one after the other to keep their order, then finish it."""
         moves = [(one.delivery, partial(_dead_copy, one)) for one in dead]
         return [failed for move in moves for failed in self._settler.move([move])]
 
-    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+    def publish_dead_letters(
+        self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
+    ) -> Sequence[Confirmed | Refused]:
         """Publish messages of other origin to the group's dead letters."""
         topic, group = self._topic(subscription.topic, subscription.options), self._group(subscription)
         return self._publish([partial(burial_copy, one, topic.name, group) for one in burials])
@@ -234,13 +236,13 @@ class RocketMQGrpcAdapter:
         if desk is not None:
             desk.close(1.0)
 
-    def _opened(self) -> tuple[Outbox, Desk | None]:
+    def _opened(self) -> tuple[Outbox, Operations | None]:
         with self._lock:
             if self._outbox is None:
                 self._outbox = Outbox(self._settings)
             if self._desk is None and self._settings.administration is not None:
                 group = re.sub(r"[^A-Za-z0-9_-]", "-", f"oncemq-{self._scope.app}")
-                self._desk = Desk(self._settings.administration, group)
+                self._desk = Operations(self._settings.administration, group)
             return self._outbox, self._desk
 
     def _topic(self, topic: str, options: Mapping[str, Any]) -> ProxiedTopic:
@@ -295,11 +297,11 @@ def _fifo(delivery: Delivery) -> bool:
     return isinstance(delivery.token, Lease) and delivery.token.shelf.fifo
 
 
-def _later_copy(later: Later, token: Lease) -> Sending:
+def _later_copy(later: RetryRequest, token: Lease) -> Sending:
     return retry_copy(token.shelf, token.raw, later.headers, later.delay)
 
 
-def _dead_copy(dead: Dead, token: Lease) -> Sending:
+def _dead_copy(dead: DeadLetterRequest, token: Lease) -> Sending:
     return dead_copy(token.shelf, token.raw, dead.headers)
 
 

@@ -23,7 +23,7 @@ from oncemq_adapters.rocketmq.remoting.broker_checks import (
     whereabouts,
     without_timer,
 )
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 
 _TRIES = 3
 """Proxies may need a moment for a client's settings, and say the same of a topic that is not there."""
@@ -74,7 +74,7 @@ def _answer(prober: Receiver, settings: Settings) -> BrokerError | None:
 def examine(
     settings: Settings,
     places: Places,
-    desk: Desk | None,
+    desk: Operations | None,
     facts: ConsumerFacts,
     topic: ProxiedTopic,
     group: str,
@@ -120,7 +120,7 @@ def _declared_type(stock: Sequence[Inventory], topic: ProxiedTopic, *, declared:
         )
 
 
-def _kind(desk: Desk, stock: Sequence[Inventory], topic: ProxiedTopic, group: str) -> Iterator[Problem]:
+def _kind(desk: Operations, stock: Sequence[Inventory], topic: ProxiedTopic, group: str) -> Iterator[Problem]:
     if any(one.group is not None and is_other_kind(one.group, fifo=topic.fifo) for one in stock):
         yield Problem(str(other_kind(group, fifo=topic.fifo)), where="group")
     try:

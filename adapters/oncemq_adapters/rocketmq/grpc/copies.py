@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from oncemq.contracts.adapter import Burial
+from oncemq.contracts.adapter import ParkedDeadLetter
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage
@@ -174,7 +174,7 @@ def dead_copy(shelf: Shelf, raw: Any, headers: Mapping[str, str]) -> Sending:
     return copy_to(dead_topic(shelf.group), raw.body, properties)
 
 
-def burial_copy(burial: Burial, topic: str, group: str) -> Sending:
+def burial_copy(burial: ParkedDeadLetter, topic: str, group: str) -> Sending:
     """Return a dead letter made of a message that no broker holds.
 
     Raises:

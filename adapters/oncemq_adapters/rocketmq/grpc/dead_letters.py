@@ -9,13 +9,13 @@ from oncemq_adapters.rocketmq.grpc.requests import Sending
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import UNIQUE_ID, for_replay
-from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard, Letter
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters, Letter
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 
 Send = Callable[[Sequence[Sending]], Sequence[BrokerError | None]]
 
 
-class LeasedGraveyard(Graveyard):
+class LeasedGraveyard(DeadLetters):
     """The dead letters of one group behind a proxy.
 
     Args:
@@ -25,7 +25,7 @@ class LeasedGraveyard(Graveyard):
         send: publishes through the proxy.
     """
 
-    def __init__(self, desk: Desk, group: str, topic: ProxiedTopic, send: Send) -> None:
+    def __init__(self, desk: Operations, group: str, topic: ProxiedTopic, send: Send) -> None:
         super().__init__(desk.routes, desk.brokers, desk.producer, group)
         self._retries = leased_retry_topic(group, topic.name)
         self._own = topic.name

@@ -9,7 +9,7 @@ from oncemq.errors import BrokerError, BrokerRefused
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import group_settings
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
@@ -21,7 +21,7 @@ LOOK_EVERY = 5.0
 _PUSHED = "CONSUME_PASSIVELY"
 
 
-def ensure_group(desk: Desk, group: str, *, fifo: bool) -> None:
+def ensure_group(desk: Operations, group: str, *, fifo: bool) -> None:
     """Make a group on every broker that does not have it.
 
     Raises:
@@ -51,7 +51,7 @@ def other_kind(group: str, *, fifo: bool) -> BrokerRefused:
     )
 
 
-def refuse_others(desk: Desk, group: str) -> None:
+def refuse_others(desk: Operations, group: str) -> None:
     """Refuse a group with members on the remoting protocol: they take whole queues and see no leases.
 
     Raises:
@@ -70,7 +70,7 @@ def refuse_others(desk: Desk, group: str) -> None:
             )
 
 
-def begin(desk: Desk, topic: ProxiedTopic, group: str) -> None:
+def begin(desk: Operations, topic: ProxiedTopic, group: str) -> None:
     """Note where a new group begins; a proxy would let it begin anywhere."""
     places = desk.routes.ask(topic.name).readable
     begin_group(desk.brokers, places, topic.name, group, topic.options.start)
@@ -84,7 +84,7 @@ class AddedQueues:
         groups: each topic with the group that consumes it.
     """
 
-    def __init__(self, desk: Desk, groups: Sequence[tuple[ProxiedTopic, str]]) -> None:
+    def __init__(self, desk: Operations, groups: Sequence[tuple[ProxiedTopic, str]]) -> None:
         self._desk = desk
         self._groups = groups
         self._known: dict[str, tuple[Place, ...]] = {}

@@ -8,7 +8,7 @@ from oncemq_adapters.rocketmq.grpc.groups import begin, ensure_group, refuse_oth
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
 from oncemq_adapters.rocketmq.names import dead_topic
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import connect_all, wait_for_route
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
@@ -24,7 +24,7 @@ class Places:
         desk: connections over the remoting protocol; None = no name servers are given.
     """
 
-    def __init__(self, ask: Callable[[str], None], desk: Desk | None) -> None:
+    def __init__(self, ask: Callable[[str], None], desk: Operations | None) -> None:
         self._ask = ask
         self._desk = desk
 
@@ -96,7 +96,7 @@ class Places:
             return False
         return True
 
-    def _make(self, desk: Desk, name: str, queues: int, kind: str) -> None:
+    def _make(self, desk: Operations, name: str, queues: int, kind: str) -> None:
         fields = {
             "topic": name,
             "defaultTopic": TEMPLATE,

@@ -11,8 +11,8 @@ from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     AdapterScope,
     ConsumerHealth,
-    Dead,
-    Later,
+    DeadLetterRequest,
+    RetryRequest,
     SettleFailed,
     Sink,
     Subscription,
@@ -32,7 +32,7 @@ from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.packages import require_package
 from oncemq_adapters.rocketmq.remoting.adapter import RocketMQAdapter
 from oncemq_adapters.rocketmq.remoting.broker_checks import examine
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import dead_copy, retry_copy
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
@@ -103,11 +103,11 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         """Let the library's threads answer that these are done."""
         return settlement.acknowledge(deliveries)
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's retries, then let it go; never is it sent back by the library."""
         return settlement.move([(one.delivery, partial(self._retry, one)) for one in later], self._send)
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's dead letters, then let it go."""
         return settlement.move([(one.delivery, partial(self._dead, one)) for one in dead], self._send)
 
@@ -143,7 +143,7 @@ class NativeRocketMQAdapter(RocketMQAdapter):
             member.close()
         super().close(grace=grace)
 
-    def _register(self, desk: Desk, topic: TopicOptions, group: str) -> None:
+    def _register(self, desk: Operations, topic: TopicOptions, group: str) -> None:
         register(desk.routes, desk.brokers, topic, group)
 
     def _members_of(
@@ -170,10 +170,10 @@ class NativeRocketMQAdapter(RocketMQAdapter):
             for group, known in inboxes.items()
         ]
 
-    def _retry(self, later: Later, held: Held) -> Outgoing:
+    def _retry(self, later: RetryRequest, held: Held) -> Outgoing:
         return retry_copy(held.stored, held.inbox.group, held.queue.broker, later.headers, later.delay)
 
-    def _dead(self, dead: Dead, held: Held) -> Outgoing:
+    def _dead(self, dead: DeadLetterRequest, held: Held) -> Outgoing:
         return dead_copy(held.stored, held.inbox.group, held.queue.broker, dead.headers)
 
     def _resend(self, queue: Queue, group: str, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:

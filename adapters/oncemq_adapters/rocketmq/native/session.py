@@ -22,7 +22,7 @@ from oncemq_adapters.rocketmq.native.message_reader import FAR, PULLED, WholeMes
 from oncemq_adapters.rocketmq.native.process import LibraryProcess
 from oncemq_adapters.rocketmq.native.progress import Progress, Queue
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS, UNIQUE_ID
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 _MOST = 64
@@ -99,7 +99,7 @@ class Session:
         self._once_more: set[Queue] = set()
         self._queues: list[Queue] = []
         self._indexes: dict[Queue, int] = {}
-        self._aside = Steward("oncemq-librocketmq-aside")
+        self._aside = TimerThread("oncemq-librocketmq-aside")
         self._process = LibraryProcess(self._on_message, self._on_reached, on_end)
 
     def start(self, order: Mapping[str, Any]) -> None:

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Self
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import (
     AdapterScope,
-    Burial,
     Confirmed,
     ConsumerHealth,
-    Dead,
     DeadLetter,
-    Later,
+    DeadLetterRequest,
+    ParkedDeadLetter,
     Refused,
+    RetryRequest,
     SettleFailed,
     Sink,
     Subscription,
@@ -39,11 +39,11 @@ from oncemq_adapters.rocketmq.remoting.broker_checks import examine
 from oncemq_adapters.rocketmq.remoting.consumer import settlement
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member, members_of
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.settlement import claim, unclaim
-from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
+from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import differing, wanted_by
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.half_messages import HalfMessages
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import believed, dead_copy, retry_copy
@@ -52,7 +52,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 
 def hold_back(
-    later: Sequence[Later], member_of: Callable[[Delivery], Member | None]
+    later: Sequence[RetryRequest], member_of: Callable[[Delivery], Member | None]
 ) -> Sequence[SettleFailed]:
     """Deliver each again after its delay, with its headers; a restart begins with the first attempt again."""
     failed = []
@@ -70,7 +70,7 @@ def hold_back(
     return failed
 
 
-def _marked(stored: StoredMessage, later: Later) -> StoredMessage:
+def _marked(stored: StoredMessage, later: RetryRequest) -> StoredMessage:
     again = StoredMessage(
         stored.topic,
         stored.body,
@@ -113,7 +113,7 @@ class RocketMQAdapter:
         self._address = address
         self._scope = scope
         self._lock = Lock()
-        self._desk: Desk | None = None
+        self._desk: Operations | None = None
         self._members: Sequence[Member] = ()
         self._consumers: Sequence[str] = ()
         self._declared: dict[str, Subscription] = {}
@@ -175,10 +175,10 @@ class RocketMQAdapter:
         """Finish these in their queues; the finished prefix is committed soon."""
         return settlement.acknowledge(deliveries)
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's retries, then finish it; in order, where a queue is one by one."""
-        ordered: list[Later] = []
-        free: list[Later] = []
+        ordered: list[RetryRequest] = []
+        free: list[RetryRequest] = []
         for one in later:
             member = self._member_of(one.delivery)
             (ordered if member is not None and member.fifo else free).append(one)
@@ -186,14 +186,16 @@ class RocketMQAdapter:
         moves = [(one.delivery, partial(self._retry_copy, one)) for one in free]
         return [*failed, *settlement.move(moves, self._send)]
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's dead letters, then finish it."""
         return settlement.move([(one.delivery, partial(self._dead_copy, one)) for one in dead], self._send)
 
-    def bury(self, subscription: Subscription, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+    def publish_dead_letters(
+        self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
+    ) -> Sequence[Confirmed | Refused]:
         """Publish messages of other origin to the group's dead letters."""
         desk = self._opened_desk()
-        return desk.bury(self._topic_of(subscription), self._group(subscription), burials)
+        return desk.publish_dead_letters(self._topic_of(subscription), self._group(subscription), burials)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Deliver again what was never started, or leave it to whoever gets the queue."""
@@ -262,20 +264,20 @@ class RocketMQAdapter:
         if desk is not None:
             desk.close(max(0.1, deadline - time.monotonic()))
 
-    def _register(self, desk: Desk, topic: TopicOptions, group: str) -> None:
+    def _register(self, desk: Operations, topic: TopicOptions, group: str) -> None:
         administration.register(desk.routes, desk.brokers, topic, group)
 
-    def _opened_desk(self) -> Desk:
+    def _opened_desk(self) -> Operations:
         with self._lock:
             if self._desk is None:
                 group = re.sub(r"[^A-Za-z0-9_-]", "-", f"oncemq-{self._scope.app}")
-                self._desk = Desk(self._address, group)
+                self._desk = Operations(self._address, group)
             return self._desk
 
     def _topic(self, topic: str, options: Mapping[str, Any]) -> TopicOptions:
         return parse_topic(topic, options, self._address.namespace)
 
-    def _others(self, desk: Desk, facts: ConsumerFacts) -> Iterator[Problem]:
+    def _others(self, desk: Operations, facts: ConsumerFacts) -> Iterator[Problem]:
         """Yield members of a consumer's group with other subscriptions; an error unless the broker's options allow it."""
         mine = {
             **self._declared,
@@ -291,11 +293,11 @@ class RocketMQAdapter:
                 Severity.WARNING if allowed else Severity.ERROR,
             )
 
-    def _differing(self, desk: Desk, subscriptions: Sequence[Subscription]) -> list[str]:
+    def _differing(self, desk: Operations, subscriptions: Sequence[Subscription]) -> list[str]:
         wanted = wanted_by(subscriptions, self._address.namespace)
         return [text for group, topics in wanted.items() for text in differing(desk, group, topics)]
 
-    def _watch_groups(self, desk: Desk, subscriptions: Sequence[Subscription]) -> None:
+    def _watch_groups(self, desk: Operations, subscriptions: Sequence[Subscription]) -> None:
         def look() -> None:
             # A broker that is away is told of elsewhere; what was found stays until the next look.
             with suppress(BrokerError):
@@ -315,9 +317,9 @@ class RocketMQAdapter:
         subscription = Subscription(facts.name, facts.topic, facts.group, facts.options)
         return self._topic_of(subscription), self._group(subscription)
 
-    def _graveyard(self, subscription: Subscription) -> Graveyard:
+    def _graveyard(self, subscription: Subscription) -> DeadLetters:
         desk = self._opened_desk()
-        return Graveyard(desk.routes, desk.brokers, desk.producer, self._group(subscription))
+        return DeadLetters(desk.routes, desk.brokers, desk.producer, self._group(subscription))
 
     def _send(self, copies: Sequence[Outgoing]) -> Sequence[BrokerError | None]:
         desk = self._desk
@@ -325,14 +327,14 @@ class RocketMQAdapter:
             return [BrokerUnavailable("the RocketMQ adapter is closed") for _ in copies]
         return desk.producer.send(copies)
 
-    def _retry_copy(self, later: Later, token: Token) -> Outgoing:
+    def _retry_copy(self, later: RetryRequest, token: Token) -> Outgoing:
         return retry_copy(token.stored, token.window.group, token.queue.broker, later.headers, later.delay)
 
-    def _dead_copy(self, dead: Dead, token: Token) -> Outgoing:
+    def _dead_copy(self, dead: DeadLetterRequest, token: Token) -> Outgoing:
         return dead_copy(token.stored, token.window.group, token.queue.broker, dead.headers)
 
     def _move(
-        self, queue: OwnedQueue, group: str, messages: Sequence[StoredMessage]
+        self, queue: ProcessQueue, group: str, messages: Sequence[StoredMessage]
     ) -> Sequence[StoredMessage]:
         return resend(
             messages, lambda one: retry_copy(one, group, queue.broker, {}, timedelta(0)), self._send

@@ -10,14 +10,14 @@ from oncemq_adapters.rocketmq.delays import LEVELS
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import Inventory, Settings, take_stock
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 
 ORDERED_TYPES = ("FIFO", "MIXED", "")
 _LONGEST_LEVEL = timedelta(seconds=LEVELS[-1])
 
 
 def examine(
-    desk: Desk, facts: ConsumerFacts, topic: TopicOptions, group: str, *, makes_groups: bool
+    desk: Operations, facts: ConsumerFacts, topic: TopicOptions, group: str, *, makes_groups: bool
 ) -> Iterator[Problem]:
     """Yield what the brokers lack, or have otherwise than the consumer needs.
 
@@ -39,7 +39,7 @@ def examine(
     yield from limits(stock, facts)
 
 
-def whereabouts(desk: Desk, topic: TopicOptions) -> tuple[Sequence[str], list[Problem]]:
+def whereabouts(desk: Operations, topic: TopicOptions) -> tuple[Sequence[str], list[Problem]]:
     """Return which brokers a topic is on, or could be made on; and what is wrong with it."""
     route = administration.route_of(desk.routes, topic)
     if route is None:

@@ -52,7 +52,7 @@ class Letter(NamedTuple):
     stored: StoredMessage
 
 
-class Graveyard:
+class DeadLetters:
     """The dead letters of one group.
 
     Args:

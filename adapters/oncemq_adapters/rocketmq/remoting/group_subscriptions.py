@@ -7,7 +7,7 @@ from typing import Any
 from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.names import RETRY_PREFIX, group_of, parse_topic
-from oncemq_adapters.rocketmq.remoting.operations import Desk
+from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
@@ -49,7 +49,7 @@ def wanted_by(subscriptions: Sequence[Subscription], namespace: str) -> dict[str
     return found
 
 
-def differing(desk: Desk, group: str, wanted: Wanted) -> Iterator[str]:
+def differing(desk: Operations, group: str, wanted: Wanted) -> Iterator[str]:
     """Yield a sentence for each member that subscribes to something else.
 
     Raises:
@@ -64,7 +64,7 @@ def differing(desk: Desk, group: str, wanted: Wanted) -> Iterator[str]:
             )
 
 
-def members(desk: Desk, group: str) -> Iterator[GroupMember]:
+def members(desk: Operations, group: str) -> Iterator[GroupMember]:
     """Yield the members that answer, each once.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
-from oncemq.contracts.adapter import CONFIRMED, Burial, Confirmed, Refused
+from oncemq.contracts.adapter import CONFIRMED, Confirmed, ParkedDeadLetter, Refused
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address
@@ -17,7 +17,7 @@ from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import missing
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import behind
 from oncemq_adapters.rocketmq.remoting.producer.producer import Producer
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import burial_copy
@@ -32,7 +32,7 @@ REFRESH_EVERY = 30.0
 """Seconds between looks at the routes, in the background."""
 
 
-class Desk:
+class Operations:
     """Everything but consuming.
 
     Args:
@@ -46,7 +46,7 @@ class Desk:
         self.producer = Producer(self.brokers, self.routes, group, address.publish_timeout)
         self._group = group
         self._client = f"{socket.gethostname()}@{os.getpid()}@{os.urandom(4).hex()}"
-        self._steward = Steward("oncemq-rocketmq-desk")
+        self._steward = TimerThread("oncemq-rocketmq-desk")
         self._steward.every(REFRESH_EVERY, self._refresh)
         self._steward.start()
 
@@ -71,8 +71,8 @@ class Desk:
             self.routes.forget(topic.name)
         return answers
 
-    def bury(
-        self, topic: TopicOptions, group: str, burials: Sequence[Burial]
+    def publish_dead_letters(
+        self, topic: TopicOptions, group: str, burials: Sequence[ParkedDeadLetter]
     ) -> Sequence[Confirmed | Refused]:
         """Put messages into a group's dead letters; returns an answer for each."""
         try:

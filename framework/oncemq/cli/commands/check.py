@@ -13,7 +13,7 @@ from oncemq.cli.preflight import Proof, connect_to_all
 from oncemq.common.durations import format_duration
 from oncemq.config import load
 from oncemq.config.build.plan import LoadedApp
-from oncemq.config.model.consumer_settings import Settled
+from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.source.problems import ConfigProblem
 from oncemq.errors import ConfigError
 
@@ -76,7 +76,7 @@ def _print(loaded: LoadedApp, proof: Proof, *, connect: bool) -> None:
         )
 
 
-def _line(settled: Settled) -> str:
+def _line(settled: ConsumerSettings) -> str:
     handler = settled.handler if isinstance(settled.handler, str) else settled.handler.__name__
     return (
         f"{settled.name}: {settled.broker}/{settled.topic} as {settled.group} → {handler} "

@@ -24,7 +24,7 @@ from oncemq.config.build.importing import import_object
 from oncemq.config.build.payload_fields import check_fields
 from oncemq.config.build.reader import build_reader
 from oncemq.config.build.shared_parts import Reporter, written
-from oncemq.config.model.consumer_settings import Settled
+from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue, reference
 from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.contracts.checks import ConsumerFacts
@@ -40,7 +40,7 @@ from oncemq.redis.client import RedisClient
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class BuildContext:
     """What all consumers of an app are built with.
 
     Args:
@@ -73,7 +73,7 @@ class Surroundings:
 
 
 def build_consumer(
-    settled: Settled, around: Surroundings, topics: Mapping[str, OutgoingTopic]
+    settled: ConsumerSettings, around: BuildContext, topics: Mapping[str, OutgoingTopic]
 ) -> ConsumerPlan | None:
     """Return the consumer's plan, or None when something keeps it from running; that is reported.
 
@@ -125,7 +125,7 @@ def build_consumer(
 
 
 def _more_parts(
-    function: Any, settled: Settled, around: Surroundings, publishers: Publishers
+    function: Any, settled: ConsumerSettings, around: BuildContext, publishers: Publishers
 ) -> tuple[Part, ...] | None:
     """Build strategies and handler again for every shard but the first; each looks at its own tables."""
     parts = []
@@ -139,7 +139,7 @@ def _more_parts(
     return tuple(parts)
 
 
-def _handler(settled: Settled, around: Surroundings) -> Any:
+def _handler(settled: ConsumerSettings, around: BuildContext) -> Any:
     path = settled.path("handler")
     try:
         found = settled.handler
@@ -158,7 +158,9 @@ def _handler(settled: Settled, around: Surroundings) -> Any:
     return found
 
 
-def _strategies(settled: Settled, around: Surroundings, publishers: Publishers) -> list[Strategy] | None:
+def _strategies(
+    settled: ConsumerSettings, around: BuildContext, publishers: Publishers
+) -> list[Strategy] | None:
     """None when one of them could not be built; every one is tried, so that all problems are told at once."""
     chain: list[Strategy] = []
     complete = True
@@ -185,7 +187,7 @@ def _strategies(settled: Settled, around: Surroundings, publishers: Publishers) 
     return chain if complete else None
 
 
-def _scope(settled: Settled, around: Surroundings, publishers: Publishers) -> Scope:
+def _scope(settled: ConsumerSettings, around: BuildContext, publishers: Publishers) -> Scope:
     def import_for_strategy(name: str) -> Any:
         try:
             return import_object(reference(name), around.folder)
@@ -212,8 +214,8 @@ def _scope(settled: Settled, around: Surroundings, publishers: Publishers) -> Sc
 def _bind(
     function: Any,
     chain: Sequence[Strategy],
-    settled: Settled,
-    around: Surroundings,
+    settled: ConsumerSettings,
+    around: BuildContext,
     publishers: Publishers,
 ) -> BoundHandler | None:
     provided: dict[type, Getter] = {wanted: give for one in chain for wanted, give in one.provides().items()}
@@ -233,7 +235,7 @@ def _bind(
 
 
 def _publishable(
-    settled: Settled, around: Surroundings, topics: Mapping[str, OutgoingTopic]
+    settled: ConsumerSettings, around: BuildContext, topics: Mapping[str, OutgoingTopic]
 ) -> Mapping[str, OutgoingTopic]:
     """Return what the consumer says it publishes to; every topic if it says nothing."""
     if settled.publishes is None:
@@ -244,14 +246,17 @@ def _publishable(
     return {name: topics[name] for name in settled.publishes if name in topics}
 
 
-def _name_of(function: Any, settled: Settled) -> str:
+def _name_of(function: Any, settled: ConsumerSettings) -> str:
     if isinstance(settled.handler, str):
         return settled.handler
     return f"{getattr(function, '__module__', '?')}:{getattr(function, '__qualname__', repr(function))}"
 
 
 def _check(
-    settled: Settled, around: Surroundings, chain: list[Strategy] | None, handler: BoundHandler | None
+    settled: ConsumerSettings,
+    around: BuildContext,
+    chain: list[Strategy] | None,
+    handler: BoundHandler | None,
 ) -> None:
     facts = facts_of(settled, around, handler, hold_key=holds_key(settled, chain or ()))
     found: list[Problem] = [
@@ -273,7 +278,7 @@ def _check(
     note_all(found, settled, around.report)
 
 
-def note_all(found: Iterable[Problem], settled: Settled, report: Reporter) -> None:
+def note_all(found: Iterable[Problem], settled: ConsumerSettings, report: Reporter) -> None:
     """Put what was found about a consumer at its places in the file."""
     for problem in found:
         text = f"{settled.name}: {problem.text}"
@@ -289,7 +294,7 @@ def _below(problem: Problem, index: int) -> Problem:
     return Problem(problem.text, problem.advice, f"strategies[{index}]", problem.severity)
 
 
-def holds_key(settled: Settled, chain: Sequence[Strategy]) -> bool:
+def holds_key(settled: ConsumerSettings, chain: Sequence[Strategy]) -> bool:
     """Return whether a key waits while one of its messages is tried again: as declared, else as the chain needs it."""
     if settled.hold_key is not None:
         return settled.hold_key
@@ -297,7 +302,7 @@ def holds_key(settled: Settled, chain: Sequence[Strategy]) -> bool:
 
 
 def facts_of(
-    settled: Settled, around: Surroundings, handler: BoundHandler | None, *, hold_key: bool
+    settled: ConsumerSettings, around: BuildContext, handler: BoundHandler | None, *, hold_key: bool
 ) -> ConsumerFacts:
     """Return what is known about a consumer; `handler` is None while it cannot be called."""
     return ConsumerFacts(

@@ -8,7 +8,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from oncemq.common.sharding import Layout
 from oncemq.config.build.shared_parts import Reporter
 from oncemq.config.model.app_model import Database
-from oncemq.config.model.consumer_settings import Settled
+from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import Url
 from oncemq.config.source.tree import Path
 from oncemq.errors import OnceMQError
@@ -76,7 +76,7 @@ def _layout(database: Database, shards: int, report: Reporter) -> Layout | None:
     return None
 
 
-def connections_for(consumers: Iterable[Settled]) -> int:
+def connections_for(consumers: Iterable[ConsumerSettings]) -> int:
     """Return how many connections to one database are in use at once where every worker is busy."""
     needed = (one.workers if one.transactional else min(one.workers, _BRIEFLY) for one in consumers)
     return max(USUAL_CONNECTIONS, _OWN_TASKS + sum(needed))

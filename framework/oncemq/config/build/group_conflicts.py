@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from oncemq.config.build.shared_parts import Reporter
-from oncemq.config.model.consumer_settings import Settled
+from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.broker_queries import names_of
 from oncemq.engine.plan import ConsumerPlan
 
 
-def check_groups(consumers: Sequence[Settled], report: Reporter) -> None:
+def check_groups(consumers: Sequence[ConsumerSettings], report: Reporter) -> None:
     """Refuse two consumers in one group: each would see only some of the messages."""
     first: dict[tuple[str, str, str], str] = {}
     for settled in consumers:
@@ -22,7 +22,7 @@ def check_groups(consumers: Sequence[Settled], report: Reporter) -> None:
             )
 
 
-def check_former_names(consumers: Sequence[Settled], report: Reporter) -> None:
+def check_former_names(consumers: Sequence[ConsumerSettings], report: Reporter) -> None:
     """Refuse former names that belong to another consumer: two would have one ledger."""
     owners = {settled.name: settled.name for settled in consumers}
     for settled in consumers:

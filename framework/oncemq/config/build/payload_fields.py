@@ -8,14 +8,14 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from oncemq.common.problems import Problem, Severity
-from oncemq.config.model.consumer_settings import Settled
+from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.handler.payload import type_name
 from oncemq.message.expressions import split_list
 
 _BODY_PATH: Final = re.compile(r"body((?:\.[A-Za-z_][A-Za-z0-9_-]*)+)")
 
 
-def check_fields(settled: Settled, payload: Any) -> Iterable[Problem]:
+def check_fields(settled: ConsumerSettings, payload: Any) -> Iterable[Problem]:
     """Yield a problem for each plain path into the body that the payload type does not have.
 
     An error where the type forbids other fields, since such a message can never be handled. Else a body may hold more

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, MetaData
 
 from oncemq.common.clock import SystemClock
 from oncemq.config.build.catalog import Catalog
-from oncemq.config.build.consumer import Surroundings, build_consumer, facts_of
+from oncemq.config.build.consumer import BuildContext, build_consumer, facts_of
 from oncemq.config.build.databases import (
     build_engines,
     build_layout,
@@ -27,7 +27,7 @@ from oncemq.config.build.shared_columns import check_columns, owned_columns
 from oncemq.config.build.shared_parts import Reporter, build_adapters, build_redis
 from oncemq.config.build.topics import build_topics, check_topic_names
 from oncemq.config.model.app_model import AppModel, Topic
-from oncemq.config.model.consumer_settings import Settled, settle
+from oncemq.config.model.consumer_settings import ConsumerSettings, settle
 from oncemq.config.source.problems import ConfigProblem, Problems
 from oncemq.config.source.tree import Fields
 from oncemq.contracts.checks import ConsumerFacts
@@ -56,7 +56,7 @@ class LoadedApp:
 
     plan: AppPlan
     model: AppModel
-    consumers: tuple[Settled, ...] = field(repr=False)
+    consumers: tuple[ConsumerSettings, ...] = field(repr=False)
     warnings: tuple[ConfigProblem, ...]
     secrets: frozenset[str] = field(repr=False)
     facts: tuple[ConsumerFacts, ...] = field(repr=False)
@@ -99,14 +99,14 @@ def _build(
     catalog: Catalog,
     engines: Sequence[Engine],
     brokers: Mapping[str, str],
-    consumers: list[Settled],
+    consumers: list[ConsumerSettings],
 ) -> LoadedApp:
     problems, own_clock = report.problems, SystemClock()
     layout = build_layout(model.database, report)
     engine = engines[0] if engines else None
     clock = LedgerClock(own_clock, engine)
     redis = build_redis(model.redis, report) if model.redis is not None else None
-    around = Surroundings(
+    around = BuildContext(
         app=model.app,
         folder=folder,
         adapters=build_adapters(model, model.brokers, catalog, own_clock, report),
@@ -175,7 +175,7 @@ def _brokers_of(model: AppModel, report: Reporter) -> dict[str, str]:
     return {name: broker for name, broker in brokers.items() if broker is not None}
 
 
-def _settle_all(model: AppModel, brokers: Mapping[str, str], report: Reporter) -> list[Settled]:
+def _settle_all(model: AppModel, brokers: Mapping[str, str], report: Reporter) -> list[ConsumerSettings]:
     settled = []
     for name, consumer in model.consumers.items():
         if consumer.topic not in model.topics:
@@ -209,7 +209,7 @@ def _broker_of(name: str, topic: Topic, model: AppModel, report: Reporter) -> st
 
 
 def _check_columns(
-    consumers: Sequence[Settled], plans: Sequence[ConsumerPlan | None], report: Reporter
+    consumers: Sequence[ConsumerSettings], plans: Sequence[ConsumerPlan | None], report: Reporter
 ) -> None:
     settled = {one.name: one for one in consumers}
     columns = [column for plan in plans if plan is not None for column in owned_columns(plan)]

@@ -5,7 +5,7 @@ from typing import Any
 
 from oncemq.config.build.importing import import_object
 from oncemq.config.build.shared_parts import Reporter
-from oncemq.config.model.consumer_settings import Settled
+from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue
 from oncemq.handler.payload import make_validate
 from oncemq.message.decoding import Decoder, make_decoder
@@ -15,7 +15,7 @@ from oncemq.message.reader import Reader
 _EXPRESSIONS = frozenset({"key", "version", "identity"})
 
 
-def build_reader(settled: Settled, folder: Path, report: Reporter) -> Reader | None:
+def build_reader(settled: ConsumerSettings, folder: Path, report: Reporter) -> Reader | None:
     """Return the consumer's reader, or None when something declared cannot work; that is reported."""
     if not settled.key:
         report.at(
@@ -43,7 +43,7 @@ def build_reader(settled: Settled, folder: Path, report: Reporter) -> Reader | N
     return None
 
 
-def _decoder(settled: Settled, folder: Path, report: Reporter) -> Decoder | None:
+def _decoder(settled: ConsumerSettings, folder: Path, report: Reporter) -> Decoder | None:
     try:
         return build_decoder(settled.format, settled.schema, folder)
     except (WrongValue, TypeError) as error:

@@ -23,7 +23,7 @@ EXTERNAL_WORKERS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ConsumerSettings:
     """A consumer as it will run.
 
     Args:
@@ -143,7 +143,7 @@ class _Sources:
         return default
 
 
-def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppModel) -> Settled:
+def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppModel) -> ConsumerSettings:
     """Return what holds for the consumer: what it says itself, else its topic, else the defaults."""
     sources = _Sources(
         [
@@ -158,7 +158,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
     key = sources.first("key", default=())
     formerly = consumer.formerly or ()
     sources.origins["options"] = ("topics", consumer.topic)
-    return Settled(
+    return ConsumerSettings(
         name=name,
         topic=consumer.topic,
         broker=broker,

@@ -78,7 +78,7 @@ class FailureRate:
         return max(1, min(limit, int(sqrt(2 * self._share / self.rate))))
 
 
-class Undoing:
+class SavepointPolicy:
     """How a worker keeps failures after writing cheap: handlers with savepoints of their own, or units in parts.
 
     A handler's own savepoint costs whenever a handler sends statements itself, parts cost always: √(2 · cost · rate) of an

@@ -10,8 +10,8 @@ from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import Verdict, reject
 from oncemq.engine.base.error_verdicts import CRASHED, fault_of
-from oncemq.engine.consumer.contention import Lane
-from oncemq.engine.consumer.pause_gate import Gate
+from oncemq.engine.consumer.contention import Contention
+from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.receiver import Intake
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.consumer.shard_pauses import ShardPauses
@@ -53,7 +53,7 @@ class Consumer:
         clock: Clock,
         observers: Observers,
         scheduler: Scheduler,
-        gate: Gate,
+        gate: PauseGate,
         point: Callable[[str], None],
         forget: Callable[[str], None],
         layout: Layout | None = None,
@@ -65,7 +65,7 @@ class Consumer:
         self.scheduler = scheduler
         self.gate = gate
         # What succeeds on one shard says nothing about errors on another.
-        self.lanes = [Lane(clock.monotonic) for _ in range(1 if layout is None else layout.shards)]
+        self.lanes = [Contention(clock.monotonic) for _ in range(1 if layout is None else layout.shards)]
         self.intake = Intake(plan.reader)
         self.point = point
         self.learn_of_deaths: Callable[[], None] = lambda: None

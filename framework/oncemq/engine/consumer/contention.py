@@ -14,7 +14,7 @@ _PROVEN = 10.0
 _REMEMBERED = 1000
 
 
-class Lane:
+class Contention:
     """Shared by a consumer's workers.
 
     After a deadlock units are exclusive for a stretch; then they run side by side again. A deadlock soon
@@ -48,7 +48,7 @@ class Lane:
         return self._left > 0
 
     @property
-    def hurried(self) -> bool:
+    def lock_nowait(self) -> bool:
         """Whether units wait for no lock now."""
         return self.now() < self._hurried_until
 

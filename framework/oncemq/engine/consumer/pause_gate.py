@@ -9,7 +9,7 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
 
 
-class Gate:
+class PauseGate:
     """Closed by trouble, opened by time; every success makes the next pause short again."""
 
     def __init__(self, clock: Clock) -> None:

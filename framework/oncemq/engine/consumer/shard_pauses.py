@@ -6,7 +6,7 @@ from datetime import timedelta
 from oncemq.common.clock import Clock
 from oncemq.common.sharding import Layout
 from oncemq.contracts.verdict import Verdict, defer
-from oncemq.engine.consumer.pause_gate import Gate
+from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.errors import InfrastructureError
 from oncemq.message.envelope import Delivery
 
@@ -32,7 +32,7 @@ class ShardPauses:
         self._layout = layout
         self._paused = paused
         self._resumed = resumed
-        self._gates = [Gate(clock) for _ in range(layout.shards)]
+        self._gates = [PauseGate(clock) for _ in range(layout.shards)]
         self._troubles: dict[int, InfrastructureError] = {}
 
     def wait_for(self, delivery: Delivery) -> Verdict | None:

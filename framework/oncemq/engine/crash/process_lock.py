@@ -16,7 +16,7 @@ from oncemq.common.private_files import open_private, state_folder
 _SUFFIX = ".alive"
 
 
-class Presence:
+class ProcessLock:
     """Says that this process lives: a locked file, whose lock ends with the process however that ends.
 
     Attributes:

@@ -18,7 +18,7 @@ _CHECKS_PER_LIMIT = 20
 _LONGEST_PAUSE = 1.0
 
 
-class Slot:
+class TimeLimitSlot:
     """What one worker is doing, written by the worker and read by the watchdog.
 
     Attributes:
@@ -85,11 +85,11 @@ class Watchdog:
         self._on_soft = on_soft
         self._on_hard = on_hard
         self._leave = leave
-        self._watched: list[tuple[str, Slot, TimeLimits]] = []
+        self._watched: list[tuple[str, TimeLimitSlot, TimeLimits]] = []
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def watch(self, consumer: str, slot: Slot, limits: TimeLimits) -> None:
+    def watch(self, consumer: str, slot: TimeLimitSlot, limits: TimeLimits) -> None:
         """Look at `slot` from now on."""
         if limits.soft is None and limits.hard is None:
             return
@@ -116,7 +116,7 @@ class Watchdog:
         )
         return min(_LONGEST_PAUSE, shortest / _CHECKS_PER_LIMIT)
 
-    def look(self, consumer: str, slot: Slot, limits: TimeLimits) -> None:
+    def look(self, consumer: str, slot: TimeLimitSlot, limits: TimeLimits) -> None:
         """Compare one slot with its limits, and act."""
         started = slot.started
         if started == 0.0:

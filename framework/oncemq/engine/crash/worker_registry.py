@@ -12,7 +12,7 @@ _SEEN_EVERY = timedelta(seconds=10)
 _SILENT_AFTER = timedelta(seconds=60)
 
 
-class Roster:
+class WorkerRegistry:
     """Signs this process on and off, and notices machines that vanished.
 
     A process that dies leaves a flight recorder; a machine that dies does not. So when a worker of another

@@ -115,7 +115,7 @@ class _Round:
     blocked: list[Stored] = field(default_factory=list)
 
 
-class Post:
+class BrokerSender:
     """Sends messages to one broker.
 
     Args:

@@ -11,7 +11,7 @@ from oncemq.common.clock import Clock
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.contracts.unit import Outgoing, Run
 from oncemq.contracts.verdict import PROCEED
-from oncemq.engine.outbox.broker_sender import DueIn, Post
+from oncemq.engine.outbox.broker_sender import BrokerSender, DueIn
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger.database.connect import READ_ONLY
@@ -58,7 +58,7 @@ class Relay:
         self._window = window
         self._point = point
         self._owner = uuid4().hex
-        self._posts: dict[str, Post] = {}
+        self._posts: dict[str, BrokerSender] = {}
         self._stopped = False
 
     @classmethod
@@ -161,10 +161,10 @@ class Relay:
             # A topic that is in the app no more has no broker; what is refused there is seen as on any other.
             self._post(broker or "").put(mine)
 
-    def _post(self, broker: str) -> Post:
+    def _post(self, broker: str) -> BrokerSender:
         post = self._posts.get(broker)
         if post is None:
-            post = Post(
+            post = BrokerSender(
                 broker,
                 self._engine,
                 Claim(self._app, self._owner, self._clock.now()),

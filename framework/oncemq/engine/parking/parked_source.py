@@ -10,11 +10,11 @@ from sqlalchemy import Connection, Engine
 from oncemq.common.clock import Clock
 from oncemq.contracts.adapter import (
     Adapter,
-    Burial,
     Confirmed,
-    Dead,
-    Later,
+    DeadLetterRequest,
+    ParkedDeadLetter,
     Refused,
+    RetryRequest,
     SettleFailed,
     Subscription,
 )
@@ -80,7 +80,7 @@ def _own_headers(message: Message) -> dict[str, str]:
     return {name: text for name, text in message.headers.items() if not name.startswith(PREFIX)}
 
 
-Part = TypeVar("Part", Later, Dead)
+Part = TypeVar("Part", RetryRequest, DeadLetterRequest)
 
 LEASE: Final = timedelta(seconds=5)
 """For so long a message that was taken is left to whoever took it; two who run it are no harm, only work."""
@@ -184,21 +184,21 @@ class ParkedMessages:
         del deliveries
         return ()
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Let these stay parked until their pause is over."""
         return self._each(later, self._stay)
 
-    def hold(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def hold(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Keep messages of the broker's that failed, at the head of their keys, until their pause is over."""
         return self._each(later, self._keep)
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish these as dead letters and remove their rows once that is confirmed."""
         failed = self._each(dead, self._claim)
         lost = {one.delivery for one in failed}
         mine = [one for one in dead if one.delivery not in lost]
-        answers = self._bury([Burial(one.delivery.message, one.headers) for one in mine])
-        buried: list[Dead] = []
+        answers = self._bury([ParkedDeadLetter(one.delivery.message, one.headers) for one in mine])
+        buried: list[DeadLetterRequest] = []
         for one, answer in zip(mine, answers, strict=True):
             if isinstance(answer, Refused):
                 failed.append(SettleFailed(one.delivery, answer.error))
@@ -206,25 +206,25 @@ class ParkedMessages:
                 buried.append(one)
         return [*failed, *self._each(buried, self._end)]
 
-    def _bury(self, burials: Sequence[Burial]) -> Sequence[Confirmed | Refused]:
+    def _bury(self, burials: Sequence[ParkedDeadLetter]) -> Sequence[Confirmed | Refused]:
         try:
-            return self._adapter.bury(self._subscription, burials) if burials else ()
+            return self._adapter.publish_dead_letters(self._subscription, burials) if burials else ()
         except BrokerError as error:
             return [Refused(error)] * len(burials)
 
-    def discard(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def discard(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Remove what is kept as a dead letter elsewhere."""
         return self._each(dead, self._end)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Let others take at once what was never started."""
-        return self._each([Later(one, timedelta(0), {}) for one in deliveries], self._return)
+        return self._each([RetryRequest(one, timedelta(0), {}) for one in deliveries], self._return)
 
     def lock(self, connection: Connection, keys: Sequence[str]) -> None:
         """Hold the mutex of keys that have messages which wait for each other."""
         lock_keys(connection, f"{self.consumer} held", keys, at=self.clock.now())
 
-    def _stay(self, connection: Connection, later: Later) -> bool:
+    def _stay(self, connection: Connection, later: RetryRequest) -> bool:
         ticket: Ticket = later.delivery.token
         message = _grown(later.delivery.message, later.headers)
         due_at = self.clock.now() + later.delay
@@ -236,11 +236,11 @@ class ParkedMessages:
             self._let_follow(connection, later.delivery.key)
         return ours
 
-    def _return(self, connection: Connection, later: Later) -> bool:
+    def _return(self, connection: Connection, later: RetryRequest) -> bool:
         ticket: Ticket = later.delivery.token
         return parking.renew(connection, ticket.id, ticket.token, self.clock.now())
 
-    def _keep(self, connection: Connection, later: Later) -> bool:
+    def _keep(self, connection: Connection, later: RetryRequest) -> bool:
         delivery, now = later.delivery, self.clock.now()
         key, envelope = delivery.key, delivery.envelope
         if envelope is None:
@@ -253,7 +253,7 @@ class ParkedMessages:
             parking.add(connection, self.consumer, [row])
         return True
 
-    def _claim(self, connection: Connection, dead: Dead) -> bool:
+    def _claim(self, connection: Connection, dead: DeadLetterRequest) -> bool:
         """Make sure that nobody else buries it, too, for as long as that may take."""
         delivery, until = dead.delivery, self.clock.now() + _BURIAL
         ticket: Ticket = delivery.token
@@ -262,7 +262,7 @@ class ParkedMessages:
             delivery.token = replace(ticket, token=until)
         return ours
 
-    def _end(self, connection: Connection, dead: Dead) -> bool:
+    def _end(self, connection: Connection, dead: DeadLetterRequest) -> bool:
         """Remove the row; whatever was held behind it has its turn."""
         key = dead.delivery.key
         ticket: Ticket = dead.delivery.token

@@ -123,7 +123,7 @@ class ParkedRows(Strategy):
         new = [(item, place) for item, place in self._parked(run) if self._ticket(item) is None]
         if not new:
             return
-        now, rows, crowded = self._messages.clock.now(), list[Parked](), dict[Item, Verdict]()
+        now, rows, unparkable = self._messages.clock.now(), list[Parked](), dict[Item, Verdict]()
         waiting = Waiting(run.connection, run.consumer, {item.key for item, _ in new})
         for item, place in new:
             message = item.delivery.message
@@ -131,10 +131,10 @@ class ParkedRows(Strategy):
                 continue
             if place.limit is not None and (count := waiting.count(item.key)) >= place.limit:
                 pause = pause_before_turn(message.headers, now)
-                crowded[item] = wait(pause, f"{count} messages of key {item.key!r} are parked already")
+                unparkable[item] = wait(pause, f"{count} messages of key {item.key!r} are parked already")
                 continue
             if (wrong := unstorable(message)) is not None:
-                crowded[item] = reject(f"it cannot be parked: {wrong}", code=UNSTORABLE)
+                unparkable[item] = reject(f"it cannot be parked: {wrong}", code=UNSTORABLE)
                 continue
             waiting.add(item.envelope, message)
             due_at = now + place.again if place.again is not None else None
@@ -152,8 +152,8 @@ class ParkedRows(Strategy):
                     due_at,
                 )
             )
-        if crowded:
-            raise Culprits(crowded)
+        if unparkable:
+            raise Culprits(unparkable)
         parking.add(run.connection, run.consumer, rows)
 
     def _follow(self, run: Run) -> None:

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from oncemq.contracts.adapter import Dead, Later, SettleFailed, Settling
+from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest, SettleFailed, Settling
 from oncemq.engine.base.overtaken import must_hold_key
 from oncemq.engine.parking.sharded import ParkingPlace
 from oncemq.errors import BrokerError
 from oncemq.message.envelope import Delivery
 
-Part = TypeVar("Part", Later, Dead)
+Part = TypeVar("Part", RetryRequest, DeadLetterRequest)
 
 
-class Desk:
+class SettlementRouter:
     """Stands before the broker where messages may be parked.
 
     Args:
@@ -30,7 +30,7 @@ class Desk:
         """Have the broker forget what is done; the ledger has done so in the transaction."""
         return _told(self._broker.acknowledge, [one for one in deliveries if one.source is None])
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Have these come again."""
         own, others = _split(later)
         failed = [*_told(self._parked.retry, own)]
@@ -44,7 +44,7 @@ class Desk:
         kept = [one.delivery for one in tried if one.delivery not in lost]
         return [*failed, *unkept, *_told(self._broker.acknowledge, kept)]
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Put these among the group's dead letters."""
         own, others = _split(dead)
         return [*_told(self._parked.dead_letter, own), *_told(self._broker.dead_letter, others)]
@@ -58,15 +58,15 @@ class Desk:
 
 def settling(broker: Settling, parked: ParkingPlace | None, *, hold_key: bool) -> Settling:
     """Return who settles a consumer's deliveries."""
-    return broker if parked is None else Desk(broker, parked, hold_key=hold_key)
+    return broker if parked is None else SettlementRouter(broker, parked, hold_key=hold_key)
 
 
 def dropping(
     broker: Settling, parked: ParkingPlace | None
-) -> Callable[[Sequence[Dead]], Sequence[SettleFailed]]:
+) -> Callable[[Sequence[DeadLetterRequest]], Sequence[SettleFailed]]:
     """Return what settles deliveries whose message is safe elsewhere."""
 
-    def drop(dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def drop(dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         own, others = _split(dead)
         failed = list(_told(broker.acknowledge, [each.delivery for each in others]))
         return [*failed, *_told(parked.discard, own)] if parked is not None else failed
@@ -91,5 +91,5 @@ def _told(
         return [SettleFailed(_delivery_of(part), error) for part in parts]
 
 
-def _delivery_of(part: Delivery | Later | Dead) -> Delivery:
+def _delivery_of(part: Delivery | RetryRequest | DeadLetterRequest) -> Delivery:
     return part if isinstance(part, Delivery) else part.delivery

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from oncemq.common.sharding import Layout
-from oncemq.contracts.adapter import Dead, Later, SettleFailed
+from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest, SettleFailed
 from oncemq.engine.parking.parked_source import ParkedMessages
 from oncemq.message.envelope import Delivery
 
@@ -14,19 +14,19 @@ Part = TypeVar("Part")
 class ParkingPlace(Protocol):
     """Settles what is parked, and counts it."""
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Let these stay parked until their pause is over."""
         ...
 
-    def hold(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def hold(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Keep messages of the broker's that failed."""
         ...
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish these as dead letters and remove them."""
         ...
 
-    def discard(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def discard(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Remove what is kept as a dead letter elsewhere."""
         ...
 
@@ -51,19 +51,19 @@ class ShardedParking:
         self._places = places
         self._layout = layout
 
-    def retry(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Let these stay parked until their pause is over."""
         return self._each(later, _of_part, lambda place, mine: place.retry(mine))
 
-    def hold(self, later: Sequence[Later]) -> Sequence[SettleFailed]:
+    def hold(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Keep messages of the broker's that failed."""
         return self._each(later, _of_part, lambda place, mine: place.hold(mine))
 
-    def dead_letter(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish these as dead letters and remove them."""
         return self._each(dead, _of_part, lambda place, mine: place.dead_letter(mine))
 
-    def discard(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def discard(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Remove what is kept as a dead letter elsewhere."""
         return self._each(dead, _of_part, lambda place, mine: place.discard(mine))
 
@@ -87,7 +87,7 @@ class ShardedParking:
         return [failed for shard, mine in shards.items() for failed in work(self._places[shard], mine)]
 
 
-def _of_part(part: Later | Dead) -> Delivery:
+def _of_part(part: RetryRequest | DeadLetterRequest) -> Delivery:
     return part.delivery
 
 

@@ -25,7 +25,7 @@ from oncemq.contracts.transactional_messages import (
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.transaction.connection_watch import install
-from oncemq.engine.transaction.session_loan import Lent
+from oncemq.engine.transaction.session_loan import SessionLoan
 from oncemq.errors import ConfigError, Unpublishable
 from oncemq.ledger import schema
 from oncemq.ledger.database import probe
@@ -188,16 +188,16 @@ class TransactionalPublisher:
             )
         return found
 
-    def _begin(self, held: Held) -> Lent:
+    def _begin(self, held: Held) -> SessionLoan:
         now = self._clock.now()
         unsent = Unsent(held.id, held.topic, held.place)
 
         def write(connection: Connection) -> None:
             transactions.commit(connection, self._app, unsent, now, now + _TOLD_WITHIN)
 
-        return Lent(self._engine, write)
+        return SessionLoan(self._engine, write)
 
-    def _commit(self, lent: Lent, held: Held, began: float) -> None:
+    def _commit(self, lent: SessionLoan, held: Held, began: float) -> None:
         """Commit; where nobody knows whether that succeeded, the ledger does."""
 
         def still_ours(connection: Connection) -> None:

@@ -45,7 +45,7 @@ class Holder(Protocol):
         ...
 
 
-class Aftermath:
+class BackgroundSettler:
     """Acknowledges at once; leaves retries and dead letters to its own thread.
 
     Args:

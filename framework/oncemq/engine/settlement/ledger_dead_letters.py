@@ -6,12 +6,12 @@ from sqlalchemy import Engine
 
 from oncemq.common.clock import Clock
 from oncemq.common.error_text import describe
-from oncemq.contracts.adapter import Dead, SettleFailed
+from oncemq.contracts.adapter import DeadLetterRequest, SettleFailed
 from oncemq.errors import BrokerUnavailable
 from oncemq.ledger.messages import dead_letters
 from oncemq.retry.classify import Fault, classify
 
-Drop = Callable[[Sequence[Dead]], Sequence[SettleFailed]]
+Drop = Callable[[Sequence[DeadLetterRequest]], Sequence[SettleFailed]]
 
 _PASSES = frozenset({Fault.TRANSIENT, Fault.OFFLINE, Fault.CANCELLED})
 
@@ -32,10 +32,10 @@ class KeptLetters:
         self._clock = clock
         self._drop = drop
 
-    def keep(self, dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def keep(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Store each by itself, then settle those that are stored; returns what failed."""
         failed: list[SettleFailed] = []
-        kept: list[Dead] = []
+        kept: list[DeadLetterRequest] = []
         for each in dead:
             error = self._store(each)
             if error is None:
@@ -44,7 +44,7 @@ class KeptLetters:
                 failed.append(SettleFailed(each.delivery, error))
         return [*failed, *(self._drop(kept) if kept else ())]
 
-    def _store(self, dead: Dead) -> Exception | None:
+    def _store(self, dead: DeadLetterRequest) -> Exception | None:
         message = dead.delivery.message
         try:
             with self._engine.begin() as connection:

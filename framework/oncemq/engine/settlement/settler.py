@@ -12,7 +12,7 @@ from oncemq.common.clock import Clock
 from oncemq.common.durations import delay_of, format_duration
 from oncemq.common.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, describe, is_a, name_of
 from oncemq.common.redaction import Redactor
-from oncemq.contracts.adapter import Dead, Later, SettleFailed, Settling
+from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest, SettleFailed, Settling
 from oncemq.contracts.verdict import Outcome, Verdict, reject, retry
 from oncemq.engine.base.error_verdicts import CRASHED, EXHAUSTED
 from oncemq.engine.base.overtaken import OVERTAKEN, tries_of
@@ -98,7 +98,7 @@ class Settler:
         sleep: Callable[[float], object],
         point: Callable[[str], None],
         redact: Redactor | None = None,
-        keep: Callable[[Sequence[Dead]], Sequence[SettleFailed]] | None = None,
+        keep: Callable[[Sequence[DeadLetterRequest]], Sequence[SettleFailed]] | None = None,
         longest: timedelta | None = None,
         tried: Callable[[Sequence[tuple[Delivery, str, str]]], None] = lambda _tries: None,
     ) -> None:
@@ -142,9 +142,9 @@ class Settler:
                 self._insist(self._adapter.acknowledge, {delivery: delivery for delivery in again})
 
     def _settle_failed(self, failed: list[tuple[Delivery, Verdict]]) -> None:
-        later: list[tuple[Later, Verdict]] = []
-        dead: list[tuple[Dead, Verdict, str]] = []
-        waiting: list[tuple[Later, Verdict]] = []
+        later: list[tuple[RetryRequest, Verdict]] = []
+        dead: list[tuple[DeadLetterRequest, Verdict, str]] = []
+        waiting: list[tuple[RetryRequest, Verdict]] = []
         for delivery, verdict in failed:
             if verdict.outcome in {Outcome.RETURNED, Outcome.DEFER, Outcome.VOID}:
                 continue
@@ -162,7 +162,7 @@ class Settler:
         if dead:
             self._bury(dead)
 
-    def _as_later(self, delivery: Delivery, verdict: Verdict) -> tuple[Later, Verdict]:
+    def _as_later(self, delivery: Delivery, verdict: Verdict) -> tuple[RetryRequest, Verdict]:
         """Return how the message comes again; a delay that cannot be used is the message's own failure."""
         try:
             delay = None if verdict.delay is None else delay_of(verdict.delay)
@@ -196,7 +196,7 @@ class Settler:
         """Have the broker keep deferred deliveries for so long; costs no attempt."""
         if deferred:
             later = {
-                delivery: Later(delivery, delay, self._headers(delivery, delivery.message.attempt))
+                delivery: RetryRequest(delivery, delay, self._headers(delivery, delivery.message.attempt))
                 for delivery, delay in deferred
             }
             _, broken = self._insist(self._adapter.retry, later)
@@ -206,7 +206,9 @@ class Settler:
                     [(self._as_dead(each, verdict, UNSETTLEABLE), verdict, UNSETTLEABLE) for each in broken]
                 )
 
-    def _retry(self, later: list[tuple[Later, Verdict]]) -> list[tuple[Dead, Verdict, str]]:
+    def _retry(
+        self, later: list[tuple[RetryRequest, Verdict]]
+    ) -> list[tuple[DeadLetterRequest, Verdict, str]]:
         """Have these come again; returns those that cannot, which end as dead letters."""
         settled, broken = self._send_later(later)
         too_long = [each for each, verdict in later if verdict.delay is not None]
@@ -235,8 +237,8 @@ class Settler:
         return broken
 
     def _send_later(
-        self, later: list[tuple[Later, Verdict]]
-    ) -> tuple[set[Delivery], list[tuple[Dead, Verdict, str]]]:
+        self, later: list[tuple[RetryRequest, Verdict]]
+    ) -> tuple[set[Delivery], list[tuple[DeadLetterRequest, Verdict, str]]]:
         """Return what will come again, and what cannot."""
         settled, broken = self._insist(self._adapter.retry, {each.delivery: each for each, _ in later})
         return settled, [
@@ -245,7 +247,7 @@ class Settler:
             if each.delivery in broken
         ]
 
-    def _bury(self, dead: list[tuple[Dead, Verdict, str]]) -> None:
+    def _bury(self, dead: list[tuple[DeadLetterRequest, Verdict, str]]) -> None:
         letters = {each.delivery: each for each, _, _ in dead}
         settled, broken = self._insist(self._adapter.dead_letter, dict(letters))
         if broken and self._keep is not None:
@@ -259,25 +261,27 @@ class Settler:
                 self._consumer, delivery, code=code, reason=verdict.reason, error=verdict.error
             )
 
-    def _later(self, delivery: Delivery, verdict: Verdict, delay: timedelta | None) -> Later:
+    def _later(self, delivery: Delivery, verdict: Verdict, delay: timedelta | None) -> RetryRequest:
         attempt = delivery.message.attempt
         pause = delay if delay is not None else self._policy.pause(attempt, self._draw)
-        return Later(delivery, pause, self._headers(delivery, attempt + 1) | self._failed(delivery, verdict))
+        return RetryRequest(
+            delivery, pause, self._headers(delivery, attempt + 1) | self._failed(delivery, verdict)
+        )
 
     def _failed(self, delivery: Delivery, verdict: Verdict) -> dict[str, str]:
         return {**self._cause(delivery, verdict), **tries_of(delivery, verdict)}
 
-    def _waiting(self, delivery: Delivery, verdict: Verdict) -> Later:
+    def _waiting(self, delivery: Delivery, verdict: Verdict) -> RetryRequest:
         message = delivery.message
         since = message.headers.get(headers.WAITING_SINCE) or self._clock.now().isoformat()
         carried = self._headers(delivery, message.attempt) | {headers.WAITING_SINCE: since}
-        return Later(delivery, verdict.delay or timedelta(0), carried)
+        return RetryRequest(delivery, verdict.delay or timedelta(0), carried)
 
-    def _as_dead(self, delivery: Delivery, verdict: Verdict, code: str) -> Dead:
+    def _as_dead(self, delivery: Delivery, verdict: Verdict, code: str) -> DeadLetterRequest:
         # A message that processes died on is buried before the try that this delivery would have been.
         attempts = delivery.message.attempt + delivery.crashes - (code == CRASHED)
         cause = self._cause(delivery, verdict) | {headers.REASON: code} | self._trace(verdict)
-        return Dead(delivery, self._headers(delivery, attempts) | cause)
+        return DeadLetterRequest(delivery, self._headers(delivery, attempts) | cause)
 
     def _headers(self, delivery: Delivery, attempt: int) -> dict[str, str]:
         message = delivery.message
@@ -336,7 +340,7 @@ class Settler:
         def refused(failure: SettleFailed) -> bool:
             """Whether the broker has said no so often that it means this message."""
             if not isinstance(failure.error, BrokerRefused) or not isinstance(
-                left[failure.delivery], Later | Dead
+                left[failure.delivery], RetryRequest | DeadLetterRequest
             ):
                 return False
             refusals[failure.delivery] += 1
@@ -381,7 +385,7 @@ class Settler:
             self._observers.settle_failed(self._consumer, len(real), real[0].error)
 
 
-def _in_time(later: Later) -> tuple[Delivery, Verdict]:
+def _in_time(later: RetryRequest) -> tuple[Delivery, Verdict]:
     """Return the delivery with a retry when the policy says; its own delay was refused."""
     wrong = ValueError(
         f"a retry after {format_duration(later.delay)} is refused by the broker, which holds no message for so long"

@@ -5,7 +5,7 @@ from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits
 from oncemq.engine.crash.flight_recorder import FLUSHING
 from oncemq.engine.transaction.error_attribution import is_units
-from oncemq.engine.transaction.item_loop import Call, Frame, ItemLoop
+from oncemq.engine.transaction.item_loop import Call, ItemLoop, LoopContext
 from oncemq.errors import HandlerFault
 
 
@@ -18,7 +18,7 @@ class BatchLoop(ItemLoop):
 
     one_by_one = False
 
-    def run(self, run: Run, frame: Frame) -> None:
+    def run(self, run: Run, frame: LoopContext) -> None:
         """Give every item of `run` a verdict; raises as for single items."""
         together: list[Item] = []
         copies: list[Item] = []
@@ -66,7 +66,7 @@ class BatchLoop(ItemLoop):
             if item.verdict.final:
                 self._chain.record(run, item)
 
-    def _call_together(self, run: Run, together: list[Item], frame: Frame) -> None:
+    def _call_together(self, run: Run, together: list[Item], frame: LoopContext) -> None:
         call_batch = self._call_batch
         if not together or call_batch is None:
             return

@@ -110,7 +110,7 @@ _BACK = ("ROLLBACK TO", "RELEASE")
 ELSEWHERE = "a handler's session and connection belong to its own thread: another one used them"
 
 
-class Watch:
+class ConnectionWatch:
     """What has been seen on a run's connection.
 
     Attributes:
@@ -166,7 +166,7 @@ class Watch:
         self.strays: dict[Item, SessionOwned] = {}
         self.commits = False
 
-    def speaks(self) -> None:
+    def on_first_statement(self) -> None:
         """The handler is about to send a statement."""
         first, self.first = self.first, None
         if first is not None:
@@ -194,7 +194,7 @@ class Watch:
             return  # SQLAlchemy itself takes it to roll back
         self.sets("the handler uses the driver's own connection")
         self.raw = True
-        self.speaks()
+        self.on_first_statement()
         self.statements += 1
         self.writes += 1
 
@@ -215,7 +215,7 @@ class UnitConnection(Connection):
         watch: sees what happens on it; None = nothing does.
     """
 
-    watch: Watch | None = None
+    watch: ConnectionWatch | None = None
 
     @property
     def connection(self) -> PoolProxiedConnection:
@@ -256,7 +256,7 @@ class UnitConnection(Connection):
             raise error
 
 
-def watch_connection(connection: UnitConnection, watch: Watch) -> Callable[[], None]:
+def watch_connection(connection: UnitConnection, watch: ConnectionWatch) -> Callable[[], None]:
     """Let `watch` see what happens on `connection`; returns what ends it, which never raises."""
     watch.driver = connection.connection.driver_connection
     connection.watch = watch
@@ -280,15 +280,15 @@ def install(engine: Engine) -> None:
             event.listen(engine, name, listener)
 
 
-def _watch_of(connection: Connection | None) -> Watch | None:
+def _watch_of(connection: Connection | None) -> ConnectionWatch | None:
     if connection is None or connection.closed or connection.invalidated:
         return None
-    found: Watch | None = getattr(connection, "watch", None)
+    found: ConnectionWatch | None = getattr(connection, "watch", None)
     return found
 
 
 def _statement(connection: Connection, _cursor: Any, statement: str, _: Any, context: Any, __: bool) -> None:
-    watch: Watch | None = getattr(connection, "watch", None)
+    watch: ConnectionWatch | None = getattr(connection, "watch", None)
     if watch is None:
         return
     if watch.thread and watch.thread != get_ident():
@@ -311,7 +311,7 @@ def _statement(connection: Connection, _cursor: Any, statement: str, _: Any, con
     if kind is Kind.SETS:
         watch.sets(f"the handler sends {statement.split(None, 1)[0].upper()[:20]}, which others would notice")
     if watch.first is not None:
-        watch.speaks()
+        watch.on_first_statement()
     watch.statements += 1
     if kind is not Kind.READ:
         watch.writes += 1
@@ -329,7 +329,7 @@ def _error(context: ExceptionContext) -> None:
         watch.doom(original)
 
 
-def _only_statement(connection: Connection | None, watch: Watch) -> bool:
+def _only_statement(connection: Connection | None, watch: ConnectionWatch) -> bool:
     """Return whether an error about data has undone no more than its own statement, or the handler's own savepoint."""
     if in_savepoint(connection, watch):
         return True
@@ -339,7 +339,7 @@ def _only_statement(connection: Connection | None, watch: Watch) -> bool:
     return getattr(watch.driver, "in_transaction", True) is not False
 
 
-def in_savepoint(connection: Connection | None, watch: Watch) -> bool:
+def in_savepoint(connection: Connection | None, watch: ConnectionWatch) -> bool:
     """Whether the connection is in a savepoint that a handler opened."""
     nested: NestedTransaction | None = connection.get_nested_transaction() if connection is not None else None
     return nested is not None and nested is not watch.savepoint

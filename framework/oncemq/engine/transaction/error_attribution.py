@@ -26,7 +26,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from oncemq.contracts.unit import Item
 from oncemq.engine.base.error_verdicts import describe, is_infrastructure
-from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.consumer.contention import Contention
 from oncemq.errors import InfrastructureError, RedisUnavailable
 from oncemq.message.envelope import Delivery
 from oncemq.retry.classify import Fault, classify, signature_of
@@ -68,7 +68,7 @@ def is_units(error: BaseException, doomed: BaseException | None, sound: Callable
     return classify(error) is Fault.TRANSIENT and not kind.__module__.startswith(("psycopg", "sqlite3"))
 
 
-def counts(delivery: Delivery, cause: BaseException, lane: Lane) -> tuple[bool, bool]:
+def counts(delivery: Delivery, cause: BaseException, lane: Contention) -> tuple[bool, bool]:
     """Note that a delivery failed alone, while the framework's own tables answered.
 
     Returns:

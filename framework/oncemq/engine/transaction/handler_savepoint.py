@@ -7,10 +7,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oncemq.engine.base.error_verdicts import is_infrastructure
-from oncemq.engine.transaction.connection_watch import Watch
+from oncemq.engine.transaction.connection_watch import ConnectionWatch
 
 
-class Guard:
+class HandlerSavepoint:
     """The savepoint of one call of a handler.
 
     Args:
@@ -20,7 +20,7 @@ class Guard:
 
     __slots__ = ("_before", "_connection", "_savepoint", "_watch")
 
-    def __init__(self, connection: Connection, watch: Watch) -> None:
+    def __init__(self, connection: Connection, watch: ConnectionWatch) -> None:
         self._connection = connection
         self._watch = watch
         self._before = watch.savepoint

@@ -14,7 +14,7 @@ from sqlalchemy.orm import InstanceState, Session, SessionTransaction
 from sqlalchemy.sql import visitors
 
 from oncemq.contracts.unit import Item
-from oncemq.engine.transaction.connection_watch import ANY_THREAD, ELSEWHERE, Watch, in_savepoint
+from oncemq.engine.transaction.connection_watch import ANY_THREAD, ELSEWHERE, ConnectionWatch, in_savepoint
 from oncemq.errors import HandlerFault, SessionOwned
 
 _NOBODY = -1
@@ -29,14 +29,14 @@ class UnitSession(Session):
     """A session for one call of a handler: flush, query and savepoints are the handler's, the transaction is not."""
 
     bind: Connection
-    watch: Watch
+    watch: ConnectionWatch
     items: Sequence[Item] = ()
     heard: bool = True
     _user: int = ANY_THREAD
 
     @classmethod
     def over(
-        cls, connection: Connection, watch: Watch, items: Sequence[Item] = (), *, heard: bool = True
+        cls, connection: Connection, watch: ConnectionWatch, items: Sequence[Item] = (), *, heard: bool = True
     ) -> "UnitSession":
         """Return a session inside the connection's transaction, for the call of a handler for `items`.
 
@@ -174,7 +174,7 @@ class UnitSession(Session):
             self._require_user()
         # Before the session joins the transaction: it must join the savepoint that may be set here.
         if self.watch.first is not None and self.watch.handling:
-            self.watch.speaks()
+            self.watch.on_first_statement()
         return super()._autobegin_t(begin)
 
     def _require_user(self) -> None:
@@ -202,7 +202,7 @@ class Collector(Session):
         self.heard = _listened_to(self)
         self.spare: SessionTransaction | None = None
 
-    def session(self, connection: Connection, watch: Watch, items: Sequence[Item]) -> UnitSession:
+    def session(self, connection: Connection, watch: ConnectionWatch, items: Sequence[Item]) -> UnitSession:
         """Return a session for the next call."""
         session = UnitSession.over(connection, watch, items, heard=self.heard)
         if self.spare is not None:
@@ -288,7 +288,10 @@ _PSYCOPG_IN_TRANSACTION = 2
 
 
 def obstacle(
-    connection: Connection, transaction: RootTransaction, watch: Watch, session: Session | None = None
+    connection: Connection,
+    transaction: RootTransaction,
+    watch: ConnectionWatch,
+    session: Session | None = None,
 ) -> BaseException | None:
     """Return why this transaction must not be committed; None when it may."""
     if watch.doomed is not None:

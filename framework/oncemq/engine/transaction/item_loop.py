@@ -12,10 +12,10 @@ from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
 from oncemq.engine.base.error_verdicts import UnknownCulprit, describe, is_infrastructure, judge
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.crash.flight_recorder import AnyRecorder
-from oncemq.engine.crash.time_limits import Slot
-from oncemq.engine.transaction.connection_watch import UnitConnection, Watch
+from oncemq.engine.crash.time_limits import TimeLimitSlot
+from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection
 from oncemq.engine.transaction.error_attribution import Suspicion, is_units
-from oncemq.engine.transaction.handler_savepoint import Guard
+from oncemq.engine.transaction.handler_savepoint import HandlerSavepoint
 from oncemq.engine.transaction.handler_session import Collector
 from oncemq.engine.transaction.isolation import HiddenCommit, NeedsIsolation, Proof
 from oncemq.errors import HandlerFault, InfrastructureError, SessionOwned, TimeLimitExceeded
@@ -25,14 +25,14 @@ from oncemq.retry.classify import is_stale, is_unique_violation
 
 
 @dataclass(slots=True)
-class Frame:
+class LoopContext:
     """What surrounds the loop of one run.
 
     Args:
         connection: of the run.
         collector: holds what handlers merely added.
         watch: what is seen on the connection.
-        careful: flush after every item, so that a failing flush has one culprit.
+        flush_each: flush after every item, so that a failing flush has one culprit.
         sound: whether the transaction can go on.
         write: brings to the database what strategies have recorded of earlier items.
         unflushed: items whose objects the collector holds; one of them is to blame when its flush fails.
@@ -42,8 +42,8 @@ class Frame:
 
     connection: UnitConnection
     collector: Collector
-    watch: Watch
-    careful: bool
+    watch: ConnectionWatch
+    flush_each: bool
     sound: Callable[[], bool]
     write: Callable[[Run], None] | None = None
     unflushed: list[Item] = field(default_factory=list)
@@ -87,7 +87,7 @@ class ItemLoop:
         handler: BoundHandler,
         monotonic: Callable[[], float],
         recorder: AnyRecorder,
-        slot: Slot,
+        slot: TimeLimitSlot,
     ) -> None:
         self._chain = chain
         self._call = handler.call
@@ -98,7 +98,7 @@ class ItemLoop:
         self.dropped = 0
         self._consumer = ""
 
-    def run(self, run: Run, frame: Frame) -> None:
+    def run(self, run: Run, frame: LoopContext) -> None:
         """Give every item of `run` a verdict.
 
         Raises:
@@ -131,7 +131,7 @@ class ItemLoop:
             elif verdict.holds_key:
                 held.add(item.key)
 
-    def _handle(self, run: Run, item: Item, frame: Frame, now: float) -> Verdict:
+    def _handle(self, run: Run, item: Item, frame: LoopContext, now: float) -> Verdict:
         watch, slot = frame.watch, self._slot
         call = Call(run, (item,), frame, now)
         slot.started = now
@@ -213,10 +213,10 @@ class Call:
 
     __slots__ = ("frame", "guard", "items", "run", "session", "started", "statements", "writes")
 
-    def __init__(self, run: Run, items: Sequence[Item], frame: Frame, started: float) -> None:
+    def __init__(self, run: Run, items: Sequence[Item], frame: LoopContext, started: float) -> None:
         self.run, self.items, self.frame, self.started = run, items, frame, started
         watch = frame.watch
-        self.guard: Guard | None = None
+        self.guard: HandlerSavepoint | None = None
         frame.connection.forget_options()
         watch.refused, watch.went_on = None, False
         self.statements, self.writes = watch.statements, watch.writes
@@ -232,7 +232,7 @@ class Call:
     def complete(self) -> bool:
         """Flush what the handler left, unless its insert may wait for others; returns whether it does."""
         session, frame = self.session, self.frame
-        if not (frame.careful or self.spoke) and frame.collector.takes(session):
+        if not (frame.flush_each or self.spoke) and frame.collector.takes(session):
             return True
         if frame.watch.doomed is None and session.pending():
             session.flush()
@@ -288,7 +288,7 @@ class Call:
         """Bring to the database what came before, which the handler's first statement may read."""
         self.frame.bring(self.run)
         if self.run.unit.guarded and not self.frame.watch.isolated:
-            self.guard = Guard(self.frame.connection, self.frame.watch)
+            self.guard = HandlerSavepoint(self.frame.connection, self.frame.watch)
 
 
 def _judge(call: Call, error: BaseException, *, swallowed: bool) -> Verdict:
@@ -303,7 +303,7 @@ def _judge(call: Call, error: BaseException, *, swallowed: bool) -> Verdict:
     return verdict
 
 
-def flush(frame: Frame) -> None:
+def flush(frame: LoopContext) -> None:
     """Flush what handlers left pending.
 
     Raises:

@@ -13,10 +13,10 @@ from tenacity import (
 
 from oncemq.contracts.unit import Unit
 from oncemq.engine.base.error_verdicts import cause_of, fault_of
-from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.transaction.isolation import IsolationRate
-from oncemq.engine.transaction.savepoint_batches import Done
-from oncemq.engine.transaction.unit_transaction import Attempt
+from oncemq.engine.transaction.savepoint_batches import TransactionResult
+from oncemq.engine.transaction.unit_transaction import UnitTransaction
 from oncemq.errors import InfrastructureError
 from oncemq.message.envelope import Delivery
 from oncemq.retry.classify import Fault, is_contention, is_lock_timeout
@@ -30,7 +30,7 @@ LONGEST_TRYING = 5.0
 """Seconds; a lock time-out takes longer than that, and the next step is to find out whose it is."""
 
 
-class Tries:
+class TransactionRetrier:
     """Tries parts of units for one worker.
 
     Args:
@@ -43,8 +43,8 @@ class Tries:
 
     def __init__(
         self,
-        attempt: Attempt,
-        lane: Lane,
+        attempt: UnitTransaction,
+        lane: Contention,
         on_infrastructure: Callable[[int, float, BaseException], None],
         on_lane: Callable[[bool, BaseException | None], None],
         sleep: Callable[[float], None],
@@ -75,23 +75,29 @@ class Tries:
         return self._attempt.one_by_one
 
     def run(
-        self, unit: Unit, part: Sequence[Delivery], *, careful: bool, hurried: bool, isolated: bool = False
-    ) -> Done:
+        self,
+        unit: Unit,
+        part: Sequence[Delivery],
+        *,
+        flush_each: bool,
+        lock_nowait: bool,
+        isolated: bool = False,
+    ) -> TransactionResult:
         """Run `part`; hurried, it fails where it would have to wait for a lock; isolated, it is one call.
 
         Raises:
-            Culprits, UnknownCulprit, NeedsIsolation, StrategyBug: as Attempt.run.
+            Culprits, UnknownCulprit, NeedsIsolation, StrategyBug: as UnitTransaction.run.
             InfrastructureError: it lasts.
         """
         retrying = Retrying(
             retry=retry_if_exception_type(InfrastructureError),
-            stop=_stop_hurried if hurried else _stop,
+            stop=_stop_nowait if lock_nowait else _stop,
             wait=wait_random_exponential(multiplier=0.01, max=_LONGEST_WAIT),
             before_sleep=self._before_sleep,
             sleep=self._sleep,
             reraise=True,
         )
-        return retrying(self._once, unit, part, careful, hurried, isolated)
+        return retrying(self._once, unit, part, flush_each, lock_nowait, isolated)
 
     def waited_in_vain(self, error: InfrastructureError) -> None:
         """Follow a wait for a lock that was as long as any may be: for a while nobody waits for another one."""
@@ -105,12 +111,12 @@ class Tries:
         self._on_infrastructure(delivery.failures + 1, 0.0, alone)
 
     def _once(
-        self, unit: Unit, part: Sequence[Delivery], careful: bool, hurried: bool, isolated: bool
-    ) -> Done:
+        self, unit: Unit, part: Sequence[Delivery], flush_each: bool, lock_nowait: bool, isolated: bool
+    ) -> TransactionResult:
         # Whoever stands still may do so in an exclusive unit.
-        exclusive = self.lane.exclusive and not hurried
+        exclusive = self.lane.exclusive and not lock_nowait
         done = self._attempt.run(
-            unit, part, careful=careful, exclusive=exclusive, hurried=hurried, isolated=isolated
+            unit, part, flush_each=flush_each, exclusive=exclusive, lock_nowait=lock_nowait, isolated=isolated
         )
         if self.lane.succeeded():
             self._on_lane(False, None)
@@ -125,7 +131,7 @@ class Tries:
         self._on_infrastructure(state.attempt_number, state.upcoming_sleep, error)
 
 
-def _stop_hurried(state: RetryCallState) -> bool:
+def _stop_nowait(state: RetryCallState) -> bool:
     error = state.outcome.exception() if state.outcome is not None else None
     return (error is not None and is_lock_timeout(cause_of(error))) or _stop(state)
 

@@ -15,20 +15,20 @@ from oncemq.contracts.verdict import RETURNED, Culprits, Verdict
 from oncemq.engine.base.error_verdicts import UnknownCulprit, is_infrastructure, judge
 from oncemq.engine.base.items import make_items
 from oncemq.engine.crash.flight_recorder import AnyRecorder
-from oncemq.engine.transaction.connection_watch import UnitConnection, Watch
+from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection
 from oncemq.engine.transaction.handler_session import Collector, obstacle
 from oncemq.engine.transaction.isolation import HiddenCommit
-from oncemq.engine.transaction.item_loop import Frame
+from oncemq.engine.transaction.item_loop import LoopContext
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import is_unique_violation
 
-Work = Callable[[Run, Frame], None]
+Work = Callable[[Run, LoopContext], None]
 """Brings a run from its load to its save."""
 
 
 @dataclass(slots=True)
-class Scene:
+class OpenTransaction:
     """One open transaction.
 
     Args:
@@ -36,14 +36,14 @@ class Scene:
         connection: where.
         transaction: the open one.
         watch: what is seen on the connection.
-        careful: flush after every item.
+        flush_each: flush after every item.
     """
 
     unit: Unit
     connection: UnitConnection
     transaction: RootTransaction
-    watch: Watch
-    careful: bool
+    watch: ConnectionWatch
+    flush_each: bool
 
     def begin_part(self) -> NestedTransaction:
         """Return a new savepoint, which no handler is taken to have opened."""
@@ -87,7 +87,7 @@ def first_of_each_key(
 
 
 @dataclass(slots=True)
-class Done:
+class TransactionResult:
     """What one transaction holds.
 
     Attributes:
@@ -123,7 +123,7 @@ class Done:
         return left
 
 
-class Parts:
+class SavepointBatches:
     """Runs the items of open transactions.
 
     Args:
@@ -155,15 +155,15 @@ class Parts:
         self._second_look = second_look
         self._keys_matter = keys_matter
 
-    def run(self, scene: Scene, items: Sequence[Item], every: int | None) -> Done:
+    def run(self, scene: OpenTransaction, items: Sequence[Item], every: int | None) -> TransactionResult:
         """Run all items; `every` so many of them a savepoint, None = without.
 
         Raises:
             Culprits, UnknownCulprit, InfrastructureError, StrategyBug: the whole transaction must be rolled back.
         """
-        done = Done()
+        done = TransactionResult()
         if every is None or every >= len(items):
-            done.runs.append(self._once(scene, items, careful=scene.careful))
+            done.runs.append(self._once(scene, items, flush_each=scene.flush_each))
             return done
         for start in range(0, len(items), every):
             if done.runs and self._monotonic() > scene.unit.deadline:
@@ -175,13 +175,13 @@ class Parts:
             self._part(scene, [item for item in part if item.key not in done.held], done)
         return done
 
-    def _part(self, scene: Scene, items: Sequence[Item], done: Done) -> None:
-        careful = False
+    def _part(self, scene: OpenTransaction, items: Sequence[Item], done: TransactionResult) -> None:
+        flush_each = False
         while items:
             self._recorder.begin([item.envelope for item in items])
             savepoint = scene.begin_part()
             try:
-                run = self._once(scene, items, careful=careful)
+                run = self._once(scene, items, flush_each=flush_each)
                 savepoint.commit()
             except Culprits as culprits:
                 charged = {item.delivery: verdict for item, verdict in culprits.verdicts.items()}
@@ -190,9 +190,9 @@ class Parts:
                 order = [item.delivery for item in items]
                 items = make_items(done.leave_out(order, first_of_each_key(order, charged)), self._reader)
             except UnknownCulprit:
-                if careful or not scene.undo_part(savepoint):
+                if flush_each or not scene.undo_part(savepoint):
                     raise
-                careful = True
+                flush_each = True
                 items = make_items([item.delivery for item in items], self._reader)
             else:
                 done.add(run)
@@ -211,7 +211,7 @@ class Parts:
             keys.add(item.key)
         return not charged.keys().isdisjoint(item.delivery for item in items)
 
-    def _once(self, scene: Scene, items: Sequence[Item], *, careful: bool) -> Run:
+    def _once(self, scene: OpenTransaction, items: Sequence[Item], *, flush_each: bool) -> Run:
         collector = Collector(scene.connection)
         try:
             run = Run(scene.unit, items, scene.connection, collector)
@@ -219,11 +219,11 @@ class Parts:
             def reason_to_end() -> BaseException | None:
                 return obstacle(scene.connection, scene.transaction, scene.watch, collector)
 
-            frame = Frame(
+            frame = LoopContext(
                 scene.connection,
                 collector,
                 scene.watch,
-                careful,
+                flush_each,
                 lambda: reason_to_end() is None,
                 self._write,
             )

@@ -5,12 +5,12 @@ from contextlib import suppress
 
 from sqlalchemy import Connection, Engine, RootTransaction, select
 
-from oncemq.engine.transaction.connection_watch import UnitConnection, Watch, watch_connection
+from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection, watch_connection
 from oncemq.engine.transaction.handler_session import UnitSession, obstacle
 from oncemq.ledger.database.connect import clean
 
 
-class Lent:
+class SessionLoan:
     """One transaction, ended by `finish` or `roll_back`, from any thread.
 
     Args:
@@ -25,7 +25,7 @@ class Lent:
     session: UnitSession
 
     def __init__(self, engine: Engine, first: Callable[[Connection], None] | None = None) -> None:
-        self._watch = Watch(isolated=True, any_thread=True)
+        self._watch = ConnectionWatch(isolated=True, any_thread=True)
         self.connection = UnitConnection(engine)
         try:
             self._transaction: RootTransaction = self.connection.begin()

@@ -13,11 +13,11 @@ from oncemq.engine.base.error_verdicts import UnknownCulprit, describe, is_infra
 from oncemq.engine.base.items import history_rows, make_items
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.crash.flight_recorder import FLUSHING, IDLE, AnyRecorder
-from oncemq.engine.crash.time_limits import Slot
+from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.transaction.connection_watch import (
+    ConnectionWatch,
     UnitConnection,
-    Watch,
     install,
     watch_connection,
 )
@@ -29,8 +29,8 @@ from oncemq.engine.transaction.isolation import (
     NeedsIsolation,
     Proof,
 )
-from oncemq.engine.transaction.item_loop import Frame, ItemLoop, flush
-from oncemq.engine.transaction.savepoint_batches import Done, Parts, Scene
+from oncemq.engine.transaction.item_loop import ItemLoop, LoopContext, flush
+from oncemq.engine.transaction.savepoint_batches import OpenTransaction, SavepointBatches, TransactionResult
 from oncemq.engine.transaction.statement_cancel import canceller
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.ledger.database.connect import READ_ONLY, clean
@@ -47,7 +47,7 @@ Point = Callable[[str], None]
 """Told by name how far a run has come; tests kill the process there."""
 
 
-class Attempt:
+class UnitTransaction:
     """Tries deliveries of a unit in one transaction.
 
     Args:
@@ -78,7 +78,7 @@ class Attempt:
         reader: Reader,
         loop: ItemLoop,
         recorder: AnyRecorder,
-        slot: Slot,
+        slot: TimeLimitSlot,
         clock: Clock,
         failed: Callable[[str, BaseException], None],
         point: Point,
@@ -105,7 +105,7 @@ class Attempt:
         self.one_by_one = loop.one_by_one
         self.keys_matter = not chain.joins
         self.isolation = IsolationRate(always=isolate)
-        self._parts = Parts(
+        self._parts = SavepointBatches(
             self._work,
             reader,
             recorder,
@@ -120,19 +120,19 @@ class Attempt:
         unit: Unit,
         deliveries: Sequence[Delivery],
         *,
-        careful: bool,
+        flush_each: bool,
         exclusive: bool,
-        hurried: bool = False,
+        lock_nowait: bool = False,
         isolated: bool = False,
-    ) -> Done:
+    ) -> TransactionResult:
         """Return what was committed; every delivery has its verdict, in a run or left out of it.
 
         Args:
             unit: whose these are.
             deliveries: what to try.
-            careful: find out whose fault a failure is.
+            flush_each: find out whose fault a failure is.
             exclusive: wait until no other unit of the consumer is exclusive.
-            hurried: fail where a lock would have to be waited for.
+            lock_nowait: fail where a lock would have to be waited for.
             isolated: one call of the handler, which may set what it likes on the connection.
 
         Raises:
@@ -152,9 +152,9 @@ class Attempt:
                     connection,
                     unit,
                     items,
-                    careful=careful,
+                    flush_each=flush_each,
                     exclusive=exclusive,
-                    hurried=hurried,
+                    lock_nowait=lock_nowait,
                     isolated=isolated,
                 )
             committed = True
@@ -196,12 +196,12 @@ class Attempt:
         unit: Unit,
         items: list[Item],
         *,
-        careful: bool,
+        flush_each: bool,
         exclusive: bool,
-        hurried: bool,
+        lock_nowait: bool,
         isolated: bool,
-    ) -> Done:
-        watch = Watch(isolated=isolated)
+    ) -> TransactionResult:
+        watch = ConnectionWatch(isolated=isolated)
         transaction = self._begin(connection, unit)
         unwatch = watch_connection(connection, watch)
         self._slot.cancel = canceller(self._engine, connection)
@@ -209,9 +209,9 @@ class Attempt:
         try:
             if exclusive:
                 lanes.enter_exclusive(connection, unit.consumer)
-            scene = Scene(unit, connection, transaction, watch, careful=careful)
-            divided = self._divisible and not careful and not exclusive and not isolated
-            with only_a_moment(connection) if hurried else nullcontext():
+            scene = OpenTransaction(unit, connection, transaction, watch, flush_each=flush_each)
+            divided = self._divisible and not flush_each and not exclusive and not isolated
+            with only_a_moment(connection) if lock_nowait else nullcontext():
                 done = self._parts.run(scene, items, unit.savepoint_every if divided else None)
                 self._finish(done.runs)
                 reason = obstacle(connection, transaction, watch)
@@ -243,7 +243,7 @@ class Attempt:
             connection.execute(select(1))
         return transaction
 
-    def _work(self, run: Run, frame: Frame) -> None:
+    def _work(self, run: Run, frame: LoopContext) -> None:
         for load in self._chain.loads:
             self._guard(lambda load=load: load(run, run.items), "load")  # type: ignore[misc]
         self._point("loaded")
@@ -257,7 +257,7 @@ class Attempt:
         for save in self._chain.saves:
             self._guard(lambda save=save: save(run), "save")  # type: ignore[misc]
 
-    def _isolated(self, run: Run, frame: Frame) -> None:
+    def _isolated(self, run: Run, frame: LoopContext) -> None:
         """Run a call that may do what cannot be seen; afterwards the transaction must be the one that began."""
         home = Home(run.connection)
         proof = frame.proof = Proof(run.connection, run.unit.owner)

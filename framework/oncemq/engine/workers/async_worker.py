@@ -14,11 +14,11 @@ from oncemq.contracts.verdict import PROCEED, RETURNED, Outcome, Verdict
 from oncemq.engine.base.items import make_items
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.crash.flight_recorder import IDLE, AnyRecorder
-from oncemq.engine.crash.time_limits import Slot
+from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.settlement.settler import Settler
 from oncemq.engine.workers.direct_unit import before, handle_async
 from oncemq.engine.workers.transactional_unit import Failed, release, reserve
-from oncemq.engine.workers.worker import Hands, Track, Trouble, by_key
+from oncemq.engine.workers.worker import ShardRuntime, TakeResult, Trouble, by_key
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import TimeLimit
@@ -30,11 +30,11 @@ _THREADS_BESIDES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class InFlightSlot:
     """What one message in flight occupies: its flight recorder, and the slot that the watchdog looks at."""
 
     recorder: AnyRecorder
-    slot: Slot
+    slot: TimeLimitSlot
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class _KeyRun:
     """The messages of one key that were taken together, and run one after the other."""
 
     deliveries: list[Delivery]
-    hands: Hands = field(default_factory=Hands)
+    hands: TakeResult = field(default_factory=TakeResult)
 
 
 @dataclass(slots=True)
@@ -74,10 +74,10 @@ class AsyncWorker:
         self,
         consumer: Consumer,
         settler: Settler,
-        seats: list[Seat],
+        seats: list[InFlightSlot],
         alone: threading.Lock,
         failed: Failed,
-        tracks: Sequence[Track],
+        tracks: Sequence[ShardRuntime],
         layout: Layout | None,
     ) -> None:
         self._consumer = consumer
@@ -150,7 +150,7 @@ class AsyncWorker:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _key(self, keyrun: _KeyRun, seat: Seat) -> None:
+    async def _key(self, keyrun: _KeyRun, seat: InFlightSlot) -> None:
         clock, hands = self._consumer.clock.monotonic, keyrun.hands
         try:
             for delivery in keyrun.deliveries:
@@ -169,7 +169,7 @@ class AsyncWorker:
         self._changed.set()
         self._freed.set()
 
-    async def _one(self, delivery: Delivery, seat: Seat) -> Verdict:
+    async def _one(self, delivery: Delivery, seat: InFlightSlot) -> Verdict:
         unrun = self._consumer.judge_unrun(delivery)
         if unrun is not None:
             return unrun
@@ -186,7 +186,7 @@ class AsyncWorker:
         finally:
             self._alone.release()
 
-    async def _run(self, delivery: Delivery, seat: Seat) -> Verdict:
+    async def _run(self, delivery: Delivery, seat: InFlightSlot) -> Verdict:
         unit = self._consumer.unit([delivery], float("inf"))
         chain, shards = self._track(delivery.key).chain, self._consumer.shards
         seat.recorder.index[0] = 1
@@ -205,7 +205,7 @@ class AsyncWorker:
             seat.recorder.index[0] = IDLE
             await self._blocked(lambda: release(chain, unit, self._failed))
 
-    async def _handle(self, unit: Unit, delivery: Delivery, slot: Slot) -> Verdict:
+    async def _handle(self, unit: Unit, delivery: Delivery, slot: TimeLimitSlot) -> Verdict:
         plan, track = self._consumer.plan, self._track(delivery.key)
         item = make_items([delivery], plan.reader)[0]
         run = track.finisher.run_of(unit, item)

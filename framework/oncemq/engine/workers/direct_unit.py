@@ -15,7 +15,7 @@ from oncemq.engine.base.error_verdicts import describe, is_infrastructure, judge
 from oncemq.engine.base.items import make_item
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.crash.flight_recorder import IDLE, AnyRecorder
-from oncemq.engine.crash.time_limits import Slot
+from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.workers.failure_isolation import UnitResult
 from oncemq.engine.workers.transactional_unit import Failed, open_deliveries, release, reserve
 from oncemq.errors import InfrastructureError, StrategyBug, TimeLimitExceeded
@@ -173,7 +173,7 @@ class DirectRunner:
         handler: BoundHandler,
         reader: Reader,
         recorder: AnyRecorder,
-        slot: Slot,
+        slot: TimeLimitSlot,
         clock: Clock,
         failed: Failed,
         finisher: Finisher,

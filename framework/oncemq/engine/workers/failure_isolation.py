@@ -17,13 +17,13 @@ from datetime import timedelta
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import RETURNED, Culprits, Verdict, defer, retry
 from oncemq.engine.base.error_verdicts import UnknownCulprit, cause_of, judge
-from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.transaction import error_attribution as whose
 from oncemq.engine.transaction.error_attribution import Suspicion
 from oncemq.engine.transaction.isolation import HiddenCommit, NeedsIsolation
-from oncemq.engine.transaction.retrier import LONGEST_TRYING, Tries
-from oncemq.engine.transaction.savepoint_batches import Done, first_of_each_key
-from oncemq.engine.transaction.unit_transaction import Attempt
+from oncemq.engine.transaction.retrier import LONGEST_TRYING, TransactionRetrier
+from oncemq.engine.transaction.savepoint_batches import TransactionResult, first_of_each_key
+from oncemq.engine.transaction.unit_transaction import UnitTransaction
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
@@ -80,15 +80,15 @@ class Rescue:
 
     def __init__(
         self,
-        attempt: Attempt,
-        lane: Lane,
+        attempt: UnitTransaction,
+        lane: Contention,
         on_infrastructure: Callable[[int, float, BaseException], None],
         on_lane: Callable[[bool, BaseException | None], None],
         sleep: Callable[[float], None],
         *,
         second_look: bool = False,
     ) -> None:
-        self._tries = Tries(attempt, lane, on_infrastructure, on_lane, sleep)
+        self._tries = TransactionRetrier(attempt, lane, on_infrastructure, on_lane, sleep)
         self._second_look = second_look
 
     def execute(self, unit: Unit, todo: Sequence[Delivery]) -> UnitResult:
@@ -99,7 +99,9 @@ class Rescue:
 class _Execution:
     """One unit on its way down the ladder."""
 
-    def __init__(self, tries: Tries, unit: Unit, todo: list[Delivery], *, second_look: bool) -> None:
+    def __init__(
+        self, tries: TransactionRetrier, unit: Unit, todo: list[Delivery], *, second_look: bool
+    ) -> None:
         self._tries = tries
         self._lane = tries.lane
         self._second_look = second_look
@@ -108,7 +110,7 @@ class _Execution:
         self._size = len(todo)
         self._careful = False
         self._lonely_failures = 0
-        self._hurried = self._lane.hurried
+        self._hurried = self._lane.lock_nowait
         self._isolated: set[Delivery] = set()
         self._looks: Counter[Delivery] = Counter()
         self._aside: list[Delivery] = []
@@ -125,7 +127,7 @@ class _Execution:
                 continue
             try:
                 done = self._tries.run(
-                    self._unit, part, careful=self._careful, hurried=self._hurried, isolated=isolated
+                    self._unit, part, flush_each=self._careful, lock_nowait=self._hurried, isolated=isolated
                 )
             except NeedsIsolation as needs:
                 self._isolated.update(item.delivery for item in needs.items)
@@ -156,7 +158,7 @@ class _Execution:
         end = next((at for at, one in enumerate(todo) if (one in alone) is not isolated), len(todo))
         return todo[: min(end, 1) if isolated and self._tries.one_by_one else end], isolated
 
-    def _accept(self, done: Done, part: list[Delivery]) -> None:
+    def _accept(self, done: TransactionResult, part: list[Delivery]) -> None:
         result = self.result
         for run in done.runs:
             result.verdicts.update((item.delivery, item.verdict or RETURNED) for item in run.items)

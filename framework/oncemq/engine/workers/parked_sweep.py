@@ -6,7 +6,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from oncemq.contracts.strategy import UpkeepTask
-from oncemq.engine.consumer.pause_gate import Gate
+from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.parking.parked_source import ParkedMessages
 
@@ -18,7 +18,7 @@ _ENOUGH: Final = 1000
 class Sweep:
     """One process's background task for one consumer; others may do the same at the same moment."""
 
-    def __init__(self, messages: ParkedMessages, gate: Gate, scheduler: Scheduler) -> None:
+    def __init__(self, messages: ParkedMessages, gate: PauseGate, scheduler: Scheduler) -> None:
         self._messages = messages
         self._gate = gate
         self._scheduler = scheduler
@@ -33,7 +33,7 @@ class Sweep:
         return bool(found)
 
 
-def sweeps(messages: ParkedMessages | None, gate: Gate, scheduler: Scheduler) -> list[UpkeepTask]:
+def sweeps(messages: ParkedMessages | None, gate: PauseGate, scheduler: Scheduler) -> list[UpkeepTask]:
     """Return the task of a consumer whose messages may be parked."""
     if messages is None:
         return []

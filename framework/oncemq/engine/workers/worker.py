@@ -12,7 +12,7 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
 from oncemq.engine.base.strategy_chain import Chain
-from oncemq.engine.consumer.batch_sizing import BatchSize, FailureRate, Undoing
+from oncemq.engine.consumer.batch_sizing import BatchSize, FailureRate, SavepointPolicy
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.settlement.background_settler import Settles
 from oncemq.engine.workers.direct_unit import Finisher
@@ -31,7 +31,7 @@ Trouble = InfrastructureError | StrategyBug
 Execute = Callable[[Unit], UnitResult]
 
 
-class Hands:
+class TakeResult:
     """What a worker holds while it works on one take.
 
     Attributes:
@@ -101,7 +101,7 @@ class Worker:
         self._unit_time = unit_time
         self._batch = BatchSize(unit_time, batch_limit)
         self._failures = FailureRate()
-        self._undoing = Undoing()
+        self._undoing = SavepointPolicy()
         self._layout = layout
 
     def loop(self) -> None:
@@ -152,7 +152,7 @@ class Worker:
 
     def work(self, taken: list[Delivery]) -> None:
         """Bring every delivery of `taken` to its settlement, or back to its queue."""
-        hands = Hands()
+        hands = TakeResult()
         trouble: Trouble | None = None
         try:
             for segment in self._segments(taken):
@@ -169,7 +169,7 @@ class Worker:
         else:
             self._consumer.progressed()
 
-    def _on_shard(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
+    def _on_shard(self, ready: list[Delivery], hands: TakeResult) -> Trouble | None:
         """Run a segment; what a shard that is away needs waits, and is no trouble of the others."""
         shards, clock = self._consumer.shards, self._consumer.clock.monotonic
         if shards is None or self._consumer.judge_unrun(ready[0]) is not None:
@@ -190,7 +190,7 @@ class Worker:
         self._wait_for_shard([delivery for delivery in back if delivery in mine], hands)
         return None
 
-    def _wait_for_shard(self, waiting: list[Delivery], hands: Hands) -> None:
+    def _wait_for_shard(self, waiting: list[Delivery], hands: TakeResult) -> None:
         """Keep messages until their shard is asked again, or have the broker keep them where that is long."""
         consumer, gone = self._consumer, set[str]()
         for delivery in waiting:
@@ -205,7 +205,7 @@ class Worker:
         self._settler.put_off(hands.put_off)
         hands.put_off.clear()
 
-    def _segment(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
+    def _segment(self, ready: list[Delivery], hands: TakeResult) -> Trouble | None:
         unrun = self._consumer.judge_unrun(ready[0])
         if unrun is not None:
             self._settler.settle([(ready[0], unrun)])
@@ -215,7 +215,7 @@ class Worker:
                 return self._unit(ready, hands)
         return self._unit(ready, hands)
 
-    def _unit(self, ready: list[Delivery], hands: Hands) -> Trouble | None:
+    def _unit(self, ready: list[Delivery], hands: TakeResult) -> Trouble | None:
         clock = self._consumer.clock.monotonic
         started = clock()
         unit = self._consumer.unit(ready, started + self._unit_time)
@@ -301,7 +301,7 @@ Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class ShardRuntime:
     """What a direct message meets on its shard.
 
     Args:

@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from oncemq.contracts.adapter import Adapter, Confirmed, Later, SettleFailed, Subscription
+from oncemq.contracts.adapter import Adapter, Confirmed, RetryRequest, SettleFailed, Subscription
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.testing.adapter_suite.harness import AdapterHarness, Topic
@@ -123,10 +123,10 @@ class Bench:
             adapter.close(grace=timedelta(seconds=1))
 
 
-def later(delivery: Delivery, seconds: float, **added: str) -> Later:
+def later(delivery: Delivery, seconds: float, **added: str) -> RetryRequest:
     """Return the order to try `delivery` again, as the engine gives it: the next attempt is in the headers."""
     attempt = {names.ATTEMPT: str(delivery.message.attempt + 1)}
-    return Later(delivery, timedelta(seconds=seconds), {**attempt, **added})
+    return RetryRequest(delivery, timedelta(seconds=seconds), {**attempt, **added})
 
 
 def bodies(deliveries: Sequence[Delivery]) -> list[bytes]:

@@ -2,7 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 
-from oncemq.contracts.adapter import Adapter, Burial, Confirmed, Dead, DeadLetter, Subscription
+from oncemq.contracts.adapter import (
+    Adapter,
+    Confirmed,
+    DeadLetter,
+    DeadLetterRequest,
+    ParkedDeadLetter,
+    Subscription,
+)
 from oncemq.contracts.capabilities import Order
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage
@@ -26,7 +33,7 @@ class DeadLetters(SuitePart):
         received = bench.receive(member, len(sent))
         if bench.harness.capabilities.order is Order.NONE:
             received.sort(key=lambda one: one.message.body)
-        dead = [Dead(one, cause) for one in received]
+        dead = [DeadLetterRequest(one, cause) for one in received]
         bench.settled(member.adapter.dead_letter(dead))
         return member
 
@@ -52,7 +59,9 @@ class DeadLetters(SuitePart):
         assert {each.message.attempt for each in received.values()} == {1}
         good = received.pop(b"good")
         cause = {names.REASON: "rejected", names.ATTEMPT: "1", names.ERROR_TEXT: "e" * 2000}
-        bench.settled(member.adapter.dead_letter([Dead(each, cause) for each in received.values()]))
+        bench.settled(
+            member.adapter.dead_letter([DeadLetterRequest(each, cause) for each in received.values()])
+        )
         bench.settled(member.adapter.acknowledge([good]))
         if bench.harness.capabilities.browse_dead_letters:
             letters = self._listed(member.adapter, subscription)
@@ -101,7 +110,7 @@ class DeadLetters(SuitePart):
         one, two = bench.subscription(topic, "one"), bench.subscription(topic, "two")
         member = bench.open(one, two)
         bench.publish(topic, b"x")
-        bench.settled(member.adapter.dead_letter([Dead(bench.receive(member, 1, "one")[0], {})]))
+        bench.settled(member.adapter.dead_letter([DeadLetterRequest(bench.receive(member, 1, "one")[0], {})]))
         assert len(self._listed(member.adapter, one)) == 1
         assert self._listed(member.adapter, two) == []
 
@@ -114,7 +123,7 @@ class DeadLetters(SuitePart):
         bench.publish(topic, OutgoingMessage(b"\x00x", {"tenant": "a"}, "key-1", "id-1"))
         bench.settled(member.adapter.retry([later(bench.receive(member, 1)[0], 0.05)]))
         second = bench.receive(member, 2)[1]
-        bench.settled(member.adapter.dead_letter([Dead(second, {names.REASON: "rejected"})]))
+        bench.settled(member.adapter.dead_letter([DeadLetterRequest(second, {names.REASON: "rejected"})]))
         (letter,) = self._listed(member.adapter, subscription)
         assert letter.message.attempt == 2
         assert member.adapter.replay_dead_letters(subscription, [letter.id]) == 1
@@ -134,7 +143,7 @@ class DeadLetters(SuitePart):
         bench.publish(topic, b"x")
         # Unsettled, it would come again by itself where it is only leased.
         bench.settled(member.adapter.acknowledge(bench.receive(member, 1, "two")))
-        bench.settled(member.adapter.dead_letter([Dead(bench.receive(member, 1, "one")[0], {})]))
+        bench.settled(member.adapter.dead_letter([DeadLetterRequest(bench.receive(member, 1, "one")[0], {})]))
         (letter,) = self._listed(member.adapter, one)
         member.adapter.replay_dead_letters(one, [letter.id])
         bench.receive(member, 2, "one")
@@ -183,7 +192,9 @@ class DeadLetters(SuitePart):
             subscription.topic, b"\x00\xffnot json", "id-1", headers, ("key-1",), 2, published_at=published
         )
         cause = {names.REASON: "gap", names.ATTEMPT: "3"}
-        answers = member.adapter.bury(subscription, [Burial(kept, cause), Burial(kept, cause)])
+        answers = member.adapter.publish_dead_letters(
+            subscription, [ParkedDeadLetter(kept, cause), ParkedDeadLetter(kept, cause)]
+        )
         assert [type(answer) for answer in answers] == [Confirmed, Confirmed]
         bench.nothing_more(member, 0)
         if not bench.harness.capabilities.browse_dead_letters:
@@ -202,7 +213,7 @@ class DeadLetters(SuitePart):
         subscription = bench.subscription(bench.topic())
         member = bench.open(subscription)
         kept = Message(subscription.topic, b"x", "id-1", {"tenant": "a"}, ("key-1",), 2)
-        member.adapter.bury(subscription, [Burial(kept, {names.REASON: "gap"})])
+        member.adapter.publish_dead_letters(subscription, [ParkedDeadLetter(kept, {names.REASON: "gap"})])
         (letter,) = self._listed(member.adapter, subscription)
         assert member.adapter.replay_dead_letters(subscription, [letter.id]) == 1
         again = bench.receive(member, 1)[0].message

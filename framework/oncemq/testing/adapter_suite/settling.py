@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from oncemq.contracts.adapter import Dead
+from oncemq.contracts.adapter import DeadLetterRequest
 from oncemq.errors import AlreadySettled, DeliveryVoid
 from oncemq.testing.adapter_suite.base import SuitePart
 from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
@@ -96,7 +96,7 @@ class Settling(SuitePart):
         bench.publish(topic, *numbered(4))
         mine = bench.receive(member, 4)
         bench.settled(member.adapter.acknowledge(mine[:2]))
-        bench.settled(member.adapter.dead_letter([Dead(delivery, {}) for delivery in mine[2:]]))
+        bench.settled(member.adapter.dead_letter([DeadLetterRequest(delivery, {}) for delivery in mine[2:]]))
         assert sorted(bodies(bench.receive(bench.open(two), 4))) == numbered(4)
 
     @pytest.mark.parametrize("second", ["acknowledge", "retry", "dead_letter", "give_back"])
@@ -112,7 +112,7 @@ class Settling(SuitePart):
         (failed,) = {
             "acknowledge": lambda: adapter.acknowledge([delivery]),
             "retry": lambda: adapter.retry([later(delivery, 0.01)]),
-            "dead_letter": lambda: adapter.dead_letter([Dead(delivery, {})]),
+            "dead_letter": lambda: adapter.dead_letter([DeadLetterRequest(delivery, {})]),
             "give_back": lambda: adapter.give_back([delivery]),
         }[second]()
         assert isinstance(failed.error, AlreadySettled)

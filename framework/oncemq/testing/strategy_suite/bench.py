@@ -16,14 +16,14 @@ from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
 from oncemq.contracts.verification import Answer, Done, NotDone
 from oncemq.engine.base.strategy_chain import Chain
-from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.crash.flight_recorder import NoRecorder
-from oncemq.engine.crash.time_limits import Slot
+from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.parking.parked_source import ParkedMessages
 from oncemq.engine.parking.parking_strategies import with_parking
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.engine.transaction.item_loop import ItemLoop
-from oncemq.engine.transaction.unit_transaction import Attempt
+from oncemq.engine.transaction.unit_transaction import UnitTransaction
 from oncemq.engine.workers.direct_unit import DirectRunner, Finisher
 from oncemq.engine.workers.failure_isolation import Rescue
 from oncemq.engine.workers.transactional_unit import UnitRunner
@@ -262,14 +262,14 @@ class Bench:
 
     def _make_runner(self, point: Callable[[str], None]) -> UnitRunner:
         chain = Chain(with_parking(self.strategies, self.parked))
-        slot, recorder = Slot(), NoRecorder()
+        slot, recorder = TimeLimitSlot(), NoRecorder()
         loop = ItemLoop(chain, BoundHandler("suite:handler", self._call), time.monotonic, recorder, slot)
-        attempt = Attempt(
+        attempt = UnitTransaction(
             self.engine, chain, self._reader, loop, recorder, slot, self.clock, self.errors, point
         )
         rescue = Rescue(
             attempt,
-            Lane(),
+            Contention(),
             lambda _tries, _pause, _error: None,
             lambda _on, _error: None,
             time.sleep,
@@ -300,7 +300,7 @@ class Bench:
             handler,
             self._reader,
             NoRecorder(),
-            Slot(),
+            TimeLimitSlot(),
             self.clock,
             self.errors,
             finisher,

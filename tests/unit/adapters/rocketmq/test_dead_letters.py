@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from oncemq_adapters.rocketmq.remoting.client.routes import Route
-from oncemq_adapters.rocketmq.remoting.dead_letters import Graveyard
+from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
@@ -29,12 +29,12 @@ class Slow:
         return Route(PLACES, PLACES)
 
 
-def graveyard(routes: Slow, *, buried: set[str]) -> Graveyard:
+def graveyard(routes: Slow, *, buried: set[str]) -> DeadLetters:
     """Return one whose brokers are never asked."""
     unused: Any = None
     asked: Any = routes
     producer: Any = SimpleNamespace(buried=buried)
-    return Graveyard(asked, unused, producer, "points")
+    return DeadLetters(asked, unused, producer, "points")
 
 
 def test_a_letter_of_our_own_is_found_before_the_name_servers_know_its_topic() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 import zstandard
 
-from oncemq.contracts.adapter import Burial
+from oncemq.contracts.adapter import ParkedDeadLetter
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message
 from oncemq_adapters.rocketmq.properties import LONGEST, to_text
@@ -69,7 +69,7 @@ def test_a_failed_message_comes_back_to_its_own_topic() -> None:
 
 def test_a_burial_names_its_topic() -> None:
     """What the ledger kept lies among the dead letters of its topic, with the attempts that it had."""
-    burial = Burial(Message("orders", b"{}", "m-1", attempt=3), {names.ATTEMPT: "3"})
+    burial = ParkedDeadLetter(Message("orders", b"{}", "m-1", attempt=3), {names.ATTEMPT: "3"})
     copy = burial_copy(burial, "orders", "shop", "b", "unique")
     assert (copy.properties["RETRY_TOPIC"], copy.properties[names.ATTEMPT]) == ("orders", "3")
 

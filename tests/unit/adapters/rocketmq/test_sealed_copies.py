@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from oncemq.contracts.adapter import Later
+from oncemq.contracts.adapter import RetryRequest
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.properties import LONGEST, to_text
@@ -82,5 +82,5 @@ def test_a_retry_that_this_process_holds_is_counted() -> None:
     """On fifo topics a retry keeps its place in its topic; what this process wrote of it is believed."""
     sent = StoredMessage("orders", b"{}", {"UNIQ_KEY": "own", names.ATTEMPT: "99"}, 3, 1, 5, 0, 0)
     delivery = Delivery(message_of("orders", sent), None, 1)
-    again = _marked(sent, Later(delivery, timedelta(0), {names.ATTEMPT: "2"}))
+    again = _marked(sent, RetryRequest(delivery, timedelta(0), {names.ATTEMPT: "2"}))
     assert message_of("orders", again).attempt == 2

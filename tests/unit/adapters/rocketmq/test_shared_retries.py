@@ -13,8 +13,8 @@ from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.remoting.consumer import unsettled_gap as tidying
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member
-from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import ONE_PULL, Window
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, Progress
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import ONE_PULL, PrefetchWindow
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress
 from oncemq_adapters.rocketmq.remoting.consumer.settlement import acknowledge
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part
 from oncemq_adapters.rocketmq.remoting.protocol import codes
@@ -98,7 +98,7 @@ class Stage:
         self.log, self.origins = Log(origins), origins
         sink: Any = self
         self.windows = {
-            name: Window(name, name, "g", limit, sink) for name, limit in ((ONE, one), (TWO, two))
+            name: PrefetchWindow(name, name, "g", limit, sink) for name, limit in ((ONE, one), (TWO, two))
         }
         parts = {name: Part(parse_topic(name, {}, ""), window) for name, window in self.windows.items()}
         unused: Any = None
@@ -115,9 +115,9 @@ class Stage:
         self.open: dict[str, list[Delivery]] = {ONE: [], TWO: []}
         self.queue = self.take(None)
 
-    def take(self, known: Progress | None) -> OwnedQueue:
+    def take(self, known: Progress | None) -> ProcessQueue:
         """Begin with the queue, where it was left."""
-        self.queue = OwnedQueue((RETRIES, "b", 0), 1)
+        self.queue = ProcessQueue((RETRIES, "b", 0), 1)
         if known is None:
             self.queue.begin(0, 0, ())
         else:

@@ -13,15 +13,17 @@ def line(tmp_path):
     """Return an app with three dead letters of award."""
     line = CommandLine(tmp_path)
     common = {"ATTEMPT": "6", "ERROR_CLASS": "KeyError", "ERROR_TEXT": "'user'"}
-    line.bury(
+    line.publish_dead_letters(
         b'{"order_id": "a1"}',
         KEY="a1",
         REASON="exhausted",
         FIRST_FAILED_AT="2026-01-01T10:00:00+00:00",
         **common,
     )
-    line.bury(b'{"order_id": "a2"}', KEY="a2", REASON="rejected", ATTEMPT="1", ERROR_TEXT="no such user")
-    line.bury(b"\xff\xfe", REASON="undecodable", ATTEMPT="1")
+    line.publish_dead_letters(
+        b'{"order_id": "a2"}', KEY="a2", REASON="rejected", ATTEMPT="1", ERROR_TEXT="no such user"
+    )
+    line.publish_dead_letters(b"\xff\xfe", REASON="undecodable", ATTEMPT="1")
     return line
 
 
@@ -127,7 +129,7 @@ def test_show_prints_the_cause_and_the_body(line):
 def test_show_prints_the_traceback(line):
     """The last traceback stands below the cause, with credentials masked."""
     trace = 'Traceback (most recent call last):\n  File "handlers.py", line 3, in award\nKeyError: 1'
-    line.bury(b"{}", REASON="exhausted", TRACEBACK=f"{trace} password=geheim")
+    line.publish_dead_letters(b"{}", REASON="exhausted", TRACEBACK=f"{trace} password=geheim")
     text = line.run("dead-letters", "show", "award", "4").stdout
     assert f"traceback:\n{trace}" in text
     assert "geheim" not in text
@@ -198,7 +200,9 @@ def test_limits_bound_what_is_done(line):
 def test_hostile_reasons_cannot_write_to_the_terminal(tmp_path):
     """ANSI codes and line ends in what a message brought are escaped, markup is no markup."""
     line = CommandLine(tmp_path)
-    line.bury(b"{}\x1b[2J\nx", KEY="\x1b[2Jk\n[red]", REASON="x\ny", ERROR_TEXT="\x1b]0;owned\x07\u202e")
+    line.publish_dead_letters(
+        b"{}\x1b[2J\nx", KEY="\x1b[2Jk\n[red]", REASON="x\ny", ERROR_TEXT="\x1b]0;owned\x07\u202e"
+    )
     for arguments in (("list",), ("show", "award", "1")):
         result = line.run("dead-letters", *arguments)
         assert result.exit_code == 0, result.output
@@ -209,7 +213,9 @@ def test_hostile_reasons_cannot_write_to_the_terminal(tmp_path):
 def test_credentials_in_an_error_are_masked(tmp_path):
     """A handler's error that quotes a URL shows no password, in a table or in JSON."""
     line = CommandLine(tmp_path)
-    line.bury(b"{}", ERROR_CLASS="OSError", ERROR_TEXT="OSError: no answer from amqp://u:canary-7Q9z@h")
+    line.publish_dead_letters(
+        b"{}", ERROR_CLASS="OSError", ERROR_TEXT="OSError: no answer from amqp://u:canary-7Q9z@h"
+    )
     for arguments in (
         ("list",),
         ("list", "--json"),

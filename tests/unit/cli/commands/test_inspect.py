@@ -34,7 +34,7 @@ def line(tmp_path):
         stale = HistoryRow("loyalty.award", "order.paid", "a1", "a1:6", "stale", "paid after shipped", 1, AT)
         history.add(connection, [stale])
         suspects.charge(connection, "loyalty.award", "a1", "a1:8", at=AT)
-    line.bury(b'{"order_id": "a1"}', KEY="a1", REASON="rejected", ERROR_TEXT="no such user")
+    line.publish_dead_letters(b'{"order_id": "a1"}', KEY="a1", REASON="rejected", ERROR_TEXT="no such user")
     return line
 
 

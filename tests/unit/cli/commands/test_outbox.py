@@ -82,7 +82,7 @@ def test_a_list_can_be_restricted(line, arguments, found):
     assert ids(line, *arguments) == found
 
 
-def bury(line: CommandLine, message_id: str) -> None:
+def publish_dead_letters(line: CommandLine, message_id: str) -> None:
     """Make a row that its broker has refused a dead letter."""
     with line.plan() as plan, plan.engine.begin() as connection:
         row = connection.execute(select(outbox.TABLE.c.id).where(outbox.TABLE.c.message_id == message_id))
@@ -93,7 +93,7 @@ def bury(line: CommandLine, message_id: str) -> None:
 
 def test_a_message_is_shown_whole(line):
     """With state, error, headers and body; for scripts as JSON."""
-    bury(line, "m3")
+    publish_dead_letters(line, "m3")
     result = line.run("outbox", "show", "m3")
     assert result.exit_code == 0
     assert "state:        dead letter\n" in result.stdout
@@ -113,7 +113,7 @@ def test_a_message_that_is_not_there_is_said(line):
 
 def test_a_retry_makes_messages_due(line):
     """Dead letters too; what nobody has refused is left as it is."""
-    bury(line, "m3")
+    publish_dead_letters(line, "m3")
     result = line.run("outbox", "retry", "--all", "--json")
     assert json.loads(result.stdout) == {"due": 3}
     with line.plan() as plan, plan.engine.begin() as connection:
@@ -128,13 +128,13 @@ def test_a_retry_needs_a_choice(line):
 
 def test_a_dead_letter_is_dropped(line):
     """No process is sending it, so it goes at once."""
-    bury(line, "m3")
+    publish_dead_letters(line, "m3")
     assert line.run("outbox", "drop", "--id", "m3", "--yes").stdout == "dropped 1 message\n"
 
 
 def test_status_asks_for_a_person(line):
     """Dead letters of the outbox are a reason for exit code 1, with what to do."""
-    bury(line, "m3")
+    publish_dead_letters(line, "m3")
     result = line.run("status")
     assert result.exit_code == 1
     assert (

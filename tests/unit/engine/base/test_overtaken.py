@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import Engine, func, select
 
-from oncemq.contracts.adapter import Later
+from oncemq.contracts.adapter import RetryRequest
 from oncemq.contracts.strategy import Strategy, Traits
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Verdict, before_a_try, retry
@@ -64,7 +64,7 @@ def event(to: str, **more: Any) -> bytes:
     return json.dumps({"id": to, "key": "a", "to": to, **more}).encode()
 
 
-def again(adapter: ScriptedAdapter, later: Later) -> None:
+def again(adapter: ScriptedAdapter, later: RetryRequest) -> None:
     """Deliver what was retried, as a broker does."""
     message = later.delivery.message
     headers: Mapping[str, str] = {**message.headers, **later.headers}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oncemq.engine.consumer.batch_sizing import SAVEPOINT_COST, BatchSize, FailureRate, Undoing
+from oncemq.engine.consumer.batch_sizing import SAVEPOINT_COST, BatchSize, FailureRate, SavepointPolicy
 
 WANTED = 0.05
 
@@ -112,9 +112,9 @@ def test_without_failures_the_limit_stays() -> None:
     assert failures.cap(500) == 500
 
 
-def learned(units: int = 400, **of_hundred: int) -> Undoing:
+def learned(units: int = 400, **of_hundred: int) -> SavepointPolicy:
     """Return what a worker knows after so many units of a hundred items."""
-    undoing = Undoing()
+    undoing = SavepointPolicy()
     for _ in range(units):
         undoing.learn(items=100, **{"spoke": 0, "late": 0, "others": 0, **of_hundred})
     return undoing

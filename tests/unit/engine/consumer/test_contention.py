@@ -1,36 +1,36 @@
 """When units run one at a time, and when side by side again."""
 
-from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.consumer.contention import Contention
 
 FIRST = 50
 
 
-def succeed(lane: Lane, times: int) -> list[bool]:
+def succeed(lane: Contention, times: int) -> list[bool]:
     """Let so many units commit; returns what each was told."""
     return [lane.succeeded() for _ in range(times)]
 
 
 def test_units_run_side_by_side_at_first() -> None:
     """Nothing is exclusive before a deadlock."""
-    assert not Lane().exclusive
+    assert not Contention().exclusive
 
 
 def test_a_deadlock_makes_units_exclusive() -> None:
     """After a deadlock the next unit must be alone."""
-    lane = Lane()
+    lane = Contention()
     assert lane.deadlocked()
     assert lane.exclusive
 
 
 def test_only_the_first_deadlock_is_news() -> None:
     """A sibling's deadlock in an exclusive stretch changes nothing and is not told again."""
-    lane = Lane()
+    lane = Contention()
     assert [lane.deadlocked(), lane.deadlocked()] == [True, False]
 
 
 def test_the_first_stretch_ends_after_its_units() -> None:
     """After the first stretch units run side by side again, and that is told once."""
-    lane = Lane()
+    lane = Contention()
     lane.deadlocked()
     assert succeed(lane, FIRST) == [False] * (FIRST - 1) + [True]
     assert not lane.exclusive
@@ -38,7 +38,7 @@ def test_the_first_stretch_ends_after_its_units() -> None:
 
 def test_a_deadlock_soon_after_doubles_the_stretch() -> None:
     """A probe that fails early makes the next one later."""
-    lane = Lane()
+    lane = Contention()
     lane.deadlocked()
     succeed(lane, FIRST)
     lane.deadlocked()
@@ -49,7 +49,7 @@ def test_a_deadlock_soon_after_doubles_the_stretch() -> None:
 
 def test_a_deadlock_after_a_long_peace_starts_anew() -> None:
     """After as many free units as the stretch was long, the next stretch is the first one again."""
-    lane = Lane()
+    lane = Contention()
     lane.deadlocked()
     succeed(lane, FIRST)
     lane.deadlocked()
@@ -61,7 +61,7 @@ def test_a_deadlock_after_a_long_peace_starts_anew() -> None:
 
 def test_stretches_have_a_longest() -> None:
     """However often it fails, a probe comes within 5,000 units."""
-    lane = Lane()
+    lane = Contention()
     for _ in range(12):
         lane.deadlocked()
         while lane.exclusive:
@@ -72,7 +72,7 @@ def test_stretches_have_a_longest() -> None:
 
 def test_it_counts_commits() -> None:
     """Committed units of all siblings are counted, exclusive or not."""
-    lane = Lane()
+    lane = Contention()
     succeed(lane, 2)
     lane.deadlocked()
     succeed(lane, 3)

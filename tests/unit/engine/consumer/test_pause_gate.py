@@ -4,14 +4,14 @@ import threading
 from datetime import UTC, datetime
 
 from oncemq.common.clock import SystemClock
-from oncemq.engine.consumer.pause_gate import Gate
+from oncemq.engine.consumer.pause_gate import PauseGate
 
 
 class StoppingClock:
     """Stops a gate as soon as somebody asks how long to wait."""
 
     def __init__(self) -> None:
-        self.gate: Gate | None = None
+        self.gate: PauseGate | None = None
 
     def now(self) -> datetime:
         """Return the time."""
@@ -26,13 +26,13 @@ class StoppingClock:
 
 def test_an_open_gate_lets_pass() -> None:
     """Nobody waits while nothing is wrong."""
-    Gate(SystemClock()).wait()
+    PauseGate(SystemClock()).wait()
 
 
 def test_a_stop_is_never_missed() -> None:
     """A stop between the look at the clock and the wait ends the wait at once."""
     clock = StoppingClock()
-    gate = Gate(clock)
+    gate = PauseGate(clock)
     gate.close()
     waiting = threading.Thread(target=gate.wait, daemon=True)
     clock.gate = gate
@@ -43,7 +43,7 @@ def test_a_stop_is_never_missed() -> None:
 
 def test_pauses_grow_until_a_success() -> None:
     """Each further trouble closes it for longer, up to a limit; a success makes the next pause short again."""
-    gate = Gate(SystemClock())
+    gate = PauseGate(SystemClock())
     pauses = [gate.close() for _ in range(8)]
     gate.succeeded()
     assert pauses[3] > 2 * pauses[0]
@@ -53,7 +53,7 @@ def test_pauses_grow_until_a_success() -> None:
 
 def test_a_success_says_how_long_the_trouble_lasted() -> None:
     """Without trouble there is nothing to say, and it is said once."""
-    gate = Gate(SystemClock())
+    gate = PauseGate(SystemClock())
     quiet = gate.succeeded()
     gate.close()
     lasted = gate.succeeded()

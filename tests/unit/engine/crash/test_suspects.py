@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oncemq.engine.crash.flight_recorder import FLUSHING, IDLE, Crash, Recorder, read_crash
-from oncemq.engine.crash.process_lock import Presence
+from oncemq.engine.crash.process_lock import ProcessLock
 from oncemq.engine.crash.suspects import (
     SuspectBook,
     collect,
@@ -147,11 +147,11 @@ import sys
 from pathlib import Path
 from oncemq.message.envelope import Envelope
 from oncemq.engine.crash.suspects import open_recorder
-from oncemq.engine.crash.process_lock import Presence
+from oncemq.engine.crash.process_lock import ProcessLock
 from oncemq.engine.crash.flight_recorder import IDLE
 
 def write(state, truth):
-    recorder = open_recorder(state, Presence(state).name, "shop.points", 0)
+    recorder = open_recorder(state, ProcessLock(state).name, "shop.points", 0)
     truth = open(truth, "r+b", buffering=0)
     unit = 0
     print(os.getpid(), flush=True)
@@ -211,7 +211,7 @@ class Dead:
 
     def __init__(self, state: Path) -> None:
         self._state = state
-        self.presence = Presence(state)
+        self.presence = ProcessLock(state)
         self._recorders: list[Recorder] = []
 
     def ran(self, *identities: str, index: int = 1, scope: str = SCOPE) -> None:
@@ -400,7 +400,7 @@ def test_the_ledger_keeps_the_same_book(ledger_book: SuspectBook, dead: Dead, tm
 
 def test_a_presence_is_left_once(tmp_path: Path) -> None:
     """Leaving removes the file, and may be repeated."""
-    presence: Any = Presence(tmp_path)
+    presence: Any = ProcessLock(tmp_path)
     presence.leave()
     presence.leave()
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from oncemq.engine.crash.time_limits import EXIT_HARD_LIMIT, Slot, TimeLimits, Watchdog
+from oncemq.engine.crash.time_limits import EXIT_HARD_LIMIT, TimeLimits, TimeLimitSlot, Watchdog
 from oncemq.engine.transaction.statement_cancel import canceller
 from oncemq.ledger.database.engine import make_engine
 from oncemq.message import headers
@@ -37,7 +37,7 @@ class Watch:
         self.clock.advance(timedelta(seconds=100))
         self.told: list[str] = []
         self.left: list[int] = []
-        self.slot = Slot()
+        self.slot = TimeLimitSlot()
         self.slot.cancel = lambda: self.told.append("cancelled")
         self.dog = Watchdog(
             self.clock.monotonic,

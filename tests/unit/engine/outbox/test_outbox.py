@@ -17,7 +17,7 @@ from oncemq.contracts.checks import Effects
 from oncemq.contracts.publisher import Publisher
 from oncemq.contracts.unit import Run
 from oncemq.engine.base.hook_points import OUTBOX_POINTS, nothing
-from oncemq.engine.outbox.broker_sender import DueIn, Post
+from oncemq.engine.outbox.broker_sender import BrokerSender, DueIn
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.plan import AppPlan
@@ -296,7 +296,9 @@ def test_what_waits_here_and_is_taken_over_again_is_sent_once(engine: Engine) ->
     ]
     with engine.begin() as connection:
         rows = outbox.add(connection, claim, "shop.points", messages, clock.now())
-    post = Post("main", engine, claim, publish, clock, Observers(()), str, DueIn(timedelta(0)), nothing)
+    post = BrokerSender(
+        "main", engine, claim, publish, clock, Observers(()), str, DueIn(timedelta(0)), nothing
+    )
     post.put(rows)
     post.put(rows)
     post.finish()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, func, select
 
-from oncemq.contracts.adapter import Burial, Confirmed, Dead, Refused, Subscription
-from oncemq.engine.consumer.pause_gate import Gate
+from oncemq.contracts.adapter import Confirmed, DeadLetterRequest, ParkedDeadLetter, Refused, Subscription
+from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.parking.parked_source import ParkedMessages, Ticket
 from oncemq.engine.plan import ConsumerPlan
@@ -186,7 +186,7 @@ def test_a_burial_that_the_broker_refuses_is_tried_again(
 ) -> None:
     """The row stays until the broker has confirmed the dead letter."""
     seen.fails["a2"] = [Reject("never")]
-    adapter.fail_next("bury", times=2)
+    adapter.fail_next("publish_dead_letters", times=2)
     with running(make_app(adapter, engine, sequence)):
         adapter.deliver(order(2))
         adapter.deliver(order(1))
@@ -198,8 +198,8 @@ def test_a_burial_that_cannot_be_asked_for_is_tried_again(engine: Engine, name: 
     """A broker that is away altogether says no to each message, and the rows stay."""
 
     class Away(ScriptedAdapter):
-        def bury(
-            self, subscription: Subscription, burials: Sequence[Burial]
+        def publish_dead_letters(
+            self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
         ) -> Sequence[Confirmed | Refused]:
             raise BrokerUnavailable("away")
 
@@ -210,7 +210,7 @@ def test_a_burial_that_cannot_be_asked_for_is_tried_again(engine: Engine, name: 
         row = Parked(0, "a", "a1", None, True, Message("t", order(1)), "", clock.now(), clock.now())
         parking.add(connection, name, [row])
         (delivery,) = place.sweep(connection)
-    (failed,) = place.dead_letter([Dead(delivery, {})])
+    (failed,) = place.dead_letter([DeadLetterRequest(delivery, {})])
     assert (failed.delivery, str(failed.error), place.count()) == (delivery, "away", 1)
 
 
@@ -378,7 +378,7 @@ def test_a_broker_s_backlog_keeps_nothing_parked(
     """What is due is taken however much the broker has delivered; only enough of the ledger's own is enough."""
     schema.create(engine, [parking.TABLE])
     clock = FakeClock()
-    scheduler, gate = Scheduler(clock), Gate(clock)
+    scheduler, gate = Scheduler(clock), PauseGate(clock)
     subscription = Subscription(name, "t", "g")
     place = ParkedMessages(name, engine, clock, ScriptedAdapter(), subscription, _keyed, scheduler.snapshot)
     for number in range(2000):

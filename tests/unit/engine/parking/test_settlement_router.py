@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from oncemq.contracts.adapter import Dead, Later, SettleFailed
-from oncemq.engine.parking.settlement_router import Desk
+from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest, SettleFailed
+from oncemq.engine.parking.settlement_router import SettlementRouter
 from oncemq.errors import BrokerUnavailable
 from oncemq.message.envelope import Delivery, Message
 
@@ -40,8 +40,8 @@ def test_dead_letters_of_the_ledger_are_settled_while_the_broker_is_away() -> No
     """Else they would be settled again, when they are nobody's any more, and nobody would be told of them."""
     error = BrokerUnavailable("away")
     broker, parked = Place(error), Place()
-    dead = [Dead(delivery(parked=True), {}), Dead(delivery(parked=False), {})]
-    failed = Desk(broker, parked, hold_key=False).dead_letter(dead)
+    dead = [DeadLetterRequest(delivery(parked=True), {}), DeadLetterRequest(delivery(parked=False), {})]
+    failed = SettlementRouter(broker, parked, hold_key=False).dead_letter(dead)
     assert [(one.delivery, one.error) for one in failed] == [(dead[1].delivery, error)]
     assert (parked.told, broker.told) == (dead[:1], dead[1:])
 
@@ -50,7 +50,7 @@ def test_a_message_is_held_although_its_broker_cannot_be_told_yet() -> None:
     """Only its acknowledgement is tried again: the place of its key is taken."""
     error = BrokerUnavailable("away")
     broker, parked = Place(error), Place()
-    later = Later(delivery(parked=False), timedelta(0), {})
-    failed = Desk(broker, parked, hold_key=True).retry([later])
+    later = RetryRequest(delivery(parked=False), timedelta(0), {})
+    failed = SettlementRouter(broker, parked, hold_key=True).retry([later])
     assert [(one.delivery, one.error) for one in failed] == [(later.delivery, error)]
     assert parked.told == [later]

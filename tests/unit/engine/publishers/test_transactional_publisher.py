@@ -13,7 +13,7 @@ from oncemq import App, UniqueViolation
 from oncemq.contracts.transactional_messages import Decision, Held
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
-from oncemq.engine.transaction.session_loan import Lent
+from oncemq.engine.transaction.session_loan import SessionLoan
 from oncemq.errors import BrokerUnavailable, ConfigError, Unpublishable
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
@@ -157,13 +157,13 @@ def test_a_lost_answer_to_a_commit_is_looked_up(
     publisher: TransactionalPublisher, broker: Broker, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger says that the commit took place, so nothing is raised and the message is delivered."""
-    finish = Lent.finish
+    finish = SessionLoan.finish
 
-    def lose(self: Lent, *arguments: Any) -> None:
+    def lose(self: SessionLoan, *arguments: Any) -> None:
         finish(self, *arguments)
         raise exc.OperationalError("COMMIT", {}, ConnectionError("lost"))
 
-    monkeypatch.setattr(Lent, "finish", lose)
+    monkeypatch.setattr(SessionLoan, "finish", lose)
     with publisher.transaction("paid", ORDER) as session:
         session.add(Name(name="o1"))
     assert names(engine) == ["o1"]
@@ -175,11 +175,11 @@ def test_a_failed_commit_is_raised(
 ) -> None:
     """The ledger says that it did not take place."""
 
-    def fail(self: Lent, *_: Any) -> None:
+    def fail(self: SessionLoan, *_: Any) -> None:
         self.roll_back()
         raise exc.OperationalError("COMMIT", {}, ConnectionError("lost"))
 
-    monkeypatch.setattr(Lent, "finish", fail)
+    monkeypatch.setattr(SessionLoan, "finish", fail)
     with pytest.raises(exc.OperationalError), publisher.transaction("paid", ORDER) as session:
         session.add(Name(name="o1"))
     assert names(engine) == []

@@ -7,7 +7,7 @@ from threading import Event, Thread
 import pytest
 
 from oncemq.contracts.verdict import PROCEED, RETURNED, Verdict, defer, reject, retry
-from oncemq.engine.settlement.background_settler import Aftermath
+from oncemq.engine.settlement.background_settler import BackgroundSettler
 from oncemq.message.envelope import Delivery, Message
 
 SECONDS = 20
@@ -66,7 +66,7 @@ class Room:
 
     def __init__(self) -> None:
         self.settler, self.holder = Settler(), Holder()
-        self.aftermath = Aftermath(self.settler, self.holder, self._failed)
+        self.aftermath = BackgroundSettler(self.settler, self.holder, self._failed)
         self.thread = Thread(target=self.aftermath.loop, daemon=True)
         self.thread.start()
 
@@ -140,7 +140,7 @@ def test_what_the_worker_keeps_is_nobody_elses(room: Room) -> None:
 def test_a_settlement_that_raises_is_that_messages_alone() -> None:
     """The thread lives, the neighbours are settled, and the error is told."""
     settler, holder, told = Broken(), Holder(), list[str]()
-    aftermath = Aftermath(settler, holder, lambda doing, error: told.append(f"{doing}: {error}"))
+    aftermath = BackgroundSettler(settler, holder, lambda doing, error: told.append(f"{doing}: {error}"))
     bad, good = (delivery(), reject("bad")), (delivery(), reject("good"))
     aftermath.settle([bad, good])
     aftermath.close()

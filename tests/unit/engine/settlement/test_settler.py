@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oncemq.common.error_text import MAX_ERROR_TEXT
-from oncemq.contracts.adapter import Dead, SettleFailed, Subscription
+from oncemq.contracts.adapter import DeadLetterRequest, SettleFailed, Subscription
 from oncemq.contracts.verdict import (
     DUPLICATE,
     PARKED,
@@ -461,9 +461,9 @@ def test_what_the_broker_refuses_holds_up_no_other(desk: Desk) -> None:
 
 def test_what_no_broker_takes_is_kept(desk: Desk) -> None:
     """A dead letter that is refused goes to the place for these, with its headers, and counts as dead."""
-    kept: list[Dead] = []
+    kept: list[DeadLetterRequest] = []
 
-    def keep(dead: Sequence[Dead]) -> Sequence[SettleFailed]:
+    def keep(dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         kept.extend(dead)
         return ()
 

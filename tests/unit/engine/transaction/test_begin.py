@@ -54,6 +54,6 @@ def test_the_wait_is_told_apart(engine: Engine) -> None:
     bench = UnitBench(engine, lambda order: None, clock=clock)
     unit = Unit(bench.plan.scope, [bench.delivery(order) for order in orders("a")], 60.0)
     with slow_begin(engine, clock):
-        bench.attempt.run(unit, unit.deliveries, careful=False, exclusive=False)
+        bench.attempt.run(unit, unit.deliveries, flush_each=False, exclusive=False)
     assert unit.waited == 10.0
     assert unit.deadline == 70.0

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, event, select, text, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.consumer.contention import Contention
 from oncemq.errors import InfrastructureError
 from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import Shared, effects, give, points
@@ -161,7 +161,7 @@ def test_deadlocked_units_run_one_at_a_time_and_find_back(engine: Engine) -> Non
                 barrier.wait()
         give(session, order)
 
-    shared = Lane()
+    shared = Contention()
     first, second = (UnitBench(engine, handler, UniqueKey, lane=shared) for _ in range(2))
     meet = engine.dialect.name != "sqlite"  # one writer at a time cannot deadlock
     meeting = [

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
-from oncemq.engine.consumer.contention import Lane
+from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.workers import failure_isolation as rescue
 from oncemq.errors import InfrastructureError
 from oncemq.ledger.records.exclusive_units import enter_exclusive
@@ -114,22 +114,22 @@ def test_all_of_it_takes_effect_when_it_wakes(engine: Engine) -> None:
 def test_later_units_do_not_wait(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """For half a minute after a wait in vain units wait for no lock; then they do so in turn again."""
     now = [0.0]
-    lane = Lane(lambda: now[0])
+    lane = Contention(lambda: now[0])
     monkeypatch.setattr(rescue, "LONGEST_TRYING", 0.0)
     bench = UnitBench(engine, handler, UniqueKey, lane=lane)
     with Sleeper(engine, bench.name):
-        before = lane.hurried
+        before = lane.lock_nowait
         bench.run(*orders(*HELD[:2]))
-        during = lane.hurried
+        during = lane.lock_nowait
         now[0] = 30.0
-    assert [before, during, lane.hurried] == [False, True, False]
+    assert [before, during, lane.lock_nowait] == [False, True, False]
 
 
 @ROWS
 def test_a_message_met_locked_in_a_hurry_is_not_charged_soon(engine: Engine) -> None:
     """Many short looks in half a minute are no three lock time-outs; after it the next one counts."""
     now = [0.0]
-    lane = Lane(lambda: now[0])
+    lane = Contention(lambda: now[0])
     lane.waited_in_vain()
     bench = UnitBench(engine, handler, UniqueKey, lane=lane)
     held = bench.delivery(orders(HELD[0])[0])
@@ -159,7 +159,7 @@ def test_a_unit_of_which_all_is_held_does_not_pause_the_consumer(engine: Engine)
 @ROWS
 def test_an_exclusive_unit_that_stands_still_keeps_out_nobody(engine: Engine) -> None:
     """Whoever has waited in vain goes on without being the only one; that is a matter of speed alone."""
-    lane = Lane()
+    lane = Contention()
     bench = UnitBench(engine, handler, UniqueKey, lane=lane)
     lane.deadlocked()
     with engine.connect() as sleeper:
@@ -177,15 +177,15 @@ def test_waiting_is_as_usual_after_a_hurry(engine: Engine) -> None:
     def asking(order: dict[str, Any], session: Session) -> None:
         asked.append(str(session.execute(text(ASK[engine.dialect.name])).scalar_one()))
 
-    lane = Lane(lambda: 0.0)
+    lane = Contention(lambda: 0.0)
     bench = UnitBench(engine, asking, UniqueKey, lane=lane)
     bench.run(*orders("a"))
     lane.waited_in_vain()
     bench.run(*orders("b"))
     bench.lane._hurried_until = 0.0
     bench.run(*orders("c"))
-    usual, hurried = ("300ms", "2ms") if engine.dialect.name == "postgresql" else ("1", "0")
-    assert asked == [usual, hurried, usual]
+    usual, lock_nowait = ("300ms", "2ms") if engine.dialect.name == "postgresql" else ("1", "0")
+    assert asked == [usual, lock_nowait, usual]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True, scope="session")

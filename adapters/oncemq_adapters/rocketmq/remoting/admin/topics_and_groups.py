@@ -13,7 +13,7 @@ from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     last_offset,
 )
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.group_membership import Presence
+from oncemq_adapters.rocketmq.remoting.client.group_membership import GroupMembership
 from oncemq_adapters.rocketmq.remoting.client.routes import Route, Routes
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE, Place
@@ -148,7 +148,7 @@ def new_group(group: str) -> bytes:
 
 
 def _introduce(connection: Connection, group: str, topic: TopicOptions) -> None:
-    presence = Presence("registration", group, [topic.name], lambda _: topic.expression, 0)
+    presence = GroupMembership("registration", group, [topic.name], lambda _: topic.expression, 0)
     presence.hello(connection)
     presence.farewell([connection])
 

@@ -14,7 +14,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import heartbeat_body,
 GOODBYE_WITHIN = 2.0
 
 
-class Presence:
+class GroupMembership:
     """One client id in one group.
 
     Args:

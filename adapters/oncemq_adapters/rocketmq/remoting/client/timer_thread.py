@@ -12,7 +12,7 @@ import structlog
 Job = Callable[..., object]
 
 
-class Steward:
+class TimerThread:
     """A list of things to do later.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting.client.routes import Route, Routes
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 
 LOOK_EVERY = 1.0
@@ -15,7 +15,7 @@ LOOKS = 60
 """A broker tells the name servers of itself every 30 seconds at most."""
 
 
-class Returned:
+class BrokerRecovery:
     """Has a member's queues shared out anew when a broker is back, and once more when name servers know it again.
 
     Args:
@@ -26,7 +26,7 @@ class Returned:
     """
 
     def __init__(
-        self, routes: Routes, topics: Sequence[str], lookout: Steward, rebalance: Callable[[], None]
+        self, routes: Routes, topics: Sequence[str], lookout: TimerThread, rebalance: Callable[[], None]
     ) -> None:
         self._routes = routes
         self._topics = topics

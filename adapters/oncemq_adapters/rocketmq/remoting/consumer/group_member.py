@@ -16,17 +16,17 @@ from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import FIRST, group_of, parse_topic, retry_topic
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.group_membership import Presence
+from oncemq_adapters.rocketmq.remoting.client.group_membership import GroupMembership
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
-from oncemq_adapters.rocketmq.remoting.consumer.broker_recovery import Returned
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
+from oncemq_adapters.rocketmq.remoting.consumer.broker_recovery import BrokerRecovery
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
-from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Window
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, QueueKey
-from oncemq_adapters.rocketmq.remoting.consumer.puller import SUSPEND, Puller, Room
-from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import KEEP_EVERY, Handover
-from oncemq_adapters.rocketmq.remoting.consumer.rebalance import Assignment
-from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Parts
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, QueueKey
+from oncemq_adapters.rocketmq.remoting.consumer.puller import SUSPEND, FlowControl, Puller
+from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import KEEP_EVERY, QueueLocks
+from oncemq_adapters.rocketmq.remoting.consumer.rebalance import Rebalance
+from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subscriptions
 from oncemq_adapters.rocketmq.remoting.consumer.unsettled_gap import tidy
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.frames import Frame
@@ -52,7 +52,7 @@ SETTLE_IN = 1.2
 """Seconds for which opening waits for queues that another member hands over."""
 
 
-Move = Callable[[OwnedQueue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
+Move = Callable[[ProcessQueue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
 """Told (queue, group, messages)."""
 
 
@@ -80,15 +80,15 @@ class Member:
         self.group = group
         self.retry_topic = retry_topic(group)
         self.fifo = any(part.options.fifo for part in parts.values())
-        self.parts = Parts(parts)
+        self.parts = Subscriptions(parts)
         self.windows = self.parts.windows
         version = round(time.time() * 1000)
-        self._presence = Presence(
+        self._presence = GroupMembership(
             app, group, (*self.parts.topics, self.retry_topic), self.parts.expression, version
         )
         self.brokers = Brokers(address, routes, self._presence.hello, self._asked, self._lost)
-        self.steward = Steward(f"oncemq-rocketmq-{group}")
-        self._lookout = Steward(f"oncemq-rocketmq-{group}-routes")
+        self.steward = TimerThread(f"oncemq-rocketmq-{group}")
+        self._lookout = TimerThread(f"oncemq-rocketmq-{group}-routes")
         self.offsets = Offsets(
             self.brokers,
             group,
@@ -102,21 +102,21 @@ class Member:
         self._error = ""
         self._lock = Lock()
         self.puller = Puller(self.brokers, group, version, self.parts, self.steward, one_by_one=self.fifo)
-        self._returned = Returned(
+        self._returned = BrokerRecovery(
             routes,
             (*self.parts.topics, self.retry_topic),
             self._lookout,
             lambda: self.steward.at(0, self.assignment.rebalance),
         )
         starts = {topic: part.options.start for topic, part in parts.items()} | {self.retry_topic: FIRST}
-        self.assignment = Assignment(
+        self.assignment = Rebalance(
             self.brokers,
             routes,
             group,
             self._presence.client,
             starts,
             self.offsets,
-            Handover(self.brokers, group, self._presence.client, fifo=self.fifo),
+            QueueLocks(self.brokers, group, self._presence.client, fifo=self.fifo),
             address.handover.total_seconds(),
             self.steward,
             self.puller.pull,
@@ -125,7 +125,7 @@ class Member:
             self._tidy,
             insist=self.fifo,
         )
-        self._room = Room(
+        self._room = FlowControl(
             f"oncemq-rocketmq-{group}-room",
             self.assignment.queues,
             self.offsets,
@@ -264,15 +264,15 @@ class Member:
         for key, offset in moves(body):
             self.assignment.move(key, offset)
 
-    def _draining(self, queue: OwnedQueue) -> None:
+    def _draining(self, queue: ProcessQueue) -> None:
         for window in self.parts.windows_of(queue):
             window.drop(queue, lost=False)
 
-    def _tidy(self, queue: OwnedQueue) -> None:
+    def _tidy(self, queue: ProcessQueue) -> None:
         if not self.fifo:
             tidy(queue, self.parts, self.brokers, partial(self._move, queue, self.group))
 
-    def _given_up(self, queue: OwnedQueue) -> None:
+    def _given_up(self, queue: ProcessQueue) -> None:
         held = {window: queue.out[window] for window in self.parts.windows_of(queue)}
         self._drop(queue)
         for window, count in held.items():
@@ -281,7 +281,7 @@ class Member:
             # What it had out is never settled, so that would not make the others look for room.
             self._room.more(window, queue)
 
-    def _drop(self, queue: OwnedQueue) -> None:
+    def _drop(self, queue: ProcessQueue) -> None:
         for window in self.parts.windows_of(queue):
             window.drop(queue, lost=True)
         self.puller.trouble.pop(queue, None)
@@ -325,7 +325,7 @@ def members_of(
             other = parts[topic.name].window.consumer
             text = f"consumers {other!r} and {one.consumer!r} have the same topic and group {one.group!r}"
             raise ConfigError([f"{text}: each would get a part of the messages – give one another group:"])
-        window = Window(one.consumer, one.topic, group, one.in_flight, sink)
+        window = PrefetchWindow(one.consumer, one.topic, group, one.in_flight, sink)
         parts[topic.name] = Part(topic, window)
     for group, parts in groups.items():
         if len({part.options.fifo for part in parts.values()}) > 1:

@@ -11,7 +11,7 @@ from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     first_offset,
 )
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, Progress
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import ANSWER_WITHIN, Fields
 
@@ -36,7 +36,7 @@ class Offsets:
         self._group = group
         self._begin_topic = begin_topic
 
-    def begin(self, queue: OwnedQueue, start: str | datetime, known: Progress | None) -> None:
+    def begin(self, queue: ProcessQueue, start: str | datetime, known: Progress | None) -> None:
         """Find where to go on with a queue.
 
         Args:
@@ -68,7 +68,7 @@ class Offsets:
         else:
             queue.begin(committed, committed, ())
 
-    def commit(self, queue: OwnedQueue, *, even_if_same: bool = False) -> None:
+    def commit(self, queue: ProcessQueue, *, even_if_same: bool = False) -> None:
         """Tell the broker without waiting."""
         connection = self._brokers.alive().get(queue.broker)
         if connection is None or queue.lost or not queue.commit.begin():
@@ -86,7 +86,7 @@ class Offsets:
 
             connection.submit(codes.UPDATE_OFFSET, self._fields(queue, prefix), done=done)
 
-    def commit_now(self, queue: OwnedQueue) -> None:
+    def commit_now(self, queue: ProcessQueue) -> None:
         """Tell the broker and wait; also what it knows, since it may lose one of two first commits.
 
         Raises:
@@ -103,7 +103,7 @@ class Offsets:
         finally:
             queue.commit.end()
 
-    def _fields(self, queue: OwnedQueue, offset: int) -> Fields:
+    def _fields(self, queue: ProcessQueue, offset: int) -> Fields:
         return {
             "consumerGroup": self._group,
             "topic": queue.topic,

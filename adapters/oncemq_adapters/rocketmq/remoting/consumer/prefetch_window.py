@@ -8,16 +8,16 @@ from typing import NamedTuple
 from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery, Message
 from oncemq_adapters.rocketmq.properties import by_stranger, read_message, refuse_unread
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 ONE_PULL = 32
 """Messages that one pull brings at most."""
 
-Waiting = tuple[OwnedQueue, StoredMessage]
+Waiting = tuple[ProcessQueue, StoredMessage]
 
 
-class Window:
+class PrefetchWindow:
     """Hands over to the sink, in order, as long as there is room; safe for any number of threads.
 
     Args:
@@ -35,7 +35,7 @@ class Window:
         self.consumer = consumer
         self.group = group
         self.paused = False
-        self.on_settled: Callable[[Window, OwnedQueue, int], None] = Window.settled
+        self.on_settled: Callable[[PrefetchWindow, ProcessQueue, int], None] = PrefetchWindow.settled
         self._topic = topic
         self._limit = limit
         self._sink = sink
@@ -61,19 +61,19 @@ class Window:
         """How many deliveries are out and unsettled."""
         return self._out
 
-    def offer(self, queue: OwnedQueue, messages: Iterable[StoredMessage]) -> None:
+    def offer(self, queue: ProcessQueue, messages: Iterable[StoredMessage]) -> None:
         """Deliver these now or when there is room."""
         with self._turn:
             with self._lock:
                 self._waiting.extend([(queue, message) for message in messages])
             self._flush()
 
-    def settled(self, queue: OwnedQueue, count: int) -> None:
+    def settled(self, queue: ProcessQueue, count: int) -> None:
         """Note that deliveries of a queue are out no more, and deliver what waits for their room."""
         self.leave(queue, count)
         self.flush()
 
-    def leave(self, queue: OwnedQueue, count: int) -> bool:
+    def leave(self, queue: ProcessQueue, count: int) -> bool:
         """Note that deliveries of a queue are out no more; returns whether others wait for room."""
         with self._lock:
             self._leave(queue, count)
@@ -84,7 +84,7 @@ class Window:
         with self._turn:
             self._flush()
 
-    def again(self, queue: OwnedQueue, message: StoredMessage) -> None:
+    def again(self, queue: ProcessQueue, message: StoredMessage) -> None:
         """Deliver something once more, before all that waits."""
         with self._turn:
             with self._lock:
@@ -93,7 +93,7 @@ class Window:
                     self._waiting.appendleft((queue, message))
             self._flush()
 
-    def drop(self, queue: OwnedQueue, *, lost: bool) -> None:
+    def drop(self, queue: ProcessQueue, *, lost: bool) -> None:
         """Deliver nothing more of a queue; of a lost one nothing is out any more either."""
         with self._turn:
             with self._lock:
@@ -118,7 +118,7 @@ class Window:
         """Tell the sink that deliveries are void."""
         self._sink.lost(self.consumer, generation, alone=alone)
 
-    def _leave(self, queue: OwnedQueue, count: int) -> None:
+    def _leave(self, queue: ProcessQueue, count: int) -> None:
         # After a loss nothing of the queue is counted.
         count = min(count, queue.out[self])
         queue.out[self] -= count
@@ -166,6 +166,6 @@ class Token(NamedTuple):
         stored: as it lies there.
     """
 
-    window: Window
-    queue: OwnedQueue
+    window: PrefetchWindow
+    queue: ProcessQueue
     stored: StoredMessage

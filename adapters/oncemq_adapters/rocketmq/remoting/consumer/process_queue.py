@@ -47,7 +47,7 @@ class Commit:
         self._free.release()
 
 
-class OwnedQueue:
+class ProcessQueue:
     """Every offset is settled at most once; safe for any number of settling threads.
 
     Args:

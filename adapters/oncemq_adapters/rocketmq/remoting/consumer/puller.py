@@ -8,11 +8,11 @@ import structlog
 
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import COMMIT_AFTER, Offsets
-from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import ONE_PULL, Window
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
-from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Parts
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import ONE_PULL, PrefetchWindow
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
+from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Subscriptions
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Done, Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied, lost
@@ -46,8 +46,8 @@ class Puller:
         brokers: Brokers,
         group: str,
         version: int,
-        parts: Parts,
-        steward: Steward,
+        parts: Subscriptions,
+        steward: TimerThread,
         *,
         one_by_one: bool,
     ) -> None:
@@ -57,9 +57,9 @@ class Puller:
         self._parts = parts
         self._steward = steward
         self._one_by_one = one_by_one
-        self.trouble: dict[OwnedQueue, str] = {}
+        self.trouble: dict[ProcessQueue, str] = {}
 
-    def pull(self, queue: OwnedQueue) -> None:
+    def pull(self, queue: ProcessQueue) -> None:
         """Ask for more unless that is being done already, or must not be."""
         for window in self._parts.behind(queue):
             self._fetch(queue, window)
@@ -69,20 +69,20 @@ class Puller:
         if asked is not None:
             self._ask(queue, asked, _WAIT | _SUBSCRIPTION, partial(self._answered, queue, asked))
 
-    def _fetch(self, queue: OwnedQueue, window: Window) -> None:
+    def _fetch(self, queue: ProcessQueue, window: PrefetchWindow) -> None:
         """Ask for what was left on the broker for want of room; the queue's own poll goes on meanwhile."""
         asked = queue.ask_left(window)
         if asked is not None:
             self._ask(queue, asked, _SUBSCRIPTION, partial(self._fetched, queue, window, asked))
 
-    def _ask(self, queue: OwnedQueue, offset: int, flags: int, done: Done) -> None:
+    def _ask(self, queue: ProcessQueue, offset: int, flags: int, done: Done) -> None:
         connection = self._brokers.alive().get(queue.broker)
         if connection is None:
             done(lost(queue.broker, "not connected"), {}, b"")
         else:
             connection.submit(codes.PULL_MESSAGE, self._fields(queue, offset, flags), done=done)
 
-    def _fields(self, queue: OwnedQueue, offset: int, flags: int) -> Fields:
+    def _fields(self, queue: ProcessQueue, offset: int, flags: int) -> Fields:
         # A pull could carry a commit for nothing, but brokers do not do in order what they are told by two requests.
         return {
             "consumerGroup": self._group,
@@ -100,7 +100,7 @@ class Puller:
 
     def _answered(
         self,
-        queue: OwnedQueue,
+        queue: ProcessQueue,
         offset: int,
         error: BrokerError | None,
         fields: Fields,
@@ -128,8 +128,8 @@ class Puller:
 
     def _fetched(
         self,
-        queue: OwnedQueue,
-        window: Window,
+        queue: ProcessQueue,
+        window: PrefetchWindow,
         offset: int,
         error: BrokerError | None,
         fields: Fields,
@@ -152,7 +152,7 @@ class Puller:
         self.pull(queue)
 
     def _read(
-        self, queue: OwnedQueue, offset: int, error: BrokerError | None, fields: Fields, body: bytes
+        self, queue: ProcessQueue, offset: int, error: BrokerError | None, fields: Fields, body: bytes
     ) -> tuple[Sequence[StoredMessage], int]:
         if error is None:
             return decode(body, queue.topic, offset), int(fields["nextBeginOffset"])
@@ -168,14 +168,14 @@ class Puller:
             )
         return (), following
 
-    def _failed(self, queue: OwnedQueue, error: Exception) -> None:
+    def _failed(self, queue: ProcessQueue, error: Exception) -> None:
         text = str(error) if isinstance(error, BrokerError) else f"an answer that makes no sense: {error!r}"
         self.trouble[queue] = text
         pause = min(_LONGEST_PAUSE, 0.1 * 2 ** min(queue.failures, _MANY))
         self._steward.at(pause, self.pull, queue)
 
 
-class Room:
+class FlowControl:
     """Looks after the room of one member's windows, on a thread of its own.
 
     Whoever settles has the next messages to run: he asks for more at most, and neither commits nor hands over what
@@ -192,25 +192,25 @@ class Room:
     def __init__(
         self,
         name: str,
-        queues: Mapping[Any, OwnedQueue],
+        queues: Mapping[Any, ProcessQueue],
         offsets: Offsets,
         puller: Puller,
         idle: Callable[[], object],
     ) -> None:
-        self.steward = Steward(name)
+        self.steward = TimerThread(name)
         self._queues = queues
         self._offsets = offsets
         self._puller = puller
         self._idle = idle
 
-    def settled(self, window: Window, queue: OwnedQueue, count: int) -> None:
+    def settled(self, window: PrefetchWindow, queue: ProcessQueue, count: int) -> None:
         """Follow up on settled deliveries."""
         if window.leave(queue, count) or queue.settled_since_commit >= COMMIT_AFTER:
             self.steward.at(0, self._go_on, window, queue)
         else:
             self.more(window, queue)
 
-    def more(self, window: Window, queue: OwnedQueue) -> None:
+    def more(self, window: PrefetchWindow, queue: ProcessQueue) -> None:
         """Pull if there is room again."""
         if window.paused:
             self._idle()
@@ -220,7 +220,7 @@ class Room:
                 if other is queue or not other.pulling or other.has_left(window):
                     self._puller.pull(other)
 
-    def _go_on(self, window: Window, queue: OwnedQueue) -> None:
+    def _go_on(self, window: PrefetchWindow, queue: ProcessQueue) -> None:
         # First what costs time if it waits: a commit may find a connection that takes nothing for seconds.
         window.flush()
         self.more(window, queue)

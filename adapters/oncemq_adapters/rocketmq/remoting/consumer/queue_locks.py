@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Fields
 from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
@@ -19,7 +19,7 @@ KEEP_EVERY = 20.0
 """Seconds; a broker forgets a lock after 60."""
 
 
-class Handover:
+class QueueLocks:
     """The locks of one member.
 
     Args:
@@ -34,7 +34,7 @@ class Handover:
         self._group = group if fifo else f"{group}.handover"
         self._client = client
 
-    def take(self, queue: OwnedQueue) -> bool:
+    def take(self, queue: ProcessQueue) -> bool:
         """Lock a queue; returns whether it is ours.
 
         Raises:
@@ -43,13 +43,13 @@ class Handover:
         _, body = self._brokers.get(queue.broker).call(codes.LOCK_QUEUES, {}, self._body([queue]))
         return bool(loose_json(body).get("lockOKMQSet"))
 
-    def keep(self, broker: str, queues: Collection[OwnedQueue]) -> None:
+    def keep(self, broker: str, queues: Collection[ProcessQueue]) -> None:
         """Lock again what is ours, before the broker forgets it."""
         connection = self._brokers.alive().get(broker)
         if connection is not None and queues:
             connection.submit(codes.LOCK_QUEUES, {}, self._body(queues), _ignore)
 
-    def release(self, queue: OwnedQueue) -> None:
+    def release(self, queue: ProcessQueue) -> None:
         """Unlock a queue and wait for the answer.
 
         Raises:
@@ -59,7 +59,7 @@ class Handover:
         if connection is not None:
             connection.call(codes.UNLOCK_QUEUES, {}, self._body([queue]))
 
-    def _body(self, queues: Collection[OwnedQueue]) -> bytes:
+    def _body(self, queues: Collection[ProcessQueue]) -> bytes:
         named = [{"topic": one.topic, "brokerName": one.broker, "queueId": one.number} for one in queues]
         text = {"consumerGroup": self._group, "clientId": self._client, "mqSet": named}
         return json.dumps(text).encode()

@@ -13,16 +13,16 @@ from oncemq_adapters.rocketmq.remoting.admin.offset_requests import commit_offse
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue, Progress, QueueKey
-from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import Handover
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, Progress, QueueKey
+from oncemq_adapters.rocketmq.remoting.consumer.queue_locks import QueueLocks
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, loose_json
 
 
-class Aside:
+class RetainedQueues:
     """Queues that nobody consumes, and of which nothing is out; not for several threads at once.
 
     Args:
@@ -38,18 +38,18 @@ class Aside:
         brokers: Brokers,
         group: str,
         offsets: Offsets,
-        handover: Handover,
-        tidy: Callable[[OwnedQueue], None],
+        handover: QueueLocks,
+        tidy: Callable[[ProcessQueue], None],
     ) -> None:
         self._brokers = brokers
         self._group = group
         self._offsets = offsets
         self._handover = handover
         self._tidy = tidy
-        self._queues: list[OwnedQueue] = []
+        self._queues: list[ProcessQueue] = []
         self._log = structlog.get_logger("oncemq")
 
-    def put(self, queue: OwnedQueue) -> None:
+    def put(self, queue: ProcessQueue) -> None:
         """Commit and unlock a queue: who joins the group meanwhile may have it."""
         # An answer that is on its way brings nothing any more.
         queue.draining = True
@@ -79,7 +79,7 @@ class Aside:
             finally:
                 queue.lose()
 
-    def _leave(self, queue: OwnedQueue) -> None:
+    def _leave(self, queue: ProcessQueue) -> None:
         if not self._handover.take(queue):
             return
         connection = self._brokers.get(queue.broker)
@@ -97,7 +97,7 @@ _DRAIN_SHARE = 0.7
 """Of the hand-over time; the new owner must not begin before the former one has given up."""
 
 
-class Assignment:
+class Rebalance:
     """The queues of one member; everything but reading `queues` is the steward's business.
 
     Args:
@@ -133,17 +133,17 @@ class Assignment:
         client: str,
         starts: Mapping[str, str | datetime],
         offsets: Offsets,
-        handover: Handover,
+        handover: QueueLocks,
         patience: float,
-        steward: Steward,
-        taken: Callable[[OwnedQueue], None],
-        given_up: Callable[[OwnedQueue], None],
-        draining: Callable[[OwnedQueue], None],
-        tidy: Callable[[OwnedQueue], None],
+        steward: TimerThread,
+        taken: Callable[[ProcessQueue], None],
+        given_up: Callable[[ProcessQueue], None],
+        draining: Callable[[ProcessQueue], None],
+        tidy: Callable[[ProcessQueue], None],
         *,
         insist: bool,
     ) -> None:
-        self.queues: dict[QueueKey, OwnedQueue] = {}
+        self.queues: dict[QueueKey, ProcessQueue] = {}
         self.generation = 0
         self.trouble: dict[str, str] = {}
         self.settled_in = False
@@ -165,7 +165,7 @@ class Assignment:
         self._insist = insist
         self._generations = itertools.count(1)
         self._memory: dict[QueueKey, Progress] = {}
-        self._aside = Aside(brokers, group, offsets, handover, tidy)
+        self._aside = RetainedQueues(brokers, group, offsets, handover, tidy)
         self._stopped = self._planned = self._alone = False
         self._log = structlog.get_logger("oncemq")
 
@@ -198,7 +198,7 @@ class Assignment:
             self.trouble[topic] = str(error)
             self._steward.at(AGAIN, self.rebalance_topic, topic)
 
-    def lose(self, broker: str) -> Sequence[OwnedQueue]:
+    def lose(self, broker: str) -> Sequence[ProcessQueue]:
         """Give up the queues of a broker to which the connection was lost; returns them."""
         lost = [queue for queue in list(self.queues.values()) if queue.broker == broker]
         for queue in lost:
@@ -245,7 +245,7 @@ class Assignment:
 
     def keep_locks(self) -> None:
         """Lock again what is ours."""
-        by_broker: dict[str, list[OwnedQueue]] = {}
+        by_broker: dict[str, list[ProcessQueue]] = {}
         for queue in list(self.queues.values()):
             if queue.next is not None and not queue.draining:
                 by_broker.setdefault(queue.broker, []).append(queue)
@@ -309,10 +309,10 @@ class Assignment:
 
     def _begin(self, key: QueueKey, deadline: float) -> None:
         self.generation = next(self._generations)
-        queue = self.queues[key] = OwnedQueue(key, self.generation)
+        queue = self.queues[key] = ProcessQueue(key, self.generation)
         self._take(queue, deadline)
 
-    def _take(self, queue: OwnedQueue, deadline: float) -> None:
+    def _take(self, queue: ProcessQueue, deadline: float) -> None:
         """Begin with a queue once its former owner has unlocked it, or had time enough."""
         if queue.lost or queue.draining or self._stopped or self.queues.get(queue.key) is not queue:
             return
@@ -330,12 +330,12 @@ class Assignment:
         self._taken(queue)
         self._look_around()
 
-    def _give_up(self, queue: OwnedQueue) -> None:
+    def _give_up(self, queue: ProcessQueue) -> None:
         queue.draining = True
         self._draining(queue)
         self._drain(queue, monotonic() + self._patience * _DRAIN_SHARE)
 
-    def _drain(self, queue: OwnedQueue, deadline: float) -> None:
+    def _drain(self, queue: ProcessQueue, deadline: float) -> None:
         if queue.lost:
             return
         if queue.out.total() and monotonic() < deadline:
@@ -350,7 +350,7 @@ class Assignment:
         # It may have become ours again meanwhile.
         self._rebalance_in(0)
 
-    def _finish(self, queue: OwnedQueue) -> None:
+    def _finish(self, queue: ProcessQueue) -> None:
         self._forget(queue)
         try:
             if queue.next is not None:
@@ -361,7 +361,7 @@ class Assignment:
         self._memory.pop(queue.key, None)
         self._given_up(queue)
 
-    def _forget(self, queue: OwnedQueue) -> None:
+    def _forget(self, queue: ProcessQueue) -> None:
         queue.lose()
         if (progress := queue.progress()) is not None:
             self._memory[queue.key] = progress

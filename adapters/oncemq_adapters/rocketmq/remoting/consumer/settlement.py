@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery, Message
-from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token, Window
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow, Token
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import Send, send_copies
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
@@ -16,7 +16,7 @@ Move = tuple[Delivery, Callable[[Token], Outgoing]]
 def acknowledge(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
     """Have deliveries finished."""
     failed: list[SettleFailed] = []
-    mine: dict[tuple[Window, OwnedQueue], list[Delivery]] = {}
+    mine: dict[tuple[PrefetchWindow, ProcessQueue], list[Delivery]] = {}
     for delivery in deliveries:
         error = _refusal(delivery)
         if error is None:
@@ -28,7 +28,7 @@ def acknowledge(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
     return failed + _finish(mine)
 
 
-def _claimed(queue: OwnedQueue, deliveries: list[Delivery], failed: list[SettleFailed]) -> list[Delivery]:
+def _claimed(queue: ProcessQueue, deliveries: list[Delivery], failed: list[SettleFailed]) -> list[Delivery]:
     """Reserve deliveries of one queue for one settlement; return those that nobody else has."""
     taken = queue.claim_all([delivery.token.stored.offset for delivery in deliveries])
     if not taken:
@@ -42,7 +42,7 @@ def _claimed(queue: OwnedQueue, deliveries: list[Delivery], failed: list[SettleF
 def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
     """Publish a copy of each delivery and finish those whose copy is confirmed; the others stay unsettled."""
     confirmed, failed = send_copies(moves, send, claim, unclaim)
-    done: dict[tuple[Window, OwnedQueue], list[Delivery]] = {}
+    done: dict[tuple[PrefetchWindow, ProcessQueue], list[Delivery]] = {}
     for delivery in confirmed:
         done.setdefault((delivery.token.window, delivery.token.queue), []).append(delivery)
     return failed + _finish(done)
@@ -86,7 +86,7 @@ def unclaim(delivery: Delivery) -> None:
     delivery.token.queue.unclaim(delivery.token.stored.offset)
 
 
-def _finish(done: dict[tuple[Window, OwnedQueue], list[Delivery]]) -> list[SettleFailed]:
+def _finish(done: dict[tuple[PrefetchWindow, ProcessQueue], list[Delivery]]) -> list[SettleFailed]:
     failed = []
     for (window, queue), deliveries in done.items():
         if not queue.finish([delivery.token.stored.offset for delivery in deliveries]):

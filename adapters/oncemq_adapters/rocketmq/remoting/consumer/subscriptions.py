@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS
-from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Window
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import NOTHING, OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import NOTHING, ProcessQueue
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 
@@ -22,7 +22,7 @@ class Part:
     """
 
     options: TopicOptions
-    window: Window
+    window: PrefetchWindow
 
 
 class Accepted(NamedTuple):
@@ -34,10 +34,10 @@ class Accepted(NamedTuple):
     """
 
     messages: Sequence[StoredMessage]
-    left: Mapping[Window, int] = NOTHING
+    left: Mapping[PrefetchWindow, int] = NOTHING
 
 
-class Parts:
+class Subscriptions:
     """All subscriptions of a member; what comes by no topic of theirs is a retry of the group.
 
     Retries of all topics come by one queue. What one of them has no room for is left on the broker, and fetched when
@@ -50,20 +50,20 @@ class Parts:
     def __init__(self, parts: Mapping[str, Part]) -> None:
         self._parts = parts
         self.topics: Sequence[str] = list(parts)
-        self.windows: Sequence[Window] = [part.window for part in parts.values()]
+        self.windows: Sequence[PrefetchWindow] = [part.window for part in parts.values()]
         # Where order is strict a queue has one message in flight, so there is nothing to bound.
         self._shared = len(parts) > 1 and not any(part.options.fifo for part in parts.values())
 
-    def windows_of(self, queue: OwnedQueue) -> Sequence[Window]:
+    def windows_of(self, queue: ProcessQueue) -> Sequence[PrefetchWindow]:
         """Return the windows that a queue's messages may go to."""
         part = self._parts.get(queue.topic)
         return [part.window] if part is not None else self.windows
 
-    def has_room(self, queue: OwnedQueue) -> bool:
+    def has_room(self, queue: ProcessQueue) -> bool:
         """Return whether more of a queue should be pulled."""
         return any(window.has_room and not queue.has_left(window) for window in self.windows_of(queue))
 
-    def behind(self, queue: OwnedQueue) -> Sequence[Window]:
+    def behind(self, queue: ProcessQueue) -> Sequence[PrefetchWindow]:
         """Return the windows with room for what was left for them on the broker."""
         return [window for window in self.windows_of(queue) if queue.has_left(window) and window.has_room]
 
@@ -72,7 +72,7 @@ class Parts:
         part = self._parts.get(topic)
         return part.options.expression if part is not None else "*"
 
-    def accept(self, queue: OwnedQueue, messages: Sequence[StoredMessage]) -> Accepted:
+    def accept(self, queue: ProcessQueue, messages: Sequence[StoredMessage]) -> Accepted:
         """Leave out what has another tag than was asked for, and of retries what there is no room for."""
         part = self._parts.get(queue.topic)
         if part is None:
@@ -83,19 +83,19 @@ class Parts:
         return Accepted([one for one in messages if one.trouble or one.properties.get(TAGS) in wanted])
 
     def share(
-        self, window: Window, messages: Sequence[StoredMessage], following: int
+        self, window: PrefetchWindow, messages: Sequence[StoredMessage], following: int
     ) -> tuple[Sequence[StoredMessage], int]:
         """Return what of a fetched part of the retries is for a window with room for it, and where to go on."""
         mine = [one for one in messages if self.owner(one) is window]
         spare = window.spare
         return (mine, following) if len(mine) <= spare else (mine[:spare], mine[spare].offset)
 
-    def owner(self, retry: StoredMessage) -> Window:
+    def owner(self, retry: StoredMessage) -> PrefetchWindow:
         """Return the window that a retry goes to; the first one gets what is nobody's."""
         part = self._parts.get(retry.properties.get(ORIGIN_TOPIC, ""))
         return part.window if part is not None else self.windows[0]
 
-    def deliver(self, queue: OwnedQueue, messages: Sequence[StoredMessage]) -> None:
+    def deliver(self, queue: ProcessQueue, messages: Sequence[StoredMessage]) -> None:
         """Hand messages to the consumers they are for."""
         part = self._parts.get(queue.topic)
         if part is not None:
@@ -109,9 +109,9 @@ class Parts:
                 )
             self.owner(message).offer(queue, [message])
 
-    def _with_room(self, queue: OwnedQueue, messages: Sequence[StoredMessage]) -> Accepted:
-        taken: Counter[Window] = Counter()
-        left: dict[Window, int] = {}
+    def _with_room(self, queue: ProcessQueue, messages: Sequence[StoredMessage]) -> Accepted:
+        taken: Counter[PrefetchWindow] = Counter()
+        left: dict[PrefetchWindow, int] = {}
         kept = []
         for message in messages:
             window = self.owner(message)

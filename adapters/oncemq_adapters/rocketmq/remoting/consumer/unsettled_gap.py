@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browse
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
-from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Window
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
-from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Parts
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
+from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Subscriptions
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
 MOST_FETCHED = 1000
@@ -18,8 +18,8 @@ MOST_BYTES = 16 * 1024 * 1024
 
 
 def tidy(
-    queue: OwnedQueue,
-    parts: Parts,
+    queue: ProcessQueue,
+    parts: Subscriptions,
     brokers: Brokers,
     move: Callable[[Sequence[StoredMessage]], Sequence[StoredMessage]],
 ) -> None:
@@ -38,7 +38,7 @@ def tidy(
         queue.finish([one.offset for one in move(held)])
 
 
-def _fetch(queue: OwnedQueue, window: Window, parts: Parts, brokers: Brokers) -> None:
+def _fetch(queue: ProcessQueue, window: PrefetchWindow, parts: Subscriptions, brokers: Brokers) -> None:
     """Take what was left on the broker for a consumer, too, as far as something settled follows."""
     end = queue.end_of_settled()
     start = queue.ask_left(window, end)

@@ -26,7 +26,7 @@ from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import connect_al
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.client.timer_thread import Steward
+from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
@@ -70,8 +70,8 @@ class HalfMessages:
         self._routes = Routes(address)
         self._brokers = Brokers(address, self._routes, self._hello, self._asked)
         self._known: set[str] = set()
-        self._beats = Steward("oncemq-rocketmq-held")
-        self._answers = Steward("oncemq-rocketmq-answers")
+        self._beats = TimerThread("oncemq-rocketmq-held")
+        self._answers = TimerThread("oncemq-rocketmq-answers")
         try:
             connect_all(self._routes, self._brokers)
         except BaseException:

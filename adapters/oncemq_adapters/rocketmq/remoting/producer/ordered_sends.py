@@ -10,7 +10,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 
-class Tally:
+class SendResults:
     """Counts down until every message has its answer.
 
     Args:
@@ -59,7 +59,7 @@ Refusals = dict[tuple[str, str], BrokerError]
 """Why nothing more of a key is sent, by topic and key; one for all lines of a send."""
 
 
-class Line:
+class OrderedSend:
     """What waits for the confirmation of what is under way; one thread at a time.
 
     Args:
@@ -78,7 +78,7 @@ class Line:
         queue: int,
         messages: Sequence[Outgoing],
         refusals: Refusals,
-        tally: Tally,
+        tally: SendResults,
     ) -> None:
         self.broker = broker
         self.connection = connection

@@ -14,7 +14,7 @@ from oncemq_adapters.rocketmq.delays import delay_properties
 from oncemq_adapters.rocketmq.properties import to_text
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
-from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import Line, Refusals, Tally
+from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import OrderedSend, Refusals, SendResults
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields, Request
@@ -95,20 +95,20 @@ class Producer:
         refusals: Refusals,
         deadline: float,
     ) -> None:
-        tally = Tally(len(left), errors)
+        tally = SendResults(len(left), errors)
         for name, group in self._by_broker(messages, left, errors, tally).items():
             try:
                 connection = self._brokers.get(name)
             except BrokerError as error:
                 tally.answered([at for at, _ in group], error)
                 continue
-            lines: dict[object, Line] = {}
+            lines: dict[object, OrderedSend] = {}
             for number, (queue, indices) in enumerate(parcels(group, messages)):
                 # Brokers store what is under way at once in any order.
                 ordered = any(messages[at].ordered for at in indices)
                 key = (messages[indices[0]].topic, queue) if ordered else number
                 if key not in lines:
-                    lines[key] = Line(name, connection, queue, messages, refusals, tally)
+                    lines[key] = OrderedSend(name, connection, queue, messages, refusals, tally)
                 lines[key].add(indices)
             self._send_to(connection, lines.values(), tally, deadline)
         if not tally.wait(deadline):
@@ -122,7 +122,7 @@ class Producer:
         messages: Sequence[Outgoing],
         left: Sequence[int],
         errors: list[BrokerError | None],
-        tally: Tally,
+        tally: SendResults,
     ) -> dict[str, list[tuple[int, int]]]:
         found: dict[str, list[tuple[int, int]]] = {}
         for at in left:
@@ -136,7 +136,9 @@ class Producer:
                 found.setdefault(name, []).append((at, queue))
         return found
 
-    def _send_to(self, connection: Connection, lines: Iterable[Line], tally: Tally, deadline: float) -> None:
+    def _send_to(
+        self, connection: Connection, lines: Iterable[OrderedSend], tally: SendResults, deadline: float
+    ) -> None:
         together: list[Request] = []
         for line in lines:
             if not self._window.acquire(blocking=False):
@@ -152,7 +154,7 @@ class Producer:
                 together = []
         connection.submit_all(together)
 
-    def _next(self, line: Line) -> Sequence[Request]:
+    def _next(self, line: OrderedSend) -> Sequence[Request]:
         """Return the next request of a line; none at its end, when its place in the window is free again."""
         while indices := line.next():
             try:
@@ -166,7 +168,12 @@ class Producer:
         return []
 
     def _told(
-        self, line: Line, indices: Sequence[int], error: BrokerError | None, _fields: Fields, _body: bytes
+        self,
+        line: OrderedSend,
+        indices: Sequence[int],
+        error: BrokerError | None,
+        _fields: Fields,
+        _body: bytes,
     ) -> None:
         """Take a confirmation or refusal, and send what has waited for it; on a connection's thread."""
         if isinstance(error, Denied):
@@ -195,7 +202,7 @@ class Producer:
             return False
         return error.code in codes.BUSY or "timerWheelEnable" in error.remark
 
-    def _request(self, line: Line, messages: Sequence[Outgoing]) -> tuple[int, Fields, bytes]:
+    def _request(self, line: OrderedSend, messages: Sequence[Outgoing]) -> tuple[int, Fields, bytes]:
         first = messages[0]
         if len(messages) > 1:
             text = to_text({"WAIT": "true"})

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from datetime import timedelta
 
-from oncemq.contracts.adapter import Burial
+from oncemq.contracts.adapter import ParkedDeadLetter
 from oncemq.message import headers as names
 from oncemq_adapters.rocketmq.names import retry_topic
 from oncemq_adapters.rocketmq.properties import (
@@ -86,7 +86,7 @@ def dead_copy(stored: StoredMessage, group: str, broker: str, headers: Mapping[s
     return copy
 
 
-def burial_copy(burial: Burial, topic: str, group: str, broker: str, unique_id: str) -> Outgoing:
+def burial_copy(burial: ParkedDeadLetter, topic: str, group: str, broker: str, unique_id: str) -> Outgoing:
     """Return a dead letter made of a message that no queue holds.
 
     Raises:

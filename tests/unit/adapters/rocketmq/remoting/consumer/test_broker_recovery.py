@@ -8,9 +8,9 @@ from oncemq.errors import BrokerRefused, BrokerUnavailable
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.remoting.client.routes import Route
-from oncemq_adapters.rocketmq.remoting.consumer.broker_recovery import LOOKS, Returned
+from oncemq_adapters.rocketmq.remoting.consumer.broker_recovery import LOOKS, BrokerRecovery
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member
-from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Window
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
@@ -74,7 +74,7 @@ class Bench:
         self.rebalances = 0
         steward: Any = self.steward
         topics = ["orders", "%RETRY%g"]
-        self.returned = Returned(routes, topics, steward, self._rebalance)  # type: ignore[arg-type]
+        self.returned = BrokerRecovery(routes, topics, steward, self._rebalance)  # type: ignore[arg-type]
 
     def _rebalance(self) -> None:
         self.rebalances += 1
@@ -142,7 +142,7 @@ class Silence:
 def test_a_member_lives_on_while_a_name_server_does_not_answer() -> None:
     """Its heartbeats and rebalances are done meanwhile, and leaving waits for no name server."""
     routes: Any = Silence()
-    window = Window("c", "t", "g", 1, None)  # type: ignore[arg-type]
+    window = PrefetchWindow("c", "t", "g", 1, None)  # type: ignore[arg-type]
     part = Part(parse_topic("t", {}, ""), window)
     member = Member(parse_address("rocketmq://localhost", {}), routes, "g", {"t": part}, "app", lambda *_: ())
     member.start()

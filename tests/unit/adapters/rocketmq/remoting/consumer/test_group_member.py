@@ -14,9 +14,9 @@ from oncemq_adapters.rocketmq.names import parse_topic
 from oncemq_adapters.rocketmq.remoting.client.routes import Route
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import COMMIT_AFTER
-from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Window
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
-from oncemq_adapters.rocketmq.remoting.consumer.rebalance import Assignment
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
+from oncemq_adapters.rocketmq.remoting.consumer.rebalance import Rebalance
 from oncemq_adapters.rocketmq.remoting.consumer.settlement import acknowledge
 from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
@@ -46,16 +46,16 @@ class Sink:
         """Do nothing."""
 
 
-def member_of(window: Window) -> Member:
+def member_of(window: PrefetchWindow) -> Member:
     """Return a member that was never started, with one subscription."""
     part = Part(parse_topic("t", {}, ""), window)
     routes: Any = Routes()
     return Member(parse_address("rocketmq://localhost", {}), routes, "g", {"t": part}, "app", lambda *_: ())
 
 
-def owned(member: Member, number: int) -> OwnedQueue:
+def owned(member: Member, number: int) -> ProcessQueue:
     """Return a queue that the member has begun with."""
-    queue = OwnedQueue(("t", "b", number), number + 1)
+    queue = ProcessQueue(("t", "b", number), number + 1)
     queue.begin(0, 0, ())
     member.assignment.queues[queue.key] = queue
     return queue
@@ -69,13 +69,13 @@ def stored(offset: int) -> StoredMessage:
 def test_a_queue_that_is_lost_leaves_its_room_to_the_others() -> None:
     """Its deliveries are void and never settled, so nobody else would begin to pull again."""
     sink: Any = Sink()
-    window = Window("c", "t", "g", 1, sink)
+    window = PrefetchWindow("c", "t", "g", 1, sink)
     member = member_of(window)
     gone, other = owned(member, 0), owned(member, 1)
     gone.ask()
     member.parts.deliver(gone, gone.advance(1, [stored(0)]))
     assert (len(sink.delivered), window.has_room) == (1, False)
-    pulled: list[OwnedQueue] = []
+    pulled: list[ProcessQueue] = []
     member.puller.pull = pulled.append  # type: ignore[method-assign]
     member.assignment.move(gone.key, 0)
     assert window.has_room
@@ -103,7 +103,7 @@ class Steward:
 def test_who_settles_hands_nothing_over() -> None:
     """What waited for room is understood by another thread; whoever settles has the next messages to run."""
     sink: Any = Sink()
-    window = Window("c", "t", "g", 1, sink)
+    window = PrefetchWindow("c", "t", "g", 1, sink)
     member, steward = member_of(window), Steward()
     deliveries: Any = steward
     member._room.steward = deliveries
@@ -119,7 +119,7 @@ def test_who_settles_hands_nothing_over() -> None:
 def test_a_commit_that_fails_holds_up_no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waited for room is handed over first: telling the broker may take seconds, or come to nothing."""
     sink: Any = Sink()
-    window = Window("c", "t", "g", 1, sink)
+    window = PrefetchWindow("c", "t", "g", 1, sink)
     member, steward = member_of(window), Steward()
     deliveries: Any = steward
     member._room.steward = deliveries
@@ -128,7 +128,7 @@ def test_a_commit_that_fails_holds_up_no_delivery(monkeypatch: pytest.MonkeyPatc
     member.parts.deliver(queue, queue.advance(2, [stored(0), stored(1)]))
     queue.settled_since_commit = COMMIT_AFTER
 
-    def fail(_queue: OwnedQueue) -> None:
+    def fail(_queue: ProcessQueue) -> None:
         raise OSError("nothing can be sent")
 
     monkeypatch.setattr(member.offsets, "commit", fail)
@@ -156,7 +156,7 @@ def test_who_settles_does_not_wait_for_who_hands_over() -> None:
     """Another thread may be understanding messages for long; what it hands over meanwhile stays in order."""
     sink = SlowSink()
     anything: Any = sink
-    window, queue = Window("c", "t", "g", 2, anything), OwnedQueue(("t", "b", 0), 1)
+    window, queue = PrefetchWindow("c", "t", "g", 2, anything), ProcessQueue(("t", "b", 0), 1)
     slow = threading.Thread(target=window.offer, args=(queue, [stored(0), stored(1), stored(2)]))
     slow.start()
     assert sink.begun.wait(10)
@@ -188,29 +188,29 @@ def steward() -> Steward:
 
 
 @pytest.fixture
-def assignment(steward: Steward) -> Assignment:
+def assignment(steward: Steward) -> Rebalance:
     """The share of a member of two topics and their retries, whom no broker knows yet."""
 
-    def nothing(_queue: OwnedQueue) -> None: ...
+    def nothing(_queue: ProcessQueue) -> None: ...
 
     parts: Sequence[Any] = (Stranger(), Routes(), steward)
     brokers, routes, things = parts
     starts = {"t": "first", "u": "first", "%RETRY%g": "first"}
     unused: Any = None
-    return Assignment(
+    return Rebalance(
         *(brokers, routes, "g", "me", starts, unused, unused, 1.0, things),
         *(nothing, nothing, nothing, nothing),
         insist=False,
     )
 
 
-def test_who_is_not_known_yet_asks_again_once(assignment: Assignment, steward: Steward) -> None:
+def test_who_is_not_known_yet_asks_again_once(assignment: Rebalance, steward: Steward) -> None:
     """However many topics there are: what is done again must not grow from try to try."""
     assignment.rebalance()
     assert [steward.run() for _ in range(5)] == [1] * 5
 
 
-def test_who_rests_does_not_ask(assignment: Assignment, steward: Steward) -> None:
+def test_who_rests_does_not_ask(assignment: Rebalance, steward: Steward) -> None:
     """A member that has left the group is listed nowhere, and takes nothing over until it is back."""
     assignment.rebalance()
     assignment.resting = True

@@ -1,7 +1,7 @@
 """One queue while it is ours: settled once, committed as far as everything is settled, void when lost."""
 
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import java_hash
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
@@ -11,15 +11,15 @@ def message(offset: int) -> StoredMessage:
     return StoredMessage("t", b"x", {}, offset, 0, 0, 0, 0)
 
 
-def queue(*offsets: int, following: int) -> OwnedQueue:
+def queue(*offsets: int, following: int) -> ProcessQueue:
     """Return a queue with these messages in flight."""
-    made = OwnedQueue(("t", "broker", 0), 1)
+    made = ProcessQueue(("t", "broker", 0), 1)
     made.begin(0, 0, ())
     made.advance(following, [message(offset) for offset in offsets])
     return made
 
 
-def settle(queue: OwnedQueue, *offsets: int) -> list[bool]:
+def settle(queue: ProcessQueue, *offsets: int) -> list[bool]:
     """Claim and finish these; return which could be claimed."""
     claimed = [queue.claim(offset) for offset in offsets]
     queue.finish([offset for offset, mine in zip(offsets, claimed, strict=True) if mine])
@@ -61,7 +61,7 @@ def test_what_was_settled_before_a_loss_does_not_come_again() -> None:
     settle(owned, 0, 2)
     progress = owned.progress()
     assert progress is not None
-    again = OwnedQueue(owned.key, 2)
+    again = ProcessQueue(owned.key, 2)
     again.begin(progress.prefix, progress.committed, progress.settled)
     fresh = again.advance(4, [message(offset) for offset in (1, 2, 3)])
     assert [one.offset for one in fresh] == [1, 3]

@@ -6,10 +6,10 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from oncemq_adapters.rocketmq.names import parse_topic
-from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Window
-from oncemq_adapters.rocketmq.remoting.consumer.process_queue import OwnedQueue
+from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
+from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.puller import Puller
-from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Parts
+from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part, Subscriptions
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 
@@ -33,10 +33,10 @@ def test_offsets_that_the_broker_does_not_have_are_said() -> None:
     """It deleted them for their age before we came, or lost them: nobody will ever see those messages."""
     connection: Any = Connection()
     unused: Any = None
-    queue = OwnedQueue(("t", "b", 0), 1)
+    queue = ProcessQueue(("t", "b", 0), 1)
     queue.begin(3, 3, ())
-    window = Window("c", "t", "g", 1, unused)
-    parts = Parts({"t": Part(parse_topic("t", {}, ""), window)})
+    window = PrefetchWindow("c", "t", "g", 1, unused)
+    parts = Subscriptions({"t": Part(parse_topic("t", {}, ""), window)})
     puller = Puller(connection, "g", 1, parts, unused, one_by_one=False)
     puller.pull(queue)
     with capture_logs() as logs:
