@@ -1,4 +1,4 @@
-"""What each SQLite error means for the broker: one table, and what to do about it in words."""
+"""Maps SQLite errors to the broker's: one table, and what to do about each in words."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""What we hold of each consumer, how much more it may have, and that a delivery is settled once."""
+"""Deliveries that each consumer holds, how many more it may have, and that each is settled once."""
 
 from collections.abc import Collection, Mapping, Sequence
 from threading import Lock

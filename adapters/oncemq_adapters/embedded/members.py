@@ -1,4 +1,4 @@
-"""Who takes part: every open adapter is a member, and a dead member's leases come back at once."""
+"""Members of the broker: every open adapter is one, and a dead member's leases come back at once."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""What `embedded://…` and its options mean: which file or memory, how long a lease, how hard a commit."""
+"""Settings of `embedded://…` and its options: which file or memory, how long a lease, how hard a commit."""
 
 import re
 from collections.abc import Iterator, Mapping

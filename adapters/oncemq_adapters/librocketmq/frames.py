@@ -1,4 +1,4 @@
-"""What the process with librocketmq and its parent say to each other through two pipes: JSON, its size in front."""
+"""Frames between the process with librocketmq and its parent, through two pipes: JSON, its size in front."""
 
 import json
 import struct

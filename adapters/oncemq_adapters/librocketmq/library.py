@@ -1,4 +1,4 @@
-"""Where librocketmq is, and the package rocketmq-client-python on top of it, also on a 1.x library."""
+"""Finds librocketmq, and the package rocketmq-client-python on top of it, also on a 1.x library."""
 
 import ctypes
 import ctypes.util

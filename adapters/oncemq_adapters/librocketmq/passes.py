@@ -1,4 +1,4 @@
-"""Which messages the parent has finished before their callback came, and which callbacks wait until it has."""
+"""Passes for callbacks: messages that the parent has finished already, and callbacks that wait until it has."""
 
 from collections.abc import Iterable, Mapping
 from threading import Lock

@@ -1,4 +1,4 @@
-"""What was noted last: a map that never grows beyond a bound, because it forgets what has been in it for long."""
+"""Map of what was noted last, bounded: it forgets what has been in it for long."""
 
 from typing import Generic, TypeVar
 

@@ -1,4 +1,4 @@
-"""What cannot be safe or cannot work about a consumer on RocketMQ, in words that say what to change."""
+"""Checks of a consumer on RocketMQ: what cannot be safe or cannot work, in words that say what to change."""
 
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""How long RocketMQ can hold a message back: to the millisecond with a timer wheel, else in eighteen levels."""
+"""Delays of RocketMQ: to the millisecond with a timer wheel, else in eighteen levels."""
 
 from datetime import timedelta
 

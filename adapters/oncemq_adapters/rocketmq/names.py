@@ -1,4 +1,4 @@
-"""What a topic means on RocketMQ: its real name, what is wanted of it, and the names that belong to a group."""
+"""Names on RocketMQ: a topic's real name, what is wanted of it, and the names that belong to a group."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Which of the three packages that import as `rocketmq` is installed: they overwrite each other's files without a word."""
+"""Detects which of the three packages that import as `rocketmq` is installed: they overwrite each other's files."""
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version

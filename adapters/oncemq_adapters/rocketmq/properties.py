@@ -1,4 +1,4 @@
-"""Between RocketMQ's properties and our messages: what handlers see, and what travels on with a retry or dead letter.
+"""Converts RocketMQ's properties to our messages: what handlers see, and what travels on with a retry or dead letter.
 
 Properties are text without the two separators. What cannot stand there – an empty value, a name that means
 something to RocketMQ – travels as JSON in one property of ours, and handlers see no difference.

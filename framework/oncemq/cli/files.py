@@ -1,4 +1,4 @@
-"""Which files a command reads the app from: `-f` before the command or after it, else app.yaml."""
+"""Files that a command reads the app from: `-f` before the command or after it, else app.yaml."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

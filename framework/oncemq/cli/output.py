@@ -1,4 +1,4 @@
-"""What commands print: a table on a terminal, plain columns in a pipe, JSON lines for scripts; always safe to show."""
+"""Output of commands: a table on a terminal, plain columns in a pipe, JSON lines for scripts; always safe to show."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Whether an app's brokers, database, Redis and ledger tables are there, asked without changing anything."""
+"""Checks that an app's brokers, database, Redis and ledger tables are there, without changing anything."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

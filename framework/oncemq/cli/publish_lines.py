@@ -1,4 +1,4 @@
-"""From lines of a file to messages of a topic: what a line may be, and what is wrong with it."""
+"""Turns lines of a file into messages of a topic, and says what is wrong with a line."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a worker process of `oncemq run` does, from being spawned to its exit code."""
+"""Worker process of `oncemq run`, from being spawned to its exit code."""
 
 import gc
 import os

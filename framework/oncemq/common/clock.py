@@ -1,4 +1,4 @@
-"""Where time comes from, so that tests can bring their own."""
+"""Clock that the code reads, so that tests can bring their own."""
 
 import time
 from datetime import UTC, datetime

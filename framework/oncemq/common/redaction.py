@@ -1,4 +1,4 @@
-"""What must not be shown: credentials and values of rows in any text, and control characters that could forge a line."""
+"""Redacts what must not be shown: credentials and values of rows in any text, and control characters that forge lines."""
 
 import re
 from collections.abc import Iterable

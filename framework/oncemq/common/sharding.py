@@ -1,4 +1,4 @@
-"""Which shard of a sharded database a key belongs to: the same in every process and every version, for ever.
+"""Chooses the shard of a sharded database that a key belongs to: the same in every process and every version.
 
 A key's slot is `int.from_bytes(sha256(key in UTF-8)[:8], "big") % 1024`; every slot belongs to one shard. Without
 further words shard i of n has the slots s with s * n // 1024 == i, which are neighbours.

@@ -1,4 +1,4 @@
-"""How an app is declared: YAML files to a checked plan, with every problem told at its line."""
+"""Configuration of an app: YAML files to a checked plan, with every problem told at its line."""
 
 from oncemq.config.load import load, load_model, load_plan
 

@@ -1,4 +1,4 @@
-"""What `check` is told about a consumer, and how it answers: facts in, problems out."""
+"""Facts that `check` is given about a consumer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What handlers publish with: messages are kept until the handler's own effect is sure, and sent only then."""
+"""Publisher of handlers: messages are kept until the handler's own effect is sure, and sent only then."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol

@@ -1,4 +1,4 @@
-"""What some brokers can do besides: hold a message until a database transaction has ended, and ask what became of it."""
+"""Contract of brokers that hold a message until a database transaction has ended, and ask what became of it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

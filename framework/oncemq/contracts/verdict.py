@@ -1,4 +1,4 @@
-"""What can be decided about one message, and how a strategy names the items that must not commit."""
+"""Verdicts on one message, and how a strategy names the items that must not commit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

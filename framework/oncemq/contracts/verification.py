@@ -1,4 +1,4 @@
-"""What a user's `verify(envelope)` may answer when nobody knows whether a message's effect outside has happened."""
+"""Answers of a user's `verify(envelope)` about a message whose effect outside is unknown."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

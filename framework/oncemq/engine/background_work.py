@@ -1,4 +1,4 @@
-"""Which background work an app needs: purging its records, and what its strategies ask for."""
+"""Background work of an app: purging its records, and what its strategies ask for."""
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta

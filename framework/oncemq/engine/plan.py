@@ -1,4 +1,4 @@
-"""What the engine is given to run: everything decided, nothing left to look up."""
+"""Plan that the engine runs: everything decided, nothing left to look up."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

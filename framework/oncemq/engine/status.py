@@ -1,4 +1,4 @@
-"""How every consumer of this process stands: subscribed or cut off, how much waits; told when it changes."""
+"""Reports the status of every consumer of this process, when it changes: subscribed or cut off, how much waits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

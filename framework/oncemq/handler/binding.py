@@ -1,4 +1,4 @@
-"""From a handler's signature to a call: each argument is filled by its annotation, decided once at start."""
+"""Binds a handler: each argument is filled by its annotation, decided once at start."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future

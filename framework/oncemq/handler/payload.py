@@ -1,4 +1,4 @@
-"""From a decoded body to what a handler's annotation asks for, and what may be said when it does not fit."""
+"""Converts a decoded body to what a handler's annotation asks for, and says why it does not fit."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What each parameter of a handler is filled with, and every way in which a handler cannot be called."""
+"""Reads a handler's signature: what fills each parameter, and every way in which it cannot be called."""
 
 import functools
 import inspect

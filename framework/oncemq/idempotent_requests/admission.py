@@ -1,4 +1,4 @@
-"""From an HTTP request to what is done with it: let through, refused, answered as before, or carried out."""
+"""Admits an HTTP request: let through, refused, answered as before, or carried out."""
 
 from oncemq.errors import AnswerNotKept, InvalidKey, OnceMQError, RequestKeyInvalid
 from oncemq.idempotent_requests.answer import Abandoned, Answer, Recovery

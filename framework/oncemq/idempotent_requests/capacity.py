@@ -1,4 +1,4 @@
-"""How many requests at once may talk to the database from an event loop.
+"""Limits how many requests at once talk to the database from an event loop.
 
 A thread that waits for a connection or a lock could be the one that its holder needs to commit. So requests that
 come in have other threads than those that are carried out, both together never need more connections than there

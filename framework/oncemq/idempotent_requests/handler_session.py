@@ -1,4 +1,4 @@
-"""How a handler gets at the session that it is lent, wherever in its framework it runs."""
+"""Gives a handler the session that it is lent, wherever in its framework it runs."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What a web process does besides requests: purging in the background, and connections of its own after a fork."""
+"""Housekeeping of a web process: purging in the background, and connections of its own after a fork."""
 
 import logging
 import os

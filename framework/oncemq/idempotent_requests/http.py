@@ -1,4 +1,4 @@
-"""What of an HTTP request matters for doing it once: its key, its identity, its fingerprint."""
+"""Parts of an HTTP request that matter for doing it once: its key, its identity, its fingerprint."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Who may carry out a request: the first, nobody beside him, and after him whoever finds his lease over."""
+"""Ledger of requests: the first one carries a request out, the next one when the lease of the first is over."""
 
 import os
 from collections.abc import Callable

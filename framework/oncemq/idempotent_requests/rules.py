@@ -1,4 +1,4 @@
-"""Which requests are protected, and how: one value for the middleware of WSGI and ASGI."""
+"""Rules that say which requests are protected, and how: one value for the middleware of WSGI and ASGI."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

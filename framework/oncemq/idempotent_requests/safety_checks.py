@@ -1,4 +1,4 @@
-"""What a ledger of requests and its rules must be to be safe; anything else is refused in words when they are made."""
+"""Checks that a ledger of requests and its rules are safe; anything else is refused in words when they are made."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Where time, worker and sequence stand in an id: 41, 10 and 12 bits of a positive 64-bit integer."""
+"""Layout of an id: time, worker and sequence in 41, 10 and 12 bits of a positive 64-bit integer."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Which content encodings are undone, and how a small body is kept from becoming a huge one."""
+"""Undoes content encodings, and keeps a small body from becoming a huge one."""
 
 import zlib
 from typing import Final

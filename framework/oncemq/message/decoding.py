@@ -1,4 +1,4 @@
-"""How a body becomes a payload, and what is refused before it can do harm: too big, too deep, not one meaning."""
+"""Decodes bodies into payloads, and refuses what could do harm: too big, too deep, not one meaning."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What may be a key, a version, an identity, and the one spelling that each of them has."""
+"""Keys, versions and identities: what each may be, and the one spelling that it has."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What may be published to a topic: bodies become bytes, and what no consumer could read is refused at once."""
+"""Prepares messages for a topic: bodies become bytes, and what no consumer could read is refused at once."""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""From a `Message` to its `Envelope` and payload, as the topic declares key, version, identity and format."""
+"""Reads a `Message` into its `Envelope` and payload, as the topic declares key, version, identity and format."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,1 +1,1 @@
-"""What an operator sees: logs, metrics, health."""
+"""Observability for operators: logs, metrics, health."""

@@ -1,4 +1,4 @@
-"""What is worth a log line or a metric: the engine tells it here, once, and knows nothing of who listens."""
+"""Events that are worth a log line or a metric: the engine tells them here, once, and knows nothing of who listens."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta

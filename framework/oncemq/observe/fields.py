@@ -1,4 +1,4 @@
-"""How messages, errors and other values stand in a log line: short, without bodies, whatever they hold."""
+"""Fields of log lines: messages, errors and other values, short and without bodies."""
 
 import math
 import os

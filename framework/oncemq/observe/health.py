@@ -1,4 +1,4 @@
-"""When an app is healthy, and when it is ready: its expected consumers are subscribed and moving.
+"""Health and readiness of an app: its expected consumers are subscribed and moving.
 
 Healthy asks whether restarting this process would help; ready, whether it does its work now. A database that is
 away makes an app not ready but leaves it healthy; a consumer that has messages and settles none makes it unhealthy.

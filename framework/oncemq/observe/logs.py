@@ -1,4 +1,4 @@
-"""Where log lines go and what they look like: one pipeline for OnceMQ, the user's handlers and the libraries."""
+"""Logging pipeline for OnceMQ, the user's handlers and the libraries."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""What is counted and measured, for Prometheus; needs the extra `metrics`, and keeps a registry of its own.
+"""Metrics for Prometheus; needs the extra `metrics`, and keeps a registry of its own.
 
 Labels come from the configuration and from our own vocabularies, never from a message: a hostile message
 cannot make a new time series.

@@ -1,4 +1,4 @@
-"""What one process shows to the outside: its observers, and the endpoint where one was asked for."""
+"""Monitor of one process: its observers, and the endpoint where one was asked for."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What an app tells about itself at any moment: its phase and one row for each expected consumer."""
+"""State of an app at any moment: its phase and one row for each expected consumer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What a Redis URL says: which servers, in which formation, and as whom."""
+"""Parses a Redis URL: which servers, in which formation, and as whom."""
 
 import re
 from dataclasses import dataclass, field

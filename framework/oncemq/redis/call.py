@@ -1,4 +1,4 @@
-"""What is said to Redis: one command, or one script with its keys and arguments."""
+"""Calls to Redis: one command, or one script with its keys and arguments."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How an app gets its Redis client: from the configuration's words, opened later; and from a client of the user's own."""
+"""Connects an app to Redis: from the configuration's words, opened later; and from a client of the user's own."""
 
 from datetime import timedelta
 from importlib.util import find_spec

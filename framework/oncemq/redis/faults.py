@@ -1,4 +1,4 @@
-"""What an error of a Redis client means: Redis is away, it must be asked elsewhere, or it said no."""
+"""Classifies errors of a Redis client: Redis is away, it must be asked elsewhere, or it said no."""
 
 import ssl
 from typing import Any

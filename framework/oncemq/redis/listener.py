@@ -1,4 +1,4 @@
-"""Being told of published messages: one thread per connection, and in a cluster both ways of publishing."""
+"""Listens for published messages: one thread per connection, and in a cluster both ways of publishing."""
 
 import threading
 import time

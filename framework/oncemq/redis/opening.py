@@ -1,4 +1,4 @@
-"""From an address to routes, and from a client of the user's own to ours."""
+"""Opens routes from an address, and our client from a client of the user's own."""
 
 from importlib.util import find_spec
 from typing import Any

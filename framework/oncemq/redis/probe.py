@@ -1,4 +1,4 @@
-"""Whether Redis answers as it must, and what is risky about its settings."""
+"""Probes Redis: whether it answers as it must, and what is risky about its settings."""
 
 from collections.abc import Iterator
 

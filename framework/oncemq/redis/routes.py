@@ -1,4 +1,4 @@
-"""Which server a key lives on and how to get a connection to it: the one thing that differs between Redis clients.
+"""Routes to the server that a key lives on: the one thing that differs between Redis clients.
 
 Commands travel over borrowed connections and not through the clients' own `execute_command`, which sends a command
 again when its answer is lost: a lock would be counted twice.

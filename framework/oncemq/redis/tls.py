@@ -1,4 +1,4 @@
-"""Which files TLS to Redis needs, and what is told to the client libraries about them."""
+"""TLS settings for Redis: which files it needs, and what is told to the client libraries about them."""
 
 import ssl
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How many times a message is tried and how long the pauses between the tries are."""
+"""Retry policy: how many times a message is tried and how long the pauses between the tries are."""
 
 import random
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a strategy is built with in a test of its own, without an app around it."""
+"""Scopes that a strategy is built with in a test of its own, without an app around it."""
 
 from datetime import timedelta
 

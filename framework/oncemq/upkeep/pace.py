@@ -1,4 +1,4 @@
-"""How much of its time the purge rests: nine tenths, and less while too many rows come."""
+"""Paces the purge: it rests nine tenths of its time, and less while too many rows come."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""What is purged in the background, how often, how fast, and how long it is kept."""
+"""Purges in the background: what, how often, how fast, and how long it is kept."""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What strategies for effects outside have in common: a claim before the handler, its end written down after it."""
+"""Base of strategies for effects outside: a claim before the handler, its end written down after it."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What happens to a flag inside Redis: each script compares the owner, and may be applied twice with the effect of once.
+"""Scripts for flags inside Redis: each compares the owner, and may be applied twice with the effect of once.
 
 A flag is a hash with the fields state, owner, until (ms, Redis' own clock), key, and then result, print and reason.
 

@@ -1,4 +1,4 @@
-"""What can be seen of flags from outside."""
+"""Survey of flags from outside."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What several threads ask for at the same time is done in one go: one commit, or one round trip, for all of them."""
+"""Coalesces what several threads ask for at the same time: one commit, or one round trip, for all of them."""
 
 from collections.abc import Callable, Sequence
 from threading import Lock

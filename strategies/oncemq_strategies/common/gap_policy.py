@@ -1,4 +1,4 @@
-"""What happens to a message that has waited too long for what should have come before it."""
+"""Policy for a message that has waited too long for what should have come before it."""
 
 import threading
 from datetime import datetime, timedelta

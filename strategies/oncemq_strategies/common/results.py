@@ -1,4 +1,4 @@
-"""What a handler returned, as JSON that is kept for duplicates."""
+"""Results of handlers, as JSON that is kept for duplicates."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""What cannot be safe about records of processed messages, whichever strategy keeps them."""
+"""Checks of the retention of processed messages' records, whichever strategy keeps them."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a strategy must know of the user's tables: asked of the database once, at start or at the first message."""
+"""Looks up what a strategy must know of the user's tables, once: at start or at the first message."""
 
 from collections.abc import Callable, Sequence
 from threading import Lock

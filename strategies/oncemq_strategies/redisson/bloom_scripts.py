@@ -1,4 +1,4 @@
-"""What happens to Bloom filters inside Redis: bits in a string, what it was made for in a hash, as Redisson has them.
+"""Scripts for Bloom filters inside Redis: bits in a string, the filter's settings in a hash, as Redisson has them.
 
 A filter may be deleted and made anew with another size at any time, so each script compares the size that its bits were
 reckoned for, and answers with the true one instead: {0, size, hashIterations, expectedInsertions, falseProbability}.

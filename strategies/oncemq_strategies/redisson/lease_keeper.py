@@ -1,4 +1,4 @@
-"""Who holds which lock in this process, and the one thread that keeps the leases alive and tells of losses."""
+"""Keeps the leases of this process's locks alive in one thread, and tells of losses."""
 
 import itertools
 import logging

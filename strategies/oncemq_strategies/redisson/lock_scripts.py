@@ -1,4 +1,4 @@
-"""What happens inside Redis, in Redisson's data: each script may be applied twice in a row with the effect of once.
+"""Scripts for locks inside Redis, in Redisson's data: each may be applied twice in a row with the effect of once.
 
 A lock is a hash: one field, the owner, with the number of its holds. Redisson counts with HINCRBY; here the caller
 says which number it shall be, so that a script whose answer was lost can be run again.

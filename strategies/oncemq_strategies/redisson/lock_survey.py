@@ -1,4 +1,4 @@
-"""What can be seen of locks from outside: who holds one and for how long, and which there are."""
+"""Survey of locks from outside: who holds one and for how long, and which there are."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

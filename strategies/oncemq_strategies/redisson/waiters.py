@@ -1,4 +1,4 @@
-"""Who in this process waits for which channel: a message wakes the one that has waited longest, not the whole crowd."""
+"""Waiters of this process for channels: a message wakes the one that has waited longest, not the whole crowd."""
 
 import threading
 from collections import deque

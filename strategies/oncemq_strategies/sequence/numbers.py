@@ -1,4 +1,4 @@
-"""How far each key has come, in the ledger's own table: rows are inserted first, then locked."""
+"""Numbers that each key has reached, in the ledger's own table: rows are inserted first, then locked."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a person wants to know about one key of a sequence: where it stands, what is missing, what waits."""
+"""Report on one key of a sequence: its number, what is missing, what waits."""
 
 from collections.abc import Mapping
 

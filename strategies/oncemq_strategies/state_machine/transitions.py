@@ -1,4 +1,4 @@
-"""Which state may follow which: two ways to say it, one question to ask."""
+"""Transitions between states: two ways to say which state may follow which, one question to ask."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""Which consumers of an app fill one Bloom filter in Redis, and whether they mean the same one."""
+"""Uses of one Bloom filter in Redis by an app's consumers, and whether they mean the same one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the configuration says about the tiers before the database."""
+"""Options of the tiers before the database."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where the broker is and how to log in: from the URL and the broker's options, credentials kept out of every text."""
+"""Address of the broker and its credentials: from the URL and the broker's options, kept out of every text."""
 
 import ssl
 from collections.abc import Mapping

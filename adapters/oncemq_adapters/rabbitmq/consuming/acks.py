@@ -1,4 +1,4 @@
-"""Which delivery tags of one channel are settled, and the fewest frames that tell the broker so.
+"""Acknowledges settled delivery tags of one channel with the fewest frames.
 
 A finished prefix is acknowledged by one frame. What waits behind an unfinished tag is acknowledged one by
 one when the gap stays, because it would otherwise use up the prefetch window.

@@ -1,4 +1,4 @@
-"""Between AMQP properties and our messages: what handlers see, and what travels on with a retry or dead letter."""
+"""Converts AMQP properties to our messages: what handlers see, and what travels on with a retry or dead letter."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Where a copy of a message goes: to a queue that holds it back, to the dead letters, to a topic."""
+"""Addresses copies of a message: to a queue that delays it, to the dead letters, to a topic."""
 
 import uuid
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Whether a RabbitMQ has what a consumer needs, seen without declaring anything new."""
+"""Checks that a RabbitMQ has what a consumer needs, without declaring anything new."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

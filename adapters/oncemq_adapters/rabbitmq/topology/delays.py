@@ -1,4 +1,4 @@
-"""Which fixed delays exist: one queue each, because a longer delay at a queue's head blocks every shorter one."""
+"""Fixed delays: one queue each, because a longer delay at a queue's head blocks every shorter one."""
 
 from collections.abc import Iterator
 from datetime import timedelta

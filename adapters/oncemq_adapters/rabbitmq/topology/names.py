@@ -1,4 +1,4 @@
-"""What a topic means on RabbitMQ: its exchange or existing queue, and the names that are private to a group."""
+"""Names on RabbitMQ: a topic's exchange or existing queue, and what is private to a group."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Whether a proxy and its brokers have what a consumer needs; each finding one line that says what to do."""
+"""Checks that a proxy and its brokers have what a consumer needs; each finding one line that says what to do."""
 
 import time
 from collections.abc import Iterator, Sequence

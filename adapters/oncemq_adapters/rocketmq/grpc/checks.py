@@ -1,4 +1,4 @@
-"""What cannot be safe or cannot work about a consumer behind a proxy, in words that say what to change."""
+"""Checks of a consumer behind a proxy: what cannot be safe or cannot work, in words that say what to change."""
 
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What a received message says, and what it becomes when it is sent on: a retry of its group, or a dead letter.
+"""Copies of received messages, unpacked: a retry of its group, or a dead letter.
 
 The proxy refuses RocketMQ's own properties, so all history travels in headers of ours.
 """

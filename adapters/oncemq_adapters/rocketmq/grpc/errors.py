@@ -1,4 +1,4 @@
-"""What a proxy's answers and gRPC's errors mean: trying again may help, or will not."""
+"""Classifies a proxy's answers and gRPC's errors: trying again may help, or will not."""
 
 from concurrent.futures import CancelledError
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a group must be for a proxy: orderly for fifo topics only, without members on the remoting protocol, begun somewhere."""
+"""Requirements of a proxy for groups: orderly for fifo topics only, without members on the remoting protocol."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What one consumer has in its hands: leased deliveries, counted until they are settled or their lease has ended."""
+"""Leased deliveries of one consumer, counted until they are settled or their lease has ended."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

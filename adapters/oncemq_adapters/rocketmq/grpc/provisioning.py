@@ -1,4 +1,4 @@
-"""What must exist before a proxy can be used: looked for, and made over the remoting protocol if name servers are given."""
+"""Provisions what a proxy needs: looked for, and made over the remoting protocol if name servers are given."""
 
 from collections.abc import Callable, Iterator
 

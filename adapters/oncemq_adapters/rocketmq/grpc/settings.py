@@ -1,4 +1,4 @@
-"""Where the proxy of a RocketMQ is, how long deliveries are leased, and who administrates: from the URL and the options."""
+"""Settings of the proxy: where it is, how long deliveries are leased, and who administrates."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a topic's options mean through a proxy: those of every RocketMQ driver, and two that only this one has."""
+"""Options of a topic through a proxy: those of every RocketMQ driver, and two that only this one has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

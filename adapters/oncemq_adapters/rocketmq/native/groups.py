@@ -1,4 +1,4 @@
-"""Where a group begins: librocketmq cannot be told, so the brokers are, before it joins."""
+"""Starting points of groups: librocketmq cannot be told, so the brokers are, before it joins."""
 
 from dataclasses import replace
 

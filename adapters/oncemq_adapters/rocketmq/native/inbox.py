@@ -1,4 +1,4 @@
-"""What one consumer has in its hands: no more than it may; the rest waits here."""
+"""Inbox of one consumer: it holds no more than it may; the rest waits here."""
 
 from collections import deque
 from collections.abc import Sequence

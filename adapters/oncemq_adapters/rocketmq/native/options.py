@@ -1,4 +1,4 @@
-"""What is declared about librocketmq at a broker: where it is, and how many messages may be in work."""
+"""Options of a broker for librocketmq: where the library is, and how many messages may be in work."""
 
 import os
 from collections.abc import Mapping

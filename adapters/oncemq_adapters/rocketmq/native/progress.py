@@ -1,4 +1,4 @@
-"""How far a group is in each queue: librocketmq tells brokers every five seconds, and never when its process is killed."""
+"""Progress of a group in each queue: librocketmq tells brokers every five seconds, and never when its process is killed."""
 
 from collections.abc import Callable, Iterable, Sequence
 from threading import Lock

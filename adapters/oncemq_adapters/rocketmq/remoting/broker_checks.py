@@ -1,4 +1,4 @@
-"""Whether RocketMQ's brokers have what a consumer needs; each finding one line that says what to do."""
+"""Checks that RocketMQ's brokers have what a consumer needs; each finding one line that says what to do."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta

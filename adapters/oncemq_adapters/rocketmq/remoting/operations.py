@@ -1,4 +1,4 @@
-"""What publishes and administrates: connections of its own, so that consuming never waits behind it."""
+"""Publishing and administration, on connections of their own, so that consuming never waits behind them."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""How the demo is shown: bars and a table on a terminal, plain lines elsewhere, and what a broken promise says."""
+"""Report of the demo: bars and a table on a terminal, plain lines elsewhere, and each broken promise."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

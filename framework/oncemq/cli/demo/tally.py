@@ -1,4 +1,4 @@
-"""What really happened in the demo, read from the effects and the ledger, not from what anybody claims."""
+"""Counts what happened in the demo, read from the effects and the ledger, not from what the app reports."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""What a look at a real broker says about its consumers, at its place in the file."""
+"""Places what a look at a real broker found about consumers at its line in the file."""
 
 from collections.abc import Iterator
 

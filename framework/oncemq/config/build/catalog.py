@@ -1,4 +1,4 @@
-"""Which adapters and strategies there are to choose from: what is installed, and what a test or an app adds."""
+"""Catalog of adapters and strategies: what is installed, and what a test or an app adds."""
 
 from collections.abc import Mapping
 from typing import Any

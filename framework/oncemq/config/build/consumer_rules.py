@@ -1,4 +1,4 @@
-"""What the framework itself refuses about a consumer, whichever broker and strategies it uses."""
+"""Rules that the framework itself checks for a consumer, with every broker and strategy."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""From `module:name` to the user's object; what goes wrong there is told with the line of the user's own code."""
+"""Imports the user's object from `module:name`; an error is told with the line of the user's own code."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""From the model to the plan the engine runs; every problem of every part is collected before one is raised."""
+"""Builds the plan that the engine runs; problems of every part are collected before an error is raised."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

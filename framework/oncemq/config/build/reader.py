@@ -1,4 +1,4 @@
-"""What a consumer's messages mean: its reader, from the declared key, version, identity, format and schema."""
+"""Builds a consumer's reader from the declared key, version, identity, format and schema."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What consumers share: the adapters of the app's brokers and the engine of its database."""
+"""Builds what consumers share: the adapters of the app's brokers and the engine of its database."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

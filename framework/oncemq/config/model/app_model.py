@@ -1,4 +1,4 @@
-"""What can be written in an app's YAML: every section, field and default, with the words that document it."""
+"""Sections, fields and defaults of an app's YAML, with the words that document them."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""What holds for one consumer after its topic and the defaults are taken in, and where each value was written."""
+"""Settings of one consumer after its topic and the defaults are taken in, and where each value was written."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What can be written below `redis:`."""
+"""Fields below `redis:`."""
 
 from pydantic import Field
 

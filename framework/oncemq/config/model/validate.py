@@ -1,4 +1,4 @@
-"""From the tree to the model: every complaint of the validation at its place, in words that say what to write."""
+"""Validates the tree against the model: every complaint at its place, in words that say what to write."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches

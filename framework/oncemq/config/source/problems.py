@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, where it stands, and what to write instead."""
+"""Problems of a configuration: what is wrong, at which line, and what to write instead."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""From files to one tree: read, parsed, overlaid, variables expanded, secrets known."""
+"""Reads files into one tree: parsed, overlaid, variables expanded, secrets known."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an unquoted YAML value means: YAML 1.2's core rules, so `no`, `on` and `22:22` stay text."""
+"""Meaning of an unquoted YAML value: YAML 1.2's core rules, so `no`, `on` and `22:22` stay text."""
 
 import math
 import re

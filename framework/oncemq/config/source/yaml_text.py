@@ -1,4 +1,4 @@
-"""From bytes to a tree with positions; hostile or careless YAML is refused before it can cost anything."""
+"""Parses YAML bytes into a tree with positions; hostile or careless YAML is refused before it can cost anything."""
 
 import re
 from collections.abc import Iterator

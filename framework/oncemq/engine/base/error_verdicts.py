@@ -1,4 +1,4 @@
-"""What an exception means for the message whose handler raised it."""
+"""Decides what an exception means for the message whose handler raised it."""
 
 from oncemq.common.durations import delay_of
 from oncemq.common.error_text import MAX_ERROR_TEXT, attribute, describe, text_of

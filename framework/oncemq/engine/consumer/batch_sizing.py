@@ -1,4 +1,4 @@
-"""How many messages a unit takes, so that it lasts about as long as it should."""
+"""Sizes units, so that each lasts about as long as it should."""
 
 from math import sqrt
 

@@ -1,4 +1,4 @@
-"""What the workers of one consumer share: what waits, whether they may run, and how it is going."""
+"""State that the workers of one consumer share: what waits, whether they may run, and how it is going."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""How a consumer's units get along with others: one at a time after a deadlock, without waiting after a wait in vain."""
+"""Adapts a consumer's units to contention: exclusive after a deadlock, no waiting after a lock time-out."""
 
 import threading
 import time

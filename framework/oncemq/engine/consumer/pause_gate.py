@@ -1,4 +1,4 @@
-"""Whether a consumer's workers may run units now: closed for growing pauses while something lasting is wrong."""
+"""Pauses a consumer's workers, for growing times, while something lasting is wrong."""
 
 import random
 import threading

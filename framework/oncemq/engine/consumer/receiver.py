@@ -1,4 +1,4 @@
-"""From a received delivery to one that can be scheduled: understood or refused, and known as a crash suspect or not."""
+"""Prepares received deliveries for the scheduler: understood or refused, and known as a crash suspect or not."""
 
 from collections.abc import Mapping
 from datetime import datetime

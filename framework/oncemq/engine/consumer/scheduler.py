@@ -1,4 +1,4 @@
-"""Which delivery may run next: arrival order for each key, and a key has one owner at a time.
+"""Schedules deliveries: arrival order for each key, and a key has one owner at a time.
 
 Everything waits in one queue; only a key that is owned by a worker or asleep gets a queue of its own, into which
 takers move what they meet on their way. So all in a key's own queue came before all of it in the common one.

@@ -1,4 +1,4 @@
-"""Whether a process that left flight recorders still lives, and who may read them: locks that end with a process.
+"""Locks that end with a process: they tell whether one that left flight recorders still lives.
 
 A process id says neither: a container starts with the same one every time, and two containers that share
 a folder cannot see each other's.

@@ -1,4 +1,4 @@
-"""From flight recorders of dead processes to suspects: in the ledger, or in a file where the app has no database."""
+"""Turns flight recorders of dead processes into suspects: in the ledger, or in a file without a database."""
 
 import json
 import os

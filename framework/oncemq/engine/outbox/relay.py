@@ -1,4 +1,4 @@
-"""From the outbox to the brokers: at once after the commit, and later what a dead process or a broker left behind."""
+"""Relays the outbox to the brokers: at once after the commit, and later what a dead process or a broker left behind."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What a chain gets besides its strategies where messages may be parked: held keys before them, parked rows after them."""
+"""Strategies around a chain that may park messages: held keys before it, parked rows after it."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence

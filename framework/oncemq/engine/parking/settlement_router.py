@@ -1,4 +1,4 @@
-"""Who settles a delivery: the broker that delivered it, or the ledger where it was or shall be parked."""
+"""Routes settlements: to the broker that delivered, or to the ledger where a message is parked."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar

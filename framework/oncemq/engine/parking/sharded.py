@@ -1,4 +1,4 @@
-"""Where a consumer's messages are parked on a sharded database: each on the shard of its key."""
+"""Parks a consumer's messages on a sharded database: each on the shard of its key."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar

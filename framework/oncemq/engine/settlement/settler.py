@@ -1,4 +1,4 @@
-"""What the broker is told about each delivery, always after the commit: acknowledge, redeliver later, dead-letter."""
+"""Settles deliveries with the broker, always after the commit: acknowledge, redeliver later, dead-letter."""
 
 import random
 from collections import Counter

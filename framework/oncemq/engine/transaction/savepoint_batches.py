@@ -1,4 +1,4 @@
-"""What happens inside one transaction: all items in one run, or part by part with a savepoint before each.
+"""Runs items inside one transaction: all in one run, or part by part with a savepoint before each.
 
 A failure after writing undoes its whole run. Where failures are frequent, parts keep that cheap: the culprit's part
 is rolled back to its savepoint and runs again without it; the parts before stay, and all are committed together.

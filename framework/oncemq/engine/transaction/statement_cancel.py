@@ -1,4 +1,4 @@
-"""How to cancel the statement that a connection is running, from another thread; one way for each database."""
+"""Cancels the statement that a connection is running, from another thread; one way for each database."""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Which consumer of which app owns a consumer group's places on a broker: two owners would double every effect."""
+"""Owners of consumer groups, one consumer of one app each: two owners would double every effect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which process does a background task: a lease with an end, taken over only when that has passed."""
+"""Leases of background tasks: one process does each, and is replaced only when its lease has ended."""
 
 from datetime import datetime
 

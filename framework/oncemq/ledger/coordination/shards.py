@@ -1,4 +1,4 @@
-"""Which shard of which layout a database is, for each app: compared at every start, since a key must never move."""
+"""Shard and layout of each database, for each app: compared at every start, since a key must never move."""
 
 from collections.abc import Sequence
 

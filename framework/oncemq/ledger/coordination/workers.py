@@ -1,4 +1,4 @@
-"""Which processes of an app run where, so that a machine that vanished is noticed by whoever comes next."""
+"""Worker processes of an app and their machines, so that a machine that vanished is noticed by the next start."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

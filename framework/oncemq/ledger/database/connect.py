@@ -1,4 +1,4 @@
-"""What every connection is told before its first use, database by database."""
+"""First statements on every connection, database by database."""
 
 import socket
 from contextlib import suppress

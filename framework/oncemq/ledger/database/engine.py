@@ -1,4 +1,4 @@
-"""How a database is talked to: one engine for each app, with the settings that the rules depend on."""
+"""Engine of an app's database, with the settings that the rules depend on."""
 
 from typing import Any
 

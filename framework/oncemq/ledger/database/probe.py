@@ -1,4 +1,4 @@
-"""Is the database there, and set up as the rules ask: clear errors at start, warnings for what is risky."""
+"""Probes the database: clear errors at start, warnings for what is risky."""
 
 from collections.abc import Iterator
 

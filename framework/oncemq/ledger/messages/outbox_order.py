@@ -1,4 +1,4 @@
-"""Which rows of the outbox may be sent now: ours, with no older row of their app, topic and key besides them."""
+"""Rows of the outbox that may be sent now: ours, without an older row of their app, topic and key."""
 
 from collections.abc import Sequence
 from datetime import datetime

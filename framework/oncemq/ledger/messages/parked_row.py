@@ -1,4 +1,4 @@
-"""What the table of parked messages says of one message, and back."""
+"""Converts a message to a row of the table of parked messages, and back."""
 
 import json
 from base64 import b64decode, b64encode

@@ -1,4 +1,4 @@
-"""What became of transactions whose message a broker holds until it is told: this row says so, and nothing else does.
+"""Outcomes of transactions whose message a broker holds until it is told: this row decides, and nothing else does.
 
 The row is the first thing that such a transaction writes, and is committed with it. Whoever is asked and finds no row
 writes one that says *rolled back*: from then on the transaction cannot commit any more, if it ever wanted to. So both

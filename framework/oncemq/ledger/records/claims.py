@@ -1,4 +1,4 @@
-"""Who is at work on an effect outside the database, until when, and what came of it.
+"""Claims on effects outside the database: who is at work, until when, and what came of it.
 
     (no row) ── take ──▶ PROCESSING ── finish ──▶ DONE
         ▲                  │  │ ▲ └── doubt ──▶ UNKNOWN ─┐

@@ -1,4 +1,4 @@
-"""What was not simply applied: which message, what became of it, when and why."""
+"""History of messages that were not simply applied: which, what became of each, when and why."""
 
 import json
 from collections.abc import Sequence

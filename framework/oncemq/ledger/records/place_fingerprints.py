@@ -1,4 +1,4 @@
-"""What the message that took each key's present place contained, for consumers that compare the content of copies."""
+"""Fingerprints of the message that took each key's present place, to compare the content of copies."""
 
 from sqlalchemy import Column
 

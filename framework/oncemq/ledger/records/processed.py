@@ -1,4 +1,4 @@
-"""Which messages have taken effect: one row for each consumer and identity."""
+"""Messages that have taken effect: one row for each consumer and identity."""
 
 from sqlalchemy import Column, Connection, Index, select
 

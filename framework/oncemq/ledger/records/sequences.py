@@ -1,4 +1,4 @@
-"""How far each key has come: the last number that was applied, one row for each consumer and key."""
+"""Last number applied of each key: one row for each consumer and key."""
 
 from sqlalchemy import Column, Connection, Index, select
 

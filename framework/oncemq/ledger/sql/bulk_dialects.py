@@ -1,4 +1,4 @@
-"""Which bulk implementation serves which database."""
+"""Chooses the bulk implementation of a database."""
 
 from sqlalchemy import Dialect
 

@@ -1,4 +1,4 @@
-"""How rows of users' tables are locked: whether a rival is waited for, and for how long."""
+"""Locks rows of users' tables: whether a rival is waited for, and for how long."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How a table of the ledger is declared: its prefix, its engine, the sizes of what is indexed."""
+"""Declares tables of the ledger: prefix, engine, sizes of what is indexed."""
 
 from sqlalchemy import MetaData, Table
 from sqlalchemy.schema import SchemaItem

@@ -1,4 +1,4 @@
-"""What every test of the suite works with: topics, members and publishers, all closed at its end."""
+"""Bench of the suite's tests: topics, members and publishers, all closed at its end."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

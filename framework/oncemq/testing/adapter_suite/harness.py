@@ -1,4 +1,4 @@
-"""What the adapter suite must be told about a backend, and nothing more."""
+"""Harness of a backend: what the adapter suite must be told about it, and nothing more."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the strategy suite is told about the chain under test."""
+"""Specification of the chain under test, for the strategy suite."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What handlers leave behind in the suite: an append-only table without any constraint, which can show a double."""
+"""Effects of handlers in the suite: an append-only table without any constraint, which can show a double."""
 
 from collections.abc import Sequence
 from typing import Any

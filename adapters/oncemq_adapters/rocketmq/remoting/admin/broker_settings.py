@@ -1,4 +1,4 @@
-"""What each broker has of a topic and a group, and how it is configured; asked in ways that make nothing."""
+"""Settings of each broker, and what it has of a topic and a group; asked in ways that make nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How brokers know that a member lives: who it is, what it consumes, and that it leaves."""
+"""Membership in a group as brokers see it: who a member is, what it consumes, and that it leaves."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Which member of a group consumes which queue: as Java's members by default decide, so that all agree."""
+"""Allocates queues to members of a group, as Java's members do by default, so that all agree."""
 
 from collections.abc import Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Which brokers hold which queues of a topic, as the name servers say; what they said before is better than nothing."""
+"""Routes of topics: which brokers hold which queues, as the name servers say or said before."""
 
 import time
 from collections.abc import Mapping, Sequence

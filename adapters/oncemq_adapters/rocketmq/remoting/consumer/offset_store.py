@@ -1,4 +1,4 @@
-"""How far a group is in a queue: asked when a queue is taken over, told while it is consumed."""
+"""Offsets of a group: asked when a queue is taken over, told while it is consumed."""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What one consumer may have in flight: the rest of what was pulled waits here, and nothing more is pulled meanwhile."""
+"""Prefetch window of one consumer: the rest of what was pulled waits here, and nothing more is pulled meanwhile."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Which queues a member has: shares them out as all members do, takes them over, and gives them up in order."""
+"""Rebalances queues between members: shares them out as all members do, takes them over, gives them up in order."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Before a queue is left in order: what is unsettled in front of settled messages, which would come again with it."""
+"""Closes gaps before a queue is left in order: what is unsettled in front of settled messages."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""What is stored in one queue one after the other, and what a refusal means for the messages behind it."""
+"""Sends messages to one queue in order, and says what a refusal means for the messages behind it."""
 
 import time
 from collections import deque

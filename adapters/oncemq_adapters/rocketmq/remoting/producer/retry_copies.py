@@ -1,4 +1,4 @@
-"""What a message becomes when it is sent on: a retry of its group, or a dead letter, as Java members expect them."""
+"""Copies of a message that is sent on: a retry of its group, or a dead letter, as Java members expect them."""
 
 import time
 from collections.abc import Mapping

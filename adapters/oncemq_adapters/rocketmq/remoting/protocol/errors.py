@@ -1,4 +1,4 @@
-"""What RocketMQ's answers and broken connections mean: trying again may help, or will not."""
+"""Classifies RocketMQ's answers and broken connections: trying again may help, or will not."""
 
 from collections.abc import Mapping
 

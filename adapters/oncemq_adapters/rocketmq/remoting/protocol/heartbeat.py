@@ -1,4 +1,4 @@
-"""What brokers are told of a client again and again: who it is, and what it consumes or produces."""
+"""Heartbeats of a client: who it is, and what it consumes or produces."""
 
 import json
 import struct
