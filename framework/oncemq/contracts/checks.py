@@ -6,6 +6,10 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
+from oncemq.common.problems import Problem, Severity
+
+__all__ = ["ConsumerFacts", "Effects", "Problem", "Severity", "UnitKind"]
+
 
 class Effects(StrEnum):
     """Where a handler's effects live, which decides the kind of unit."""
