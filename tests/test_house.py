@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import house_rules
 import oncemq.errors
 from oncemq.engine.base.hook_points import OUTBOX_POINTS, POINTS, TRANSACTION_POINTS
 from oncemq.errors import MissingExtra
@@ -192,6 +193,51 @@ def test_every_error_derives_from_the_root(trees: dict[str, ast.Module]) -> None
         )
     }
     assert found - inner == {"OnceMQError"}
+
+
+def test_the_layout_and_the_language_keep_their_rules() -> None:
+    """At most 16 modules in a folder and 450 lines in a file, no tiny module, no cycle, plain words; listed ones may not grow."""
+    assert house_rules.new(house_rules.measure(ROOT), house_rules.listed()) == []
+
+
+def test_the_list_of_what_does_not_keep_the_rules_only_shrinks() -> None:
+    """What keeps the rules now is struck from the list, by `python tests/house_rules.py --write`."""
+    assert house_rules.paid(house_rules.measure(ROOT), house_rules.listed()) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "rule"),
+    [
+        ("framework/oncemq/long.py", '"""Long."""\n' + "x = 1\n" * 450, "lines in a file"),
+        (
+            "framework/oncemq/asks.py",
+            '"""What it does."""\n',
+            "module docstrings that begin with a question word",
+        ),
+        ("framework/oncemq/one.py", '"""Counts."""\none = 1\n', "locals called `one`"),
+        ("framework/oncemq/words.py", '"""Asks no' + 'body."""\n', "words of no code base of this field"),
+        ("framework/oncemq/tiny.py", '"""Tiny."""\n', "tiny modules with one importer"),
+        ("framework/oncemq/circle.py", '"""Turns."""\nimport oncemq.user\n', "import cycles"),
+        ("framework/oncemq/m17.py", '"""Fills."""\n', "modules in a folder"),
+    ],
+)
+def test_each_rule_of_the_layout_finds_what_breaks_it(
+    file: str, text: str, rule: str, tmp_path: Path
+) -> None:
+    """A file that breaks a rule is named, in a tree where nothing else does."""
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_text(text)
+    module = Path(file).stem
+    (tmp_path / "framework/oncemq/user.py").write_text(
+        f'"""Uses."""\nimport oncemq.{module}\n' + "x = 1\n" * 40
+    )
+    for number in range(15 if module == "m17" else 0):
+        (tmp_path / f"framework/oncemq/m{number}.py").write_text('"""Fills."""\n' + "x = 1\n" * 40)
+    found = house_rules.measure(tmp_path)
+    assert [
+        name for name, places in found.items() if places and name != "tiny modules with one importer"
+    ] == ([] if rule.startswith("tiny") else [rule])
+    assert found[rule]
 
 
 def _bound(node: ast.stmt) -> tuple[list[str], ast.expr | None]:
