@@ -61,10 +61,33 @@ DEFECTS = (
         "options-shared",
         "Execution options that a handler sets on the connection are gone for the next message of the unit.",
         [
-            Edit(ITEMS, "        frame.connection.forget_options()\n", ""),
             Edit(ITEMS, "        self.frame.connection.forget_options()\n", ""),
         ],
         [f"{ISOLATION}::test_options_of_the_connection_stay_with_their_message"],
+    ),
+    Defect(
+        "kept-session-lent-again",
+        "A session that its handler has kept is never lent to another message.",
+        [
+            Edit(
+                "framework/oncemq/run/session.py",
+                "        if self._references() != self._alone:",
+                "        if False:",
+            )
+        ],
+        [f"{ISOLATION}::test_a_session_after_its_handler_is_refused"],
+    ),
+    Defect(
+        "session-not-as-new",
+        "What a handler sets on its session is gone for the next message.",
+        [
+            Edit(
+                "framework/oncemq/run/session.py",
+                "        own.clear()\n        own.update(self._as_new, ",
+                "        own.update(_user=self._as_new['_user'], ",
+            )
+        ],
+        [f"{ISOLATION}::test_what_is_set_on_a_session_stays_with_its_message"],
     ),
     Defect(
         "followers-charged",

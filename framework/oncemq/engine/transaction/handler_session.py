@@ -5,12 +5,14 @@ unit's collector, which inserts the objects of many messages with one statement;
 What goes past the session is seen by `oncemq.engine.transaction.connection_watch`.
 """
 
+import sys
 from collections.abc import Sequence
 from threading import get_ident
 from typing import Any, Final, Self
 
 from sqlalchemy import ClauseElement, Connection, RootTransaction
 from sqlalchemy.orm import InstanceState, Session, SessionTransaction
+from sqlalchemy.orm.identity import IdentityMap
 from sqlalchemy.sql import visitors
 
 from oncemq.contracts.unit import Item
@@ -135,6 +137,11 @@ class UnitSession(Session):
         found.session = to
         return found
 
+    def is_unused(self, objects: IdentityMap) -> bool:
+        """Return whether nothing is left in the session, which was made with this map of `objects`."""
+        left = self._new or self._deleted or objects._dict or objects._modified or self._transaction
+        return not left and self._nested_transaction is None and self.identity_map is objects
+
     def refuse_all(self) -> None:
         """Refuse what is done with this session from now on."""
         self._user = _NOBODY
@@ -201,14 +208,41 @@ class Collector(Session):
         self._values: set[type[Any]] = set(_VALUES)
         self.heard = _listened_to(self)
         self.spare: SessionTransaction | None = None
+        self._used: UnitSession | None = None
+        self._alone = -1
+        self._as_new: dict[str, Any] = {}
 
     def session(self, connection: Connection, watch: ConnectionWatch, items: Sequence[Item]) -> UnitSession:
         """Return a session for the next call."""
-        session = UnitSession.over(connection, watch, items, heard=self.heard)
+        session = self._again(items) or self._made(connection, watch, items)
         if self.spare is not None:
             session.lend(self.spare)
             self.spare = None
         return session
+
+    def _made(self, connection: Connection, watch: Watch, items: Sequence[Item]) -> UnitSession:
+        self._used = UnitSession.over(connection, watch, items, heard=self.heard)
+        self._as_new = dict(vars(self._used))
+        self._alone = self._references()
+        return self._used
+
+    def _again(self, items: Sequence[Item]) -> UnitSession | None:
+        """Return the session of an earlier call, as new, if nothing is left in it and nothing else refers to it.
+
+        To make one costs more than most handlers do.
+        """
+        if self._references() != self._alone:
+            return None
+        session = self._used
+        if session is None or session._user != _NOBODY or not session.is_unused(self._as_new["identity_map"]):
+            return None
+        own = vars(session)
+        own.clear()
+        own.update(self._as_new, items=items, _new={}, _deleted={})
+        return session
+
+    def _references(self) -> int:
+        return sys.getrefcount(self._used)
 
     def takes(self, session: UnitSession) -> bool:
         """Return whether a handler that has sent nothing only added objects, whose insert may wait for others."""

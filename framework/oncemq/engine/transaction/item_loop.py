@@ -217,7 +217,6 @@ class Call:
         self.run, self.items, self.frame, self.started = run, items, frame, started
         watch = frame.watch
         self.guard: HandlerSavepoint | None = None
-        frame.connection.forget_options()
         watch.refused, watch.went_on = None, False
         self.statements, self.writes = watch.statements, watch.writes
         self.session = run.session = frame.collector.session(frame.connection, watch, items)

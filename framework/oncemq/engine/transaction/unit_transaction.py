@@ -246,6 +246,8 @@ class UnitTransaction:
     def _work(self, run: Run, frame: LoopContext) -> None:
         for load in self._chain.loads:
             self._guard(lambda load=load: load(run, run.items), "load")  # type: ignore[misc]
+        # A look at the user's tables may have turned off the events of errors.
+        frame.connection.forget_options()
         self._point("loaded")
         if frame.watch.isolated:
             self._isolated(run, frame)

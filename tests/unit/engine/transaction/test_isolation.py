@@ -105,6 +105,20 @@ def test_a_session_after_its_handler_is_refused(engine: Engine) -> None:
     assert effects(engine) == ["a"]
 
 
+def test_what_is_set_on_a_session_stays_with_its_message(engine: Engine) -> None:
+    """Flags, notes and attributes of one message's session are not those of the next one, also where neither sent anything."""
+    seen: list[tuple[bool, int, bool]] = []
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        seen.append((session.autoflush, len(session.info), hasattr(session, "mark")))
+        session.autoflush = False
+        session.info["order"] = order["id"]
+        session.mark = order["id"]  # type: ignore[attr-defined]
+
+    assert UnitBench(engine, handler, UniqueKey).run(*orders("a", "b", "c")) == ["applied"] * 3
+    assert seen == [(True, 0, False)] * 3
+
+
 def test_options_of_the_connection_stay_with_their_message(engine: Engine) -> None:
     """What a handler sets on the connection object, which all messages of a unit share, is gone for the next one."""
 
