@@ -230,7 +230,7 @@ class UnitConnection(Connection):
 
         To look at a table on MySQL turns off the events of errors in this way.
         """
-        self._execution_options = self.engine.get_execution_options()
+        self._execution_options = self.engine._execution_options
 
     def invalidate(self, exception: BaseException | None = None) -> None:
         """Refused in a handler; SQLAlchemy itself gives a connection up with the error by which it was lost."""

@@ -246,13 +246,18 @@ class Collector(Session):
 
     def takes(self, session: UnitSession) -> bool:
         """Return whether a handler that has sent nothing only added objects, whose insert may wait for others."""
-        if session._deleted or session._nested_transaction is not None or len(session.identity_map):
+        if session._deleted or session._nested_transaction is not None or session.identity_map._dict:
             return False
         if not session._new:
             return True
         if self.heard or ("dispatch" in session.__dict__ and _listened_to(session)):
             return False
-        return all(map(self._may_wait, session._new))
+        known, values = self._plain, self._values
+        for state in session._new:
+            usual = known.get(state.class_) and values.issuperset(map(type, state.dict.values()))
+            if not usual and not self._may_wait(state):
+                return False
+        return True
 
     def take(self, session: UnitSession) -> None:
         """Take over what was added."""

@@ -251,7 +251,8 @@ class Call:
         watch, run = self.frame.watch, self.run
         watch.handling, watch.first = False, None
         self.frame.connection.forget_options()
-        run.unit.spoke += self.spoke
+        if watch.statements > self.statements:
+            run.unit.spoke += 1
         run.session = self.frame.collector
         self.session.refuse_all()
 
