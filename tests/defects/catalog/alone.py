@@ -70,7 +70,7 @@ DEFECTS = (
         "A session that its handler has kept is never lent to another message.",
         [
             Edit(
-                "framework/oncemq/run/session.py",
+                "framework/oncemq/engine/transaction/handler_session.py",
                 "        if self._references() != self._alone:",
                 "        if False:",
             )
@@ -82,7 +82,7 @@ DEFECTS = (
         "What a handler sets on its session is gone for the next message.",
         [
             Edit(
-                "framework/oncemq/run/session.py",
+                "framework/oncemq/engine/transaction/handler_session.py",
                 "        own.clear()\n        own.update(self._as_new, ",
                 "        own.update(_user=self._as_new['_user'], ",
             )

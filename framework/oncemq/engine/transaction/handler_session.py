@@ -220,7 +220,7 @@ class Collector(Session):
             self.spare = None
         return session
 
-    def _made(self, connection: Connection, watch: Watch, items: Sequence[Item]) -> UnitSession:
+    def _made(self, connection: Connection, watch: ConnectionWatch, items: Sequence[Item]) -> UnitSession:
         self._used = UnitSession.over(connection, watch, items, heard=self.heard)
         self._as_new = dict(vars(self._used))
         self._alone = self._references()
