@@ -11,6 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, rela
 from oncemq.ledger import schema
 from oncemq.ledger.messages import outbox
 from oncemq.ledger.sql.column_types import MYSQL_NAMES
+from support.shared_database import drop_database
 
 
 class Base(DeclarativeBase):
@@ -115,7 +116,7 @@ def world(engine: Engine) -> Iterator[None]:
                 connection.execute(text(f"DROP OWNED BY {role}"))
                 connection.execute(text(f"DROP ROLE {role}"))
             else:
-                connection.execute(text(f"DROP DATABASE {there}"))
+                drop_database(connection, there)
 
 
 def _on_postgresql(engine: Engine, role: str) -> Sequence[str]:

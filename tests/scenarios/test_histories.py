@@ -18,6 +18,7 @@ from oncemq.ledger.database.engine import make_engine
 from support.effects import Base
 from support.histories import CHAINS, Reference, draw_history, wrong_with
 from support.history_life import LEDGER, OTHER, HistoryLife, clean, play_together
+from support.shared_database import drop_database
 
 ON_THE_MODEL = int(os.environ.get("ONCEMQ_HISTORIES_MODEL", "3000"))
 ON_DATABASES = int(os.environ.get("ONCEMQ_HISTORIES", "36"))
@@ -45,7 +46,7 @@ def lived(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with admin.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
         yield from _prepared(server.set(database=name).render_as_string(hide_password=False))
-        connection.execute(text(f"DROP DATABASE {name}"))
+        drop_database(connection, name)
     admin.dispose()
 
 

@@ -20,6 +20,7 @@ from support.effects import Base
 from support.model_database import DatabaseFaults
 from support.model_judge import CHAINS
 from support.model_life import ALL_TROUBLES, LEDGER, Model
+from support.shared_database import drop_database
 
 LONG = os.environ.get("ONCEMQ_HOSTILE") == "long"
 EXAMPLES, STEPS = (int(os.environ.get("ONCEMQ_EXAMPLES", "2000")), 80) if LONG else (60, 40)
@@ -39,7 +40,7 @@ def modelled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with admin.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
         yield from _prepared(server.set(database=name).render_as_string(hide_password=False))
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+        drop_database(connection, name)
     admin.dispose()
 
 

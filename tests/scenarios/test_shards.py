@@ -23,6 +23,7 @@ from oncemq.ledger.messages import outbox, parking
 from oncemq.ledger.records import claims
 from oncemq.message.envelope import OutgoingMessage
 from support.effects import Base, effects, give
+from support.shared_database import drop_database
 
 SHARDS = 3
 KEYS = [f"k{number}" for number in range(12)]
@@ -43,7 +44,6 @@ CHAINS: Mapping[str, Sequence[Any]] = {
     ],
 }
 """Every way of knowing what was applied: ledger rows, the user's own rows, locks on them."""
-FORCED = {"postgresql": " WITH (FORCE)", "mariadb": ""}
 """How a database is dropped although an engine has idle connections to it."""
 
 
@@ -61,7 +61,7 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterator
             connection.execute(text(f"CREATE DATABASE {name}"))
         yield [server.set(database=name).render_as_string(hide_password=False) for name in names]
         for name in names:
-            connection.execute(text(f"DROP DATABASE {name}{FORCED[request.param]}"))
+            drop_database(connection, name)
     admin.dispose()
 
 

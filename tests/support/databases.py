@@ -12,6 +12,7 @@ from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq.ledger.records.states import TABLE as STATES
 from support.effects import Base, empty
+from support.shared_database import drop_database
 
 
 @pytest.fixture(
@@ -34,7 +35,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with admin.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
         yield from _prepared(server.set(database=name).render_as_string(hide_password=False))
-        connection.execute(text(f"DROP DATABASE {name}"))
+        drop_database(connection, name)
     admin.dispose()
 
 

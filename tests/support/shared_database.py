@@ -1,10 +1,11 @@
 """Databases that the tests of a module share, for suites whose tests keep to scopes of their own."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import Connection, create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError
 
 
 @contextmanager
@@ -17,7 +18,22 @@ def shared_database(server: str) -> Iterator[str]:
     try:
         yield make_url(server).set(database=name).render_as_string(hide_password=False)
     finally:
-        force = " WITH (FORCE)" if engine.dialect.name == "postgresql" else ""
         with engine.connect() as connection:
-            connection.execute(text(f"DROP DATABASE {name}{force}"))
+            drop_database(connection, name)
         engine.dispose()
+
+
+def drop_database(connection: Connection, name: str) -> None:
+    """Drop a database with whatever is still connected to it; `connection` commits each statement by itself.
+
+    A transaction that a failed test left open would hold the statement for as long as the server lets it wait.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+        return
+    connected = text("SELECT id FROM information_schema.processlist WHERE db = :name")
+    for number in connection.scalars(connected, {"name": name}).all():
+        with suppress(DBAPIError):  # it has ended by itself
+            connection.execute(text(f"KILL {number}"))
+    connection.execute(text("SET lock_wait_timeout = 30"))
+    connection.execute(text(f"DROP DATABASE {name}"))
