@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, create_engine, select, text
 
 from matrix.broker import HoldingBroker
 from oncemq.ledger import schema
@@ -46,7 +46,16 @@ _TROUBLED = 4
 def url(request: pytest.FixtureRequest, server: str) -> Iterator[str]:
     """Lend a database on one of the servers."""
     with shared_database(request.getfixturevalue(f"{server}_url")) as url:
+        if server == "postgresql":
+            _look_for_deadlocks_soon(url)
         yield url
+
+
+def _look_for_deadlocks_soon(url: str) -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"ALTER DATABASE {engine.url.database} SET deadlock_timeout = '30ms'"))
+    engine.dispose()
 
 
 @pytest.fixture
@@ -77,12 +86,14 @@ def test_what_the_database_does_to_transactions_is_no_messages_fault(
     code, sent = CODES[server, kind], 0
     with running(make_app(broker.fronts[0], engine, consumer), observers=[heard]):
         while contention.met[code] < EACH:
+            met = contention.met[code]
             numbers = range(sent, sent + min(_ROUND, _TROUBLED * (EACH - contention.met[code])))
             broker.send(0, [_message(number) for number in numbers])
             sent, tags = numbers.stop, {str(number) for number in numbers}
             assert broker.settled(tags, timedelta(seconds=60)) == set(), heard.of("infrastructure_failed")[
                 -3:
             ]
+            assert contention.met[code] > met, "no message of this round met the trouble"
     contention.close()
     rivals.dispose()
     assert set(contention.met) == {code}
