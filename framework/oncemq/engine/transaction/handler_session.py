@@ -270,6 +270,8 @@ class Collector(Session):
 
     def end(self, session: UnitSession, *, keep: bool) -> None:
         """Forget a session after its call; with `keep`, its transaction serves the next one if nothing is left in it."""
+        if session.is_unused(session.identity_map):
+            return
         if keep:
             self.spare = session.give_back(self)
         session.end()
