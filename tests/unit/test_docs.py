@@ -1,12 +1,15 @@
-"""What the documents say of the strategies is what their code says."""
+"""The documentation says what the code says."""
 
 import inspect
+import re
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 HOUSE = Path(__file__).parents[2]
+ARCHITECTURE = (HOUSE / "docs" / "architecture.md").read_text()
+SOURCES = (HOUSE, HOUSE / "framework/oncemq", HOUSE / "adapters", HOUSE / "strategies")
 STRATEGIES = sorted(point.name for point in entry_points(group="oncemq.strategies"))
 
 
@@ -26,3 +29,18 @@ def test_every_option_of_a_strategy_is_documented(name: str) -> None:
 def test_every_strategy_is_in_the_readme(name: str) -> None:
     """A newcomer sees all of them in one table."""
     assert f"\n| `{name}` |" in (HOUSE / "README.md").read_text()
+
+
+def test_every_place_on_the_architecture_page_is_there() -> None:
+    """A file or folder that moves takes its place on the page along."""
+    named = {name for name in re.findall(r"`([a-z_*/]+(?:\.py|/))`", ARCHITECTURE) if "/" in name}
+    assert len(named) > 50
+    assert (
+        sorted(name for name in named if not any(any(root.glob(name.rstrip("/"))) for root in SOURCES)) == []
+    )
+
+
+def test_every_package_of_the_engine_is_on_the_architecture_page() -> None:
+    """A reader finds each folder of the engine by name."""
+    folders = {path.parent.name for path in (HOUSE / "framework/oncemq/engine").glob("*/__init__.py")}
+    assert sorted(name for name in folders if f"engine/{name}/" not in ARCHITECTURE) == []
