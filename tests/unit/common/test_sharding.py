@@ -34,7 +34,7 @@ def test_a_layout_is_written_as_it_is_read() -> None:
         (["0-1000", "1002-1023"], "slots 1001 belong to no shard"),
         (["0-600", "600-1023"], "slot 600 is given to shard 0 and to shard 1"),
         (["0-1024"], "they go from 0 to 1023"),
-        (["9-1"], "is no range of slots"),
+        (["9-1"], "is not a range of slots"),
         (["all"], "names no slots"),
     ],
 )

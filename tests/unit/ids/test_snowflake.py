@@ -73,7 +73,7 @@ def test_an_id_tells_when_and_by_whom_it_was_made(ids: Snowflake, clock: Settabl
         (clock.now(), 0, sequence) for sequence in range(3)
     ]
     assert all(0 < number < 2**63 for number in made_now)
-    with pytest.raises(ValueError, match="no snowflake"):
+    with pytest.raises(ValueError, match="not a snowflake id"):
         Snowflake.parts(-1)
 
 

@@ -24,7 +24,7 @@ def test_several_name_servers() -> None:
 @pytest.mark.parametrize(
     ("url", "options", "said"),
     [
-        ("rocketmq://host:port", {}, "host or port that is none"),
+        ("rocketmq://host:port", {}, "invalid host or port"),
         ("rocketmq://user@host", {}, "'password' is missing"),
         ("rocketmq://host", {"verify": False, "tls": False}, "write tls: true"),
         ("rocketmq://host", {"addresses": {"a": "b"}}, "where brokers are reached"),

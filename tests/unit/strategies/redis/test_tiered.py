@@ -236,7 +236,7 @@ def test_figures_are_measured(engine, tier, worker):
     ("options", "words"),
     [
         ({"redis": False}, "write unique_key"),
-        ({"ttl": "1ms"}, "no time"),
+        ({"ttl": "1ms"}, "too short to remember"),
         ({"bloom": {"expected": 0}}, "expected"),
         ({"bloom": {"false_positives": 1}}, "share"),
         ({"bloom": {"size": 3}}, "unknown option 'size'"),
