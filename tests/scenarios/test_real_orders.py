@@ -32,7 +32,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterato
 
 
 def test_every_event_published_twice_and_out_of_order_counts_once(place: Place) -> None:
-    """Each event is applied or stale, its second copy is a duplicate, and nothing else happens."""
+    """An applied event's second copy is a duplicate, of a late event both copies are stale, nothing else happens."""
     orders = Path(os.environ.get("ONCEMQ_TEST_ORDERS", EXAMPLE / "orders.csv"))
     events = read_events(orders, f"{place.name}-", rounds=1)
     sends = as_networks_do(events, random.Random(3), twice=1.0, window=300)
@@ -60,7 +60,6 @@ def test_every_event_published_twice_and_out_of_order_counts_once(place: Place) 
     sys.stdout.write(f"{counts}\n")  # shown by pytest -rP
     assert counts.holds
     assert counts.delivered == 2 * len(events)
-    assert counts.duplicates == len(events)
-    assert counts.applied + counts.stale == len(events)
-    assert counts.stale > 0
+    assert counts.duplicates == counts.applied > 0
+    assert counts.stale == 2 * (len(events) - counts.applied) > 0
     assert place.unsettled("track-order") == 0
