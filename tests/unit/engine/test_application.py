@@ -158,18 +158,20 @@ def test_a_drain_ends_with_the_grace(adapter: ScriptedAdapter, engine: Engine, t
 
     def handle(order: dict, session: Session) -> None:
         began.set()
-        go_on.wait(WAIT)
+        go_on.wait()
 
     plan = make_app(adapter, engine, make_consumer(handle), grace=timedelta(milliseconds=200), state=tmp_path)
     run = Run(plan).start()
-    run.heard.wait_for("consumer_started")
-    adapter.deliver(order(1))
-    assert began.wait(WAIT)
-    run.app.stop()
-    assert run.end() == 1
-    assert not adapter.acknowledged
-    assert not list(tmp_path.glob("*.recorder"))
-    go_on.set()
+    try:
+        run.heard.wait_for("consumer_started")
+        adapter.deliver(order(1))
+        assert began.wait(WAIT)
+        run.app.stop()
+        assert run.end() == 1
+        assert not adapter.acknowledged
+        assert not list(tmp_path.glob("*.recorder"))
+    finally:
+        go_on.set()
 
 
 def test_a_drain_does_not_storm_a_broker_that_is_away(adapter: ScriptedAdapter, engine: Engine) -> None:
