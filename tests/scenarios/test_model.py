@@ -111,3 +111,20 @@ def test_rivals_in_any_number_do_not_change_the_order(machine: type[Model], chai
     life.everybody_works(20)
     life.order_is_kept()
     life.teardown()
+
+
+@pytest.mark.parametrize("chain", ["unique_key+state_machine"])
+def test_a_try_counts_whose_process_died_before_it_was_observed(machine: type[Model], chain: str) -> None:
+    """The copy that was published for a retry knows that its message failed: overtaken, it is a dead letter."""
+    life = machine()
+    life.start()
+    life.publish_some([(0, 4, ["fail"])])
+    life.strike(("crash_at", "retry-published"), 1)
+    life.everybody_works(20)
+    life.publish_some([(0, 5, [])])
+    life.deliver(1, [1])
+    life.everybody_works(20)
+    life.time_passes(2)
+    life.everybody_works(20)
+    assert [one.reason for one in life.broker.dead] == ["overtaken"]
+    life.teardown()

@@ -42,6 +42,7 @@ class ModelBroker:
         held: delivered and not settled, by the delivery's number.
         delayed: with the moment from which they may be delivered again.
         dead: dead letters, in order.
+        tried: messages of which a copy with one more attempt was published; a process that dies tells nothing of it.
         wrong: what no process may do.
     """
 
@@ -52,6 +53,7 @@ class ModelBroker:
         self.held: dict[int, Message] = {}
         self.delayed: list[tuple[float, Message]] = []
         self.dead: list[Buried] = []
+        self.tried: list[Message] = []
         self.wrong: list[str] = []
         self.line = Line(self)
 
@@ -142,7 +144,10 @@ class Line(ScriptedAdapter):
             return [SettleFailed(each.delivery, BrokerUnavailable("away")) for each in later]
         for each in later:
             if self._void(each.delivery) is None:
-                self._broker.later(_again(each), each.delay)
+                copy = _again(each)
+                if copy.attempt > each.delivery.message.attempt:
+                    self._broker.tried.append(each.delivery.message)
+                self._broker.later(copy, each.delay)
         return self._settled("retry", [each.delivery for each in later])
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:

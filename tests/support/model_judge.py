@@ -128,6 +128,7 @@ class Judge(RuleBasedStateMachine):
         effects, stale = self._effects().keys(), self._stale()
         dead = {self._identity(one.message) for one in self.broker.dead}
         failed = {identity for identity, _ in self.told.charged}
+        failed |= {self._identity(message) for message in self.broker.tried}
         overtaken = {self._identity(one.message) for one in self.broker.dead if one.reason == "overtaken"}
         assert overtaken <= failed, self._story(overtaken - failed)
         silent = (failed & self.acts.keys()) - effects - dead - self.forgotten
