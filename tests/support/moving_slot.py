@@ -4,6 +4,9 @@ from oncemq.redis.client import RedisClient
 from oncemq.redis.routes import slot_of
 from services.waiting import wait_until
 
+TOLD_AT_MOST = 5
+"""How often the masters are told that a slot has moved until they agree."""
+
 
 class MovingSlot:
     """The slot of a key; `begin`, `move_keys` and `end` are what `redis-cli --cluster reshard` does.
@@ -39,13 +42,17 @@ class MovingSlot:
     def end(self) -> None:
         """Tell every master where the slot lives now, its new one first; returns when all of them say so.
 
-        What one says to another may be older than what both were told, and for a moment each names the other.
+        What one says to another may be older than what both were told, and then each names the other for ever:
+        none claims the slot. They are told again, with an epoch of the new master that outranks older claims.
         """
         masters, new = self._client.routes.masters(), self._id(self._target)
-        for place in (self._target, *(one for one in masters if one != self._target)):
-            self._set(place, "NODE", new)
-        agreed = wait_until(lambda: {self._owner(one) for one in masters} == {new}, seconds=20)
-        assert agreed, f"masters do not agree who has slot {self._slot}"
+        for _ in range(TOLD_AT_MOST):
+            for place in (self._target, *(one for one in masters if one != self._target)):
+                self._set(place, "NODE", new)
+            if wait_until(lambda: {self._owner(one) for one in masters} == {new}, seconds=5):
+                return
+            self._client.at(self._target, "CLUSTER", "BUMPEPOCH")
+        raise AssertionError(f"masters do not agree who has slot {self._slot}")
 
     def _set(self, place: str, what: str, node: str) -> None:
         assert self._client.at(place, "CLUSTER", "SETSLOT", self._slot, what, node) == b"OK"
