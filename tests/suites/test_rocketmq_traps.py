@@ -224,7 +224,7 @@ def test_fifo_holds_a_queue_behind_a_retry(rocketmq_url: str, open_adapter: Open
     (first,) = sink.wait_for(1)
     assert not adapter.retry([RetryRequest(first, timedelta(seconds=0.5), {names.ATTEMPT: "2"})])
     again = sink.wait_for(2)[1]
-    assert (again.message.body, again.message.attempt) == (b"0", 2)
+    assert (again.message.body, again.message.attempt) == (b"0", 2), sink.losses()
     for count in (3, 4):
         assert not adapter.acknowledge(sink.deliveries()[-1:])
         sink.wait_for(count)
