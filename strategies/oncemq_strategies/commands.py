@@ -1,4 +1,4 @@
-"""The commands that strategies bring, as a table: what they need is imported when one is called."""
+"""Table of the commands that strategies add; their dependencies are imported when a command is called."""
 
 from oncemq.cli.lazy import Command, LazyGroup
 

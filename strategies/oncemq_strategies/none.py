@@ -1,4 +1,4 @@
-"""`none`: at-least-once, said out loud."""
+"""`none`: at-least-once, by explicit choice."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
@@ -12,19 +12,19 @@ from oncemq_strategies.common.options import Options
 
 
 class NoStrategy(Strategy):
-    """Every delivery runs the handler; a message that is delivered twice takes effect twice."""
+    """Runs the handler for every delivery; a message that is delivered twice takes effect twice."""
 
     traits: ClassVar[Traits] = Traits(decides=True, kinds=frozenset(UnitKind))
     by_identity = True
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one; it has no options."""
+        """Build the strategy; it has no options."""
         Options("none", options, scope).known()
         return cls()
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Refuse a chain that says two things at once; guards may stand beside it."""
+        """Refuse a chain that contradicts itself; guards may be combined with it."""
         registry: Registry[Strategy] = Registry(STRATEGIES, "strategy")
         for name in facts.strategies:
             if name != "none" and _decides(registry, name):
@@ -39,4 +39,4 @@ def _decides(registry: Registry[Strategy], name: str) -> bool:
     try:
         return registry.get(name).traits.decides
     except UnknownName:
-        return False  # given to the app directly: it is not ours to judge
+        return False  # given to the app directly: not checked here

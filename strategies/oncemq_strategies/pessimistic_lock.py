@@ -1,4 +1,4 @@
-"""`pessimistic_lock`: the rows that messages are about are locked before the handlers run, which are handed them."""
+"""`pessimistic_lock`: the rows that messages are about are locked before the handlers run, and passed to them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -22,16 +22,16 @@ from oncemq_strategies.common.options import Options
 from oncemq_strategies.common.table_lookup import LookedUp
 
 _PAUSE = timedelta(milliseconds=100)
-"""After which a message whose row was locked is tried again."""
+"""Delay before a message whose row was locked is tried again."""
 
 
 class _Notes:
-    """What one run knows.
+    """State of one run.
 
     Attributes:
         found: the locked rows.
-        written: how many statements handlers had sent that may have changed rows, when rows were read last.
-        used: keys' values whose row a handler has had; another one must see what became of it.
+        written: number of handlers' statements that may have changed rows, at the last read.
+        used: keys' values whose row a handler has received; the next handler must see its current state.
     """
 
     __slots__ = ("found", "used", "written")
@@ -43,18 +43,18 @@ class _Notes:
 
 
 class PessimisticLock(Strategy):
-    """It only guards: what was applied is remembered by another strategy of the list.
+    """Only guards: another strategy of the list remembers applied messages.
 
     Options:
 
-    - `model: "models:Ride"`: a mapped class; the handler is handed the object where it asks for `Ride`. Its `key:`
+    - `model: "models:Ride"`: a mapped class; the handler receives the object as its parameter of type `Ride`. Its `key:`
       is the primary key, or the unique column named so. Or
-    - `table: rides` with `key: ride_id`: the handler is handed a `sqlalchemy.Row` where it asks for one.
-    - `locked: wait` (default), for at most `timeout: 2s` (default: as long as every statement may wait; whole
+    - `table: rides` with `key: ride_id`: the handler receives a `sqlalchemy.Row` as its parameter of that type.
+    - `locked: wait` (default), for at most `timeout: 2s` (default: the time limit of every statement; whole
       seconds on MySQL and MariaDB); `nowait`: the unit is run again after a pause; or `skip`: its neighbours
-      run, the message is tried again, which costs no attempt. On SQLite nobody holds a single row: the
+      run, the message is tried again, and no attempt is charged. SQLite has no row locks: the
       transaction itself waits for its turn.
-    - `missing: run` (default; `insert` is the same): a mutex is held instead of the row, the handler is handed None
+    - `missing: run` (default; `insert` is a synonym): a mutex is held instead of the row, the handler receives None
       and may insert it; `retry` or `reject`. With `skip`, MySQL and MariaDB wait for that mutex.
     """
 
@@ -71,14 +71,14 @@ class PessimisticLock(Strategy):
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its options."""
+        """Build the strategy from its options."""
         given = Options("pessimistic_lock", options, scope)
         given.known("model", "table", "key", "locked", "timeout", "missing")
         if given.has("model") == given.has("table"):
             given.refuse(
                 "say either which `model` is locked, or which `table`", 'model: "models:Ride"', name="model"
             )
-        rival = Rival(given.choice("locked", [one.value for one in Rival], Rival.WAIT))
+        rival = Rival(given.choice("locked", [choice.value for choice in Rival], Rival.WAIT))
         timeout = given.duration("timeout")
         if timeout is not None and rival is not Rival.WAIT:
             given.refuse(f"`locked: {rival}` does not wait", "leave `timeout` out", name="timeout")
@@ -89,7 +89,7 @@ class PessimisticLock(Strategy):
         return cls(scope, entity, model, RowLock(rival, timeout, of=model))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe."""
+        """Return why the configuration is unsafe."""
         if not facts.dialect:
             yield Problem("pessimistic_lock needs a database", "give the app a `database`", "strategies")
         yield from self._target.check()
@@ -107,7 +107,7 @@ class PessimisticLock(Strategy):
         run.notes[self] = _Notes(self._rows.find(run, items, self._lock))
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Let an item run whose row, or mutex, is held."""
+        """Let an item run whose row or mutex is held."""
         found = run.notes[self].found
         unfit: Verdict | None = found.unfit(self._target.get(run.connection), item)
         if unfit is not None:
@@ -120,7 +120,7 @@ class PessimisticLock(Strategy):
         return self._entity.absent(item)
 
     def record(self, run: Run, item: Item) -> None:
-        """Forget a row whose handler ran: it was handed over, and the strategies may change its columns."""
+        """Forget a row whose handler ran: it was passed on, and the strategies may change its columns."""
         if item.verdict is PROCEED:
             notes: _Notes = run.notes[self]
             value = notes.found.values.get(item)
@@ -128,7 +128,7 @@ class PessimisticLock(Strategy):
             notes.used.add(value)
 
     def _give(self, run: Run, item: Item) -> Any:
-        """Return what is locked for this item; None for a row that its handler shall insert.
+        """Return the locked row or object of this item; None for a row that its handler is to insert.
 
         Raises:
             Signal: an earlier message of the same unit deleted the row.
@@ -151,7 +151,7 @@ class PessimisticLock(Strategy):
     def _read_again(self, run: Run, notes: _Notes, value: Any) -> None:
         target = self._target.get(run.connection)
         if run.written != notes.written:
-            # Any row may be another one now than it was when it was read.
+            # Any row may have changed since it was read.
             notes.found.rows.clear()
             notes.written = run.written
         notes.found.rows.pop(value, None)
@@ -159,7 +159,7 @@ class PessimisticLock(Strategy):
 
 
 def _handed_over(entity: Any, session: Session) -> Any:
-    """Return an object that was read for all messages together, as if the handler's own session had read it."""
+    """Return an object that was read for all messages together as if the handler's own session had read it."""
     before = object_session(entity)
     if before is not session:
         if before is not None:

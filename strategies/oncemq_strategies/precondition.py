@@ -1,4 +1,4 @@
-"""`precondition`: a message runs only while the user's row still holds what the message was made for."""
+"""`precondition`: a message runs only while the user's row still holds the values that the message states."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -25,11 +25,11 @@ _OTHERWISE: Mapping[str, Callable[[str], Verdict]] = {"reject": reject, "retry":
 
 
 class _Notes:
-    """What one run knows.
+    """State of one run.
 
     Attributes:
-        found: the rows, locked, as they were when the run began.
-        stated: what the row of each item had to hold; kept, since a handler may change its payload.
+        found: the rows, locked, as of the beginning of the run.
+        stated: stated values of each item's row; kept, since a handler may change its payload.
         ran: the item whose handler ran.
     """
 
@@ -42,17 +42,17 @@ class _Notes:
 
 
 class Precondition(Strategy):
-    """The row is locked and compared right before the handler; a unit holds one message, which no neighbour can disturb.
+    """Locks and compares the row right before the handler; a unit holds one message, so no neighbour interferes.
 
     Options:
 
-    - `entity: {table: accounts, key: account_id}`: the row. `missing: run` (default; `insert` is the same: without
+    - `entity: {table: accounts, key: account_id}`: the row. `missing: run` (default; `insert` is a synonym: without
       a row nothing is compared, and the handler inserts it), `retry` or `reject`.
-    - `where: {balance: body.balance_before, owner: body.owner, closed: false}`: what its columns must hold; an
-      expression, or a number, true, false or null as it stands. A value that the message does not have is NULL,
+    - `where: {balance: body.balance_before, owner: body.owner, closed: false}`: required values of its columns; an
+      expression, or a literal number, true, false or null. A value missing in the message is NULL,
       and NULL is equal to NULL.
-    - `otherwise: reject` (default), `retry` or `stale`: what a message becomes whose row holds something else.
-    - `required: false`: the handler may leave all these columns as they were. Without it such a message is
+    - `otherwise: reject` (default), `retry` or `stale`: the verdict on a message whose row holds other values.
+    - `required: false`: the handler may leave all these columns unchanged. Without it such a message is
       refused, since a second copy would run as well.
     """
 
@@ -78,7 +78,7 @@ class Precondition(Strategy):
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its options."""
+        """Build the strategy from its options."""
         given = Options("precondition", options, scope)
         given.known("entity", "where", "otherwise", "required")
         entity, _ = entity_of(given, "precondition", scope)
@@ -92,7 +92,7 @@ class Precondition(Strategy):
         return cls(scope, entity, where, otherwise, required=given.flag("required", default=True))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe."""
+        """Return why the configuration is unsafe."""
         if facts.effects is Effects.EXTERNAL:
             yield Problem(
                 "precondition protects what is in the handler's database transaction; effects outside are not",
@@ -120,10 +120,10 @@ class Precondition(Strategy):
         run.notes[self] = _Notes(self._rows.find(run, items, RowLock()))
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Compare the row with what the message says."""
+        """Compare the row with the values that the message states."""
         notes: _Notes = run.notes[self]
         if notes.ran is not None:
-            return RETURNED  # its handler may have changed any row, and what it left is not flushed yet
+            return RETURNED  # its handler may have changed any row, and its changes are not flushed yet
         target = self._target.get(run.connection).target
         unfit = notes.found.unfit(target, item)
         if unfit is not None:
@@ -140,12 +140,12 @@ class Precondition(Strategy):
         return self._otherwise(f"{', '.join(unlike)} of {self._entity.table} differs for key {item.key!r}")
 
     def record(self, run: Run, item: Item) -> None:
-        """Remember whose handler ran."""
+        """Remember the item whose handler ran."""
         if item.verdict is PROCEED:
             run.notes[self].ran = item
 
     def save(self, run: Run) -> None:
-        """Make sure that the handler changed what was stated: else nothing would stop the next copy."""
+        """Verify that the handler changed a stated column: otherwise nothing would stop the next copy."""
         notes: _Notes = run.notes[self]
         if not self._required or notes.ran is None:
             return
@@ -166,7 +166,7 @@ class Precondition(Strategy):
 
 
 class _Compared:
-    """The table, and how each stated column is compared."""
+    """The table, and the comparison of each stated column."""
 
     def __init__(self, connection: Connection, target: Target) -> None:
         self.target = target
@@ -176,11 +176,11 @@ class _Compared:
 
     @property
     def folds(self) -> Sequence[str]:
-        """Return what the key column ignores, if it does not compare character by character."""
+        """Return what the key column ignores, unless it compares character by character."""
         return self.target.folds
 
     def unlike(self, connection: Connection, row: Any, stated: Sequence[Any]) -> list[str]:
-        """Return the names of the columns that do not hold what is stated; a value that cannot be one is unlike."""
+        """Return the columns that do not hold the stated values; a value that does not fit the column is unlike."""
         return [
             column.name
             for column, (compare, equality), here, value in zip(

@@ -1,4 +1,4 @@
-"""Old name of `oncemq_strategies.redisson`; it warns, and goes with the next release."""
+"""Old name of `oncemq_strategies.redisson`; importing from it warns, and it is removed in the next release."""
 
 import warnings
 from typing import Any
@@ -7,7 +7,7 @@ import oncemq_strategies.redisson
 
 
 def __getattr__(name: str) -> Any:
-    """Return what the new module has by this name, and warn of the old one."""
+    """Return the new module's attribute of this name, with a warning."""
     warnings.warn(
         "oncemq_strategies.redis is now oncemq_strategies.redisson", DeprecationWarning, stacklevel=2
     )

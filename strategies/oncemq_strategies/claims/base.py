@@ -1,4 +1,4 @@
-"""Base of strategies for effects outside: a claim before the handler, its end written down after it."""
+"""Base of strategies for effects outside the database: claim before the handler, record its outcome after it."""
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
@@ -27,32 +27,32 @@ from oncemq_strategies.common.fingerprint import Fingerprint
 from oncemq_strategies.common.results import stored, stored_or_none
 
 UNKNOWN_EFFECT = "unknown-effect"
-"""The dead letter's reason when nobody can say whether a message took effect."""
+"""Reason of a dead letter when it is unknown whether the message took effect."""
 
 ASK_AGAIN = timedelta(hours=1)
-"""When the background asks again about a claim that remained unknown."""
+"""Delay before a claim that remained unknown is verified again in the background."""
 
 _LOOK_AGAIN = timedelta(milliseconds=250)
-"""How long a message waits that somebody else is at work on, before the claim is looked at again."""
+"""How long a message waits that another worker is processing, before its claim is checked again."""
 
 
 class ClaimLost(OnceMQError):
-    """A handler outlived its claim: somebody else was told that it might be dead."""
+    """A handler outlived its claim: another worker took it over as possibly dead."""
 
 
 class Book(Protocol):
-    """Where claims are kept; every change compares the owner, and can be done again when its answer was lost."""
+    """Store of claims; every change compares the owner, and can be repeated when its answer was lost."""
 
     def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
-        """Claim what is free, and begin to verify what nobody is at; returns what was found, by identity."""
+        """Claim free identities, take over abandoned ones for verification; returns the states by identity."""
         ...
 
     def start(self, identities: Sequence[str], owner: str) -> Sequence[str]:
-        """Note that the handlers of these begin now; returns those that are not ours any more."""
+        """Record that the handlers of these begin now; returns those that are no longer ours."""
         ...
 
     def undone(self, identity: str, owner: str) -> bool:
-        """Let the handler of a verified claim run; returns whether it was still ours."""
+        """Let the handler of a verified claim run; returns whether the claim was still ours."""
         ...
 
     def finish(
@@ -64,9 +64,9 @@ class Book(Protocol):
         fingerprint: str | None = None,
         messages: Messages | None = None,
     ) -> bool:
-        """Write down that the effect has happened; returns whether the claim was ours.
+        """Record that the effect happened; returns whether the claim was ours.
 
-        `messages` are stored in the same transaction, where the claim is in the database; else before.
+        `messages` are stored in the same transaction if the claim is in the database; otherwise before.
         """
         ...
 
@@ -79,30 +79,30 @@ class Book(Protocol):
         ask_in: timedelta = timedelta(0),
         fingerprint: str | None = None,
     ) -> bool:
-        """Write down that the effect may have happened; returns whether the claim was ours."""
+        """Record that the effect may have happened; returns whether the claim was ours."""
         ...
 
     def drop(self, identities: Sequence[str], owner: str) -> None:
-        """Delete claims of ours whose handler surely had no effect."""
+        """Delete our claims whose handler certainly had no effect."""
         ...
 
 
 class Keeper(Protocol):
-    """Renews the claims of owners that are alive."""
+    """Renews the claims of live owners."""
 
     def hold(self, owner: str) -> None:
-        """Renew what this owner claims from now on."""
+        """Renew the claims of this owner from now on."""
         ...
 
     def let_go(self, owner: str) -> None:
-        """Renew it no more."""
+        """Stop renewing the claims of this owner."""
         ...
 
 
 class Claiming(Strategy):
-    """A message runs when its claim is ours; how its handler ended is written down before it is settled.
+    """Runs a message when its claim is ours; the handler's outcome is recorded before the message is settled.
 
-    `raise Retry` and `raise Reject` say that nothing happened; any other exception leaves the claim in doubt until
+    `raise Retry` and `raise Reject` mean that nothing happened; any other exception leaves the claim in doubt until
     the asker has an answer.
     """
 
@@ -115,21 +115,23 @@ class Claiming(Strategy):
     _scope: Scope
 
     def reserve(self, unit: Unit) -> None:
-        """Claim every identity of the unit in one transaction; what others hold is put off."""
+        """Claim every identity of the unit in one transaction; messages claimed by others are deferred."""
         envelopes = [
-            one.envelope for one in unit.deliveries if one.envelope is not None and one not in unit.verdicts
+            entry.envelope
+            for entry in unit.deliveries
+            if entry.envelope is not None and entry not in unit.verdicts
         ]
-        # If the answer to the commit is lost, these are what `release` has to give back.
-        unit.notes[self] = {one.identity: Held(Phase.OURS) for one in envelopes}
+        # If the commit's answer is lost, `release` has to release these.
+        unit.notes[self] = {entry.identity: Held(Phase.OURS) for entry in envelopes}
         self._keeper.hold(unit.owner)
         held = unit.notes[self] = self._book.take(envelopes, unit.owner)
         for delivery in unit.deliveries:
-            one = held.get(delivery.envelope.identity) if delivery.envelope is not None else None
-            if one is not None and one.phase is Phase.FOREIGN:
+            entry = held.get(delivery.envelope.identity) if delivery.envelope is not None else None
+            if entry is not None and entry.phase is Phase.FOREIGN:
                 unit.verdicts.setdefault(delivery, _not_now())
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Claim anew what an earlier copy gave up, and verify what is in doubt."""
+        """Claim again what an earlier copy gave up, and verify claims that are in doubt."""
         held: dict[str, Held] = run.unit.notes[self]
         for item in items:
             identity = item.envelope.identity
@@ -137,12 +139,16 @@ class Claiming(Strategy):
                 held[identity] = self._book.take([item.envelope], run.unit.owner)[identity]
             if held[identity].phase is Phase.DOUBTFUL and not self._differs(held[identity], item):
                 self._verify(run, item, held[identity])
-        ours = [one.envelope.identity for one in items if held[one.envelope.identity].phase is Phase.OURS]
+        ours = [
+            candidate.envelope.identity
+            for candidate in items
+            if held[candidate.envelope.identity].phase is Phase.OURS
+        ]
         for identity in self._book.start(ours, run.unit.owner):
             held[identity].phase = Phase.FOREIGN
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Return PROCEED for what is claimed, DUPLICATE for what is done, or why it cannot run now."""
+        """Return PROCEED for claimed messages, DUPLICATE for completed ones, or why the message cannot run now."""
         identity = item.envelope.identity
         held: Held = run.unit.notes[self][identity]
         if self._differs(held, item):
@@ -151,7 +157,7 @@ class Claiming(Strategy):
                 "`fingerprint` differ"
             )
         if held.phase is Phase.OURS:
-            # Now: a handler may change its payload.
+            # Computed now: a handler may change its payload.
             held.phase, held.fingerprint = Phase.STARTED, self._print(item)
             return PROCEED
         if held.phase is Phase.DONE:
@@ -169,7 +175,7 @@ class Claiming(Strategy):
         return _not_now()
 
     def save(self, run: Run) -> None:
-        """Write down how the handler ended; the claim of one that was never called is given back."""
+        """Record how the handler ended; release the claim of a message whose handler was never called."""
         owner = run.unit.owner
         for item in run.items:
             identity = item.envelope.identity
@@ -187,23 +193,23 @@ class Claiming(Strategy):
                 held.phase = Phase.GONE
 
     def committed(self, run: Run) -> None:
-        """Tell what a person may want to know, though it changes nothing.
+        """Report problems that change no outcome.
 
         Raises:
-            ClaimLost: while the handler ran, somebody else took the message over.
-            ValueError: what the handler returned cannot be kept.
+            ClaimLost: another worker took the message over while the handler ran.
+            ValueError: the handler's result cannot be stored.
         """
         for error in run.notes.get(self, ()):
             raise error
 
     def release(self, unit: Unit) -> None:
-        """Give back what was never started; what was started and not written down stays in doubt."""
+        """Release claims that were never started; claims started without a recorded outcome stay in doubt."""
         held: dict[str, Held] = unit.notes.pop(self, {})
         try:
-            for identity, one in held.items():
-                if one.phase is Phase.DOUBTFUL:
-                    self._book.doubt(identity, unit.owner, one.before or "it was not verified yet")
-            untouched = [identity for identity, one in held.items() if one.phase is Phase.OURS]
+            for identity, claim in held.items():
+                if claim.phase is Phase.DOUBTFUL:
+                    self._book.doubt(identity, unit.owner, claim.before or "it was not verified yet")
+            untouched = [identity for identity, claim in held.items() if claim.phase is Phase.OURS]
             self._book.drop(untouched, unit.owner)
         finally:
             self._keeper.let_go(unit.owner)
@@ -243,7 +249,7 @@ class Claiming(Strategy):
             told.append(ValueError(f"what the handler of {identity!r} returned cannot be kept: {error}"))
         owner, messages = run.unit.owner, held.messages
         if messages is None and run.published:
-            # Kept with the claim: when this fails and is done again, they must not be stored twice.
+            # Kept with the claim: when this fails and is repeated, they must not be stored twice.
             messages = held.messages = OfHandler(run)
         if self._book.finish(identity, owner, result=result, fingerprint=held.fingerprint, messages=messages):
             if messages is not None:
@@ -268,7 +274,7 @@ class Claiming(Strategy):
 
 
 def may_have_happened(verdict: Verdict | None) -> bool:
-    """Return whether a handler that ended so may have had an effect: it raised, and did not say that it had none."""
+    """Return whether the handler may have had an effect: it raised, and did not say that it had none."""
     if verdict is None:
         return True
     if verdict.outcome is not Outcome.RETRY:

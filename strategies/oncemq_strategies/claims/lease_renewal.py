@@ -1,4 +1,4 @@
-"""Keeps the leases of claims from ending while their handlers run: one thread for a consumer, none while nothing runs."""
+"""Renews the leases of claims while their handlers run: one thread per consumer, none while nothing runs."""
 
 import threading
 import time
@@ -12,17 +12,17 @@ from oncemq.ledger.records.claims import Claims
 
 _RENEWALS_PER_LEASE = 3
 _TRIES_PER_LEASE = 15
-"""How often it is tried while nothing can be renewed."""
+"""Interval between attempts while renewal fails."""
 
 
 class ClaimKeeper:
-    """Renews what its owners hold.
+    """Renews the claims of its owners.
 
-    A thread starts with the first owner and ends at its next look when none is left, so there is one at most, and
-    it is started at most once in a third of a lease.
+    A thread starts with the first owner and exits at its next check when none is left. So there is at most one, and
+    it is started at most once per third of a lease.
 
     Args:
-        renew: renews everything that these owners hold; an exception means that it may not have.
+        renew: renews all claims of these owners; an exception means that it may not have.
         lease: how long a claim lives without renewal.
     """
 
@@ -35,7 +35,7 @@ class ClaimKeeper:
         self._renewing = False
 
     def hold(self, owner: str) -> None:
-        """Renew what this owner claims from now on."""
+        """Renew the claims of this owner from now on."""
         with self._changed:
             self._owners.add(owner)
             if self._running:
@@ -44,7 +44,7 @@ class ClaimKeeper:
         threading.Thread(target=self._loop, name="oncemq-claims", daemon=True).start()
 
     def let_go(self, owner: str) -> None:
-        """Renew it no more; a renewal that is under way has ended when this returns."""
+        """Stop renewing the claims of this owner; a renewal in progress has ended when this returns."""
         with self._changed:
             self._owners.discard(owner)
             self._changed.wait_for(lambda: not self._renewing)
@@ -66,7 +66,7 @@ class ClaimKeeper:
         try:
             self._renew_all(owners)
         except Exception:
-            # The units of these owners meet the same trouble, and tell of it.
+            # The units of these owners hit the same error, and report it.
             return False
         finally:
             with self._changed:

@@ -1,4 +1,4 @@
-"""The claims of one unit: which are ours, which are others', and which nobody knows the end of."""
+"""Claims of one unit: ours, those of other owners, and those with an unknown outcome."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,21 +21,21 @@ Result = TypeVar("Result")
 
 
 class Phase(Enum):
-    """How far a unit has come with one identity."""
+    """How far a unit has come with an identity."""
 
     OURS = auto()
     """Claimed; its handler has not been called."""
     STARTED = auto()
-    """Its handler was called, and how that ended has not been written down."""
+    """Its handler was called, and the outcome has not been recorded."""
     DOUBTFUL = auto()
     """Ours to verify."""
     FOREIGN = auto()
-    """Somebody else is at it."""
+    """Another owner is processing it."""
     DONE = auto()
     UNKNOWN = auto()
     UNANSWERED = auto()
     GONE = auto()
-    """Written down and given up in this unit; another copy begins anew."""
+    """Recorded and released in this unit; another copy starts again."""
 
 
 @dataclass(slots=True)
@@ -43,13 +43,13 @@ class Held:
     """One identity in one unit.
 
     Args:
-        phase: how far it is.
-        claim: as it was found in the ledger; None for a new one.
-        result: of a handler that ran in this unit.
-        has_result: it did.
+        phase: of processing.
+        claim: as found in the ledger; None for a new one.
+        result: returned by a handler that ran in this unit.
+        has_result: such a handler ran.
         error: why it could not be verified.
         reason: why it is unknown.
-        fingerprint: of the content that is done.
+        fingerprint: of the content that took effect.
         messages: what its handler published in this unit.
     """
 
@@ -64,11 +64,11 @@ class Held:
 
     @property
     def before(self) -> str:
-        """Why it was in doubt when it was found; empty if nobody said."""
+        """Why it was in doubt when it was found; empty if no reason was recorded."""
         return self.reason or (self.claim.reason or "" if self.claim is not None else "")
 
     def known_result(self) -> Any:
-        """Return what the handler returned, in this unit or as it is kept."""
+        """Return the handler's result, from this unit or as stored."""
         if self.has_result:
             return self.result
         text = self.claim.result if self.claim is not None else None
@@ -76,14 +76,14 @@ class Held:
 
 
 class _Wanted(NamedTuple):
-    """The claims of one unit: all of one owner, by identity."""
+    """Claims wanted by one unit: all of one owner, by identity."""
 
     owner: str
     new: Mapping[str, NewClaim]
 
 
 class ClaimBook:
-    """Takes and gives back claims, in transactions of its own; what all handlers need, they share.
+    """Takes and releases claims, in transactions of its own; concurrent handlers share one transaction.
 
     Args:
         engine: the app's database.
@@ -101,37 +101,42 @@ class ClaimBook:
         self._finishing = Together(self._finish)
 
     def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
-        """Claim what is free, and begin to verify what nobody is at; returns what was found, by identity."""
+        """Claim free identities, take over abandoned ones for verification; returns the states by identity."""
         first: dict[str, Envelope] = {}
         for envelope in envelopes:
             first.setdefault(envelope.identity, envelope)
         if not first:
-            return {}  # an earlier strategy of the list has put off the whole unit
+            return {}  # an earlier strategy of the list has deferred the whole unit
         new = {
-            identity: NewClaim(identity, one.key, owner, to_text(one))
-            for identity, one in sorted(first.items())
+            identity: NewClaim(identity, message.key, owner, to_text(message))
+            for identity, message in sorted(first.items())
         }
         return self._taking.ask(_Wanted(owner, new))
 
     def _take(self, many: Sequence[_Wanted]) -> list[dict[str, Held]]:
         new: dict[str, NewClaim] = {}
-        for one in many:
-            new = {**one.new, **new}  # who comes first is the one to get it
+        for wanted in many:
+            new = {**wanted.new, **new}  # the first unit gets it
 
         def work(connection: Connection) -> list[dict[str, Held]]:
             until = self._clock.now() + self._lease
             taken = self._claims.take(connection, [new[identity] for identity in sorted(new)], until)
             owner_of = {identity: new[identity].owner for identity in taken}
-            there = {identity for one in many for identity in one.new if owner_of.get(identity) != one.owner}
+            there = {
+                identity
+                for wanted in many
+                for identity in wanted.new
+                if owner_of.get(identity) != wanted.owner
+            }
             found = self._claims.read(connection, there) if there else {}
             return [
                 {
                     identity: Held(Phase.OURS)
-                    if owner_of.get(identity) == one.owner
-                    else self._found(connection, found.get(identity), one.owner)
-                    for identity in one.new
+                    if owner_of.get(identity) == wanted.owner
+                    else self._found(connection, found.get(identity), wanted.owner)
+                    for identity in wanted.new
                 }
-                for one in many
+                for wanted in many
             ]
 
         return self._shared(work, len(many))
@@ -139,7 +144,7 @@ class ClaimBook:
     def _found(self, connection: Connection, claim: Claim | None, owner: str) -> Held:
         now = self._clock.now()
         if claim is None:
-            # There for the insert, and now no more: given up in between, which is as good as held.
+            # Present at the insert, and gone now: released in between, which is as good as held.
             return Held(Phase.FOREIGN)
         if claim.state is State.DONE:
             return Held(Phase.DONE, claim, fingerprint=claim.fingerprint)
@@ -152,11 +157,11 @@ class ClaimBook:
         return Held(Phase.FOREIGN, claim)
 
     def start(self, identities: Sequence[str], owner: str) -> Sequence[str]:  # noqa: ARG002
-        """Return none: in the ledger a claim is in doubt from its beginning."""
+        """Return none: in the ledger a claim is in doubt from the beginning."""
         return ()
 
     def undone(self, identity: str, owner: str) -> bool:
-        """Let the handler of a verified claim run; returns whether it was still ours."""
+        """Let the handler of a verified claim run; returns whether the claim was still ours."""
         until = self._clock.now() + self._lease
         return in_transaction(
             self._engine, lambda connection: self._claims.prove_undone(connection, identity, owner, until)
@@ -171,9 +176,9 @@ class ClaimBook:
         fingerprint: str | None = None,
         messages: Messages | None = None,
     ) -> bool:
-        """Write down that the effect has happened; returns whether the claim was ours.
+        """Record that the effect happened; returns whether the claim was ours.
 
-        `messages` are stored in the same transaction; not if an earlier try has, whose answer was lost.
+        `messages` are stored in the same transaction, unless an earlier try whose answer was lost has stored them.
         """
         also = messages.store if messages is not None else None
         return self._finishing.ask(End(identity, owner, result, fingerprint, also))
@@ -191,7 +196,7 @@ class ClaimBook:
         ask_in: timedelta = timedelta(0),
         fingerprint: str | None = None,
     ) -> bool:
-        """Write down that the effect may have happened; returns whether the claim was ours."""
+        """Record that the effect may have happened; returns whether the claim was ours."""
         ask_at = self._clock.now() + ask_in
         return in_transaction(
             self._engine,
@@ -201,26 +206,26 @@ class ClaimBook:
         )
 
     def drop(self, identities: Collection[str], owner: str) -> None:
-        """Delete claims of ours whose handler surely had no effect."""
+        """Delete our claims whose handler certainly had no effect."""
         if identities:
             in_transaction(self._engine, lambda connection: self._claims.drop(connection, identities, owner))
 
     def drop_verified(self, identity: str, owner: str) -> None:
-        """Delete a claim that we took over and that has proved undone."""
+        """Delete a claim that we took over and that verification found undone."""
         in_transaction(
             self._engine,
             lambda connection: self._claims.drop(connection, [identity], owner, State.VERIFYING),
         )
 
     def take_over(self, claim: Claim, owner: str) -> bool:
-        """Begin to verify one claim that nobody is at; returns whether it was as seen."""
+        """Take over one abandoned claim for verification; returns whether it was unchanged."""
         until = self._clock.now() + self._lease
         return in_transaction(
             self._engine, lambda connection: self._claims.take_over(connection, claim, owner, until)
         )
 
     def stuck(self, *, after: str, limit: int, everything: bool) -> Sequence[Claim]:
-        """Return claims that nobody is at, in order of identity."""
+        """Return abandoned claims, in order of identity."""
         now = self._clock.now()
         return in_transaction(
             self._engine,
@@ -230,14 +235,14 @@ class ClaimBook:
         )
 
     def find(self, identity: str) -> Claim | None:
-        """Return one claim, if there is one."""
+        """Return the claim of an identity, if any."""
         found = in_transaction(self._engine, lambda connection: self._claims.read(connection, [identity]))
         return found.get(identity)
 
     def is_live(self, claim: Claim) -> bool:
-        """Return whether somebody is at work on it."""
+        """Return whether an owner is processing the claim."""
         return claim.live(self._clock.now())
 
     def _shared(self, work: Callable[[Connection], Result], jobs: int) -> Result:
-        """Do it at once for several threads; what is in the way of one is waited for by that one, alone."""
+        """Run it once for several threads; a thread whose own job is blocked by a lock waits for that lock alone."""
         return in_transaction(self._engine, work, tries=TRIES if jobs == 1 else 1)

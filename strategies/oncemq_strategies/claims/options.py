@@ -1,4 +1,4 @@
-"""Options that all strategies with claims have."""
+"""Options common to all strategies with claims."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ _SHORTEST_LEASE = timedelta(seconds=1)
 
 
 def lease_option(given: Options) -> timedelta:
-    """Return the option `lease`: how long a claim is respected that nobody renews."""
+    """Return the option `lease`: how long an unrenewed claim is respected."""
     lease = given.duration("lease") or USUAL_LEASE
     if lease < _SHORTEST_LEASE:
         given.refuse(
@@ -23,7 +23,7 @@ def lease_option(given: Options) -> timedelta:
 
 
 def verify_option(given: Options) -> Verify | None:
-    """Return the function that the option `verify` names; None where it is not given."""
+    """Return the function named by the option `verify`; None if not given."""
     if not given.has("verify"):
         return None
     verify: Verify = given.imported("verify")

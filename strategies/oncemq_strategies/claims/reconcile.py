@@ -1,4 +1,4 @@
-"""Claims that nobody is at any more: asking about each, in the background or because a person said so."""
+"""Reconciliation of abandoned claims: verifies each in the background or on an operator's command."""
 
 from collections.abc import Iterator
 from uuid import uuid4
@@ -19,14 +19,14 @@ _STEP = 20
 class Reconciler:
     """Settles stuck claims of one consumer.
 
-    No message is run here: a message is acknowledged only when its claim is done, so the broker still has every
-    message whose claim is stuck, or its dead letter. A claim that proves undone is deleted, and the message runs
-    when it comes.
+    No message runs here: a message is acknowledged only when its claim is done, so the broker still has every message
+    whose claim is stuck, or its dead letter. A claim that proves undone is deleted, and the message runs when it is
+    redelivered.
 
     Args:
         scope: of the consumer.
         book: the claims.
-        keeper: renews them while they are asked about.
+        keeper: renews them while they are verified.
         asker: asks.
     """
 
@@ -37,18 +37,18 @@ class Reconciler:
         self._asker = asker
 
     def step(self) -> bool:
-        """Ask about a few that are due; returns whether there may be more."""
+        """Verify a few that are due; returns whether there may be more."""
         due = self._book.stuck(after="", limit=_STEP, everything=False)
         for claim in due:
             self._settle(claim, None)
         return len(due) == _STEP
 
     def all(self, identity: str | None, answer: Answer | None) -> Iterator[Reconciled]:
-        """Yield what came of each stuck claim, or of the one with `identity`.
+        """Yield the result for each stuck claim, or for the claim of `identity`.
 
         Args:
-            identity: None = every one.
-            answer: what a person knows; None asks `verify`.
+            identity: None = all.
+            answer: given by an operator; None asks `verify`.
         """
         if identity is not None:
             claim = self._book.find(identity)

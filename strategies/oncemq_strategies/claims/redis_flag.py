@@ -1,4 +1,4 @@
-"""`redis_flag`: a flag in Redis for each message, for effects outside and apps without any database."""
+"""`redis_flag`: a flag in Redis for each message, for effects outside and apps without a database."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -29,30 +29,30 @@ _ENDS = ("success", "failed")
 
 
 class RedisFlag(Claiming):
-    """As `two_phase`, with its claims in Redis: quicker, and no database is needed.
+    """As `two_phase`, with its claims in Redis: faster, and no database is needed.
 
-    What it cannot promise: Redis can lose a flag – by a failover that outran its replication, a restart without its
-    last second of writes, eviction, FLUSHALL – and the message then runs again. Where that may never happen, a
-    database must keep the claims: `two_phase`.
+    Limits: Redis can lose a flag – by a failover that outran its replication, a restart without its last second of
+    writes, eviction, FLUSHALL – and the message then runs again. Where that must never happen, a database must keep
+    the claims: `two_phase`.
 
-    Options, all of them optional:
+    Options, all optional:
 
-    - `ttl: 7d`, or `ttl: {success: 7d, failed: 30d}`: how long the end of a handler is remembered at least; not
-      less than retries can take, which is the default with a margin. Afterwards the message would run again.
-    - `lease: 60s`: how long a dead process's flag is respected. A living one renews its flags.
-    - `verify: "module:function"`: as for `two_phase`, asked about handlers that failed or were cut off.
+    - `ttl: 7d`, or `ttl: {success: 7d, failed: 30d}`: minimum time that a handler's outcome is kept; not less than
+      retries can take, which is the default with a margin. After that the message would run again.
+    - `lease: 60s`: how long a dead process's flag is respected. A live one renews its flags.
+    - `verify: "module:function"`: as for `two_phase`, called for handlers that failed or were interrupted.
     - `in_doubt: run`: instead of `verify`, for handlers that may run twice. Default: such a message becomes the
       dead letter `unknown-effect`.
     - `fingerprint: [body.amount, …]`: the same identity with other content is a Conflict.
 
-    What the handler publishes is stored in the app's database before its flag says success; without a database such a
-    handler is refused. As for `two_phase`, `verify` publishes what a handler that was cut off would have.
+    Messages published by the handler are stored in the app's database before its flag says success; without a database
+    such a handler is refused. As for `two_phase`, `verify` publishes for a handler that was interrupted.
 
-    What the handler returns is kept as JSON (at most 64 KiB) and given to a duplicate.
+    The handler's result is kept as JSON (at most 64 KiB) and given to a duplicate.
 
-    A process that dies leaves flags, and its messages, which nobody has acknowledged, come again. After `lease` whoever
-    is given one compares: a handler that was never called runs now; about one that was called, `verify` is asked first.
-    So there is nothing to reconcile in the background, and `oncemq reconcile` knows nothing of flags.
+    A dead process leaves flags, and its unacknowledged messages are redelivered. After `lease` the worker that receives
+    one compares: a handler that was never called runs now; for one that was called, `verify` is asked first. So there
+    is nothing to reconcile in the background, and `oncemq reconcile` ignores flags.
     """
 
     def __init__(
@@ -75,20 +75,20 @@ class RedisFlag(Claiming):
             self._keeper = ClaimKeeper(self._flags.renew, lease)
 
     def missing_in_redis(self) -> Iterable[RedisRefused]:
-        """Yield what the Redis user may not do, tried with a flag that no message has."""
+        """Yield missing permissions of the Redis user, tried with a flag that no message has."""
         if self._client is not None:
             yield from missing_for_keys(self._client, "flag", lambda: self._flags.try_out(sample()))
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its options."""
+        """Build the strategy from its options."""
         given = Options("redis_flag", options, scope)
         given.known("ttl", "lease", "verify", "in_doubt", "fingerprint")
         asker = Asker(_verify(given), scope.publishers, silent=given.raw("in_doubt") == "run")
         return cls(scope, asker, lease_option(given), _ttl(given, scope), fingerprint_option(given))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe."""
+        """Return why the configuration is unsafe."""
         if self._client is None:
             yield Problem(
                 "redis_flag needs Redis",
@@ -115,7 +115,7 @@ class RedisFlag(Claiming):
             )
 
     def release(self, unit: Unit) -> None:
-        """Give back what was never started."""
+        """Release claims that were never started."""
         try:
             super().release(unit)
         finally:
@@ -147,8 +147,8 @@ def _ttl(given: Options, scope: Scope) -> dict[str, timedelta]:
     usual = usual_ttl(scope)
     value = given.raw("ttl")
     if not isinstance(value, Mapping):
-        one = given.duration("ttl") or usual
-        return dict.fromkeys(_ENDS, one)
+        ttl = given.duration("ttl") or usual
+        return dict.fromkeys(_ENDS, ttl)
     unknown = [name for name in value if name not in _ENDS]
     if unknown:
         given.refuse(f"{unknown[0]!r} is not an outcome of a handler: write success or failed", name="ttl")

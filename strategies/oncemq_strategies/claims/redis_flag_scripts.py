@@ -6,7 +6,7 @@ A flag is a hash with the fields state, owner, until (ms, Redis' own clock), key
                       │               ├─────finish→ failed
                       └──── drop ─────┘   (none)
     pending, lease over → pending of another owner: its handler was never called
-    started or checking, lease over; failed → checking of another owner, who must find out
+    started or checking, lease over; failed → checking of another owner, which must verify
 """
 
 from oncemq.redis.call import Script

@@ -1,4 +1,4 @@
-"""Survey of flags from outside."""
+"""Survey of flags for operators."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ _SPECIAL = "\\*?[]^-"
 
 
 def flags_of_key(client: RedisClient, scope: str, key: str) -> Mapping[str, str]:
-    """Return the flags of a business key, in words by identity; looks at every key of Redis, for people.
+    """Return the flags of a business key in words, by identity; scans every key of Redis.
 
     Raises:
         RedisUnavailable: Redis does not answer.
@@ -19,10 +19,10 @@ def flags_of_key(client: RedisClient, scope: str, key: str) -> Mapping[str, str]
     prefix = key_in_redis("flag", scope, "")
     found = {}
     for name in sorted(
-        _names(client, "".join(f"\\{one}" if one in _SPECIAL else one for one in prefix) + "*")
+        _names(client, "".join(f"\\{part}" if part in _SPECIAL else part for part in prefix) + "*")
     ):
         fields = client.call(Call(name, ("HGETALL", name)))
-        texts = [one.decode(errors="replace") if isinstance(one, bytes) else str(one) for one in fields]
+        texts = [part.decode(errors="replace") if isinstance(part, bytes) else str(part) for part in fields]
         flag = dict(zip(texts[::2], texts[1::2], strict=True))
         if flag.get("key") == key:
             found[name.removeprefix(prefix).replace("%7B", "{").replace("%25", "%")] = _words(
@@ -36,7 +36,9 @@ def _names(client: RedisClient, pattern: str) -> Iterator[str]:
         cursor: Any = "0"
         while True:
             cursor, names = client.at(place, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000, "TYPE", "hash")
-            yield from (one.decode(errors="replace") if isinstance(one, bytes) else str(one) for one in names)
+            yield from (
+                name.decode(errors="replace") if isinstance(name, bytes) else str(name) for name in names
+            )
             if int(cursor) == 0:
                 break
 

@@ -1,4 +1,4 @@
-"""The flags of one consumer in Redis: which messages are being worked on, and how their handlers ended."""
+"""Flags of one consumer in Redis: messages in progress, and how their handlers ended."""
 
 import json
 import random
@@ -27,15 +27,15 @@ _JITTER = 0.1
 
 
 class Flags:
-    """Takes and gives back claims as `Book` says; a whole unit's in one round trip.
+    """Takes and releases claims as `Book` says; a whole unit's in one round trip.
 
     Args:
-        client: where they are.
+        client: of the Redis that keeps them.
         consumer: the consumer's scope.
         lease: how long a claim lives without renewal.
-        success: how long it is remembered at least that a message took effect.
-        failed: the same, that nobody knows whether it did.
-        engine: the database that stores what handlers published; None without one.
+        success: minimum time that a successful outcome is kept.
+        failed: the same, for an unknown outcome.
+        engine: the database that stores messages published by handlers; None without one.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Flags:
         return key_in_redis("flag", self._scope, identity)
 
     def take(self, envelopes: Iterable[Envelope], owner: str) -> dict[str, Held]:
-        """Claim what is free, and take over what nobody is at; returns what was found, by identity.
+        """Claim free identities and take over abandoned ones; returns the state of each, by identity.
 
         Raises:
-            RedisUnavailable: not every answer came; some may be claimed.
+            RedisUnavailable: not every answer arrived; some may be claimed.
         """
         keys: dict[str, str] = {}
         for envelope in envelopes:
@@ -77,7 +77,7 @@ class Flags:
         with self._mutex:
             self._mine.setdefault(owner, set()).update(keys)
         lives = self._lives_held()
-        answers = self._each(keys, lambda one: (CLAIM, (owner, self._lease, lives, keys[one])))
+        answers = self._each(keys, lambda wanted: (CLAIM, (owner, self._lease, lives, keys[wanted])))
         return {identity: _held(answer) for identity, answer in zip(keys, answers, strict=True)}
 
     def try_out(self, identity: str) -> None:
@@ -85,18 +85,18 @@ class Flags:
 
         Raises:
             RedisUnavailable: no answer.
-            RedisRefused: the user may not do that.
+            RedisRefused: the Redis user lacks the permission.
         """
         self._each([identity], lambda _: (CLAIM, (identity, self._lease, self._lives_held(), identity)))
         self._each([identity], lambda _: (DROP, (identity,)))
 
     def start(self, identities: Sequence[str], owner: str) -> Sequence[str]:
-        """Note that the handlers of these begin now; returns those that are not ours any more."""
+        """Record that the handlers of these begin now; returns those that are no longer ours."""
         answers = self._each(identities, lambda _: (MOVE, (owner, self._lease, "pending", "started")))
         return [identity for identity, answer in zip(identities, answers, strict=True) if answer != 1]
 
     def undone(self, identity: str, owner: str) -> bool:
-        """Let the handler of a verified claim run; returns whether it was still ours."""
+        """Let the handler of a verified claim run; returns whether the claim was still ours."""
         return self._one(identity, MOVE, owner, self._lease, "checking", "pending")
 
     def finish(
@@ -108,9 +108,9 @@ class Flags:
         fingerprint: str | None = None,
         messages: Messages | None = None,
     ) -> bool:
-        """Write down that the effect has happened; returns whether the claim was ours.
+        """Record that the effect happened; returns whether the claim was ours.
 
-        `messages` are stored in the database before: a process that dies in between has them sent, and is asked about.
+        `messages` are stored in the database before: if a process dies in between, they are sent and `verify` is asked.
         """
         if messages is not None and self._engine is not None and not messages.committed:
             in_transaction(self._engine, messages.store)
@@ -124,32 +124,38 @@ class Flags:
         owner: str,
         reason: str,
         *,
-        ask_in: timedelta = timedelta(0),  # noqa: ARG002 - nobody asks in the background
+        ask_in: timedelta = timedelta(0),  # noqa: ARG002 - nothing is verified in the background
         fingerprint: str | None = None,
     ) -> bool:
-        """Write down that the effect may have happened; returns whether the claim was ours."""
+        """Record that the effect may have happened; returns whether the claim was ours."""
         lives = _jittered(self._failed)
         return self._one(identity, FINISH, owner, "failed", lives, "", fingerprint or "", storable(reason))
 
     def drop(self, identities: Sequence[str], owner: str) -> None:
-        """Delete claims of ours whose handler surely had no effect."""
+        """Delete our claims whose handler certainly had no effect."""
         self._each(identities, lambda _: (DROP, (owner,)))
 
     def renew(self, owners: set[str]) -> None:
-        """Renew everything that these owners hold, in one round trip."""
+        """Renew all claims of these owners, in one round trip."""
         with self._mutex:
-            held = [(owner, one) for owner in sorted(owners) for one in sorted(self._mine.get(owner, ()))]
+            held = [
+                (owner, identity)
+                for owner in sorted(owners)
+                for identity in sorted(self._mine.get(owner, ()))
+            ]
         lives = self._lives_held()
-        calls = [Call.of(RENEW, [self.name(one)], [owner, self._lease, lives]) for owner, one in held]
+        calls = [
+            Call.of(RENEW, [self.name(identity)], [owner, self._lease, lives]) for owner, identity in held
+        ]
         _all_well(self._client.together(calls) if calls else [])
 
     def forget(self, owner: str) -> None:
-        """Renew nothing more of this owner's."""
+        """Stop renewing the claims of this owner."""
         with self._mutex:
             self._mine.pop(owner, None)
 
     def _lives_held(self) -> int:
-        """Return for how long Redis keeps a flag that nobody renews any more: its lease, then as any end."""
+        """Return how long Redis keeps an unrenewed flag: its lease, then as any outcome."""
         return self._lease + _jittered(max(self._success, self._failed))
 
     def _one(self, identity: str, script: Script, *arguments: Argument) -> bool:
@@ -169,7 +175,7 @@ class Flags:
 
 
 def scope_of_flags(consumer: str, engine: Engine | None) -> str:
-    """Return whose flags are believed: after a restore of the app's database not those from before."""
+    """Return the scope whose flags are trusted: after a restore of the app's database, not those from before it."""
     since = schema.epoch(engine) if engine is not None else ""
     return f"{consumer}:{since}" if since else consumer
 
@@ -182,7 +188,7 @@ def _all_well(answers: list[Any]) -> list[Any]:
 
 
 def _held(answer: list[Any]) -> Held:
-    status, *more = [one.decode() if isinstance(one, bytes) else str(one) for one in answer]
+    status, *more = [field.decode() if isinstance(field, bytes) else str(field) for field in answer]
     if status == "ours":
         return Held(Phase.OURS)
     if status == "foreign":

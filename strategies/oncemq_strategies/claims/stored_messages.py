@@ -1,4 +1,4 @@
-"""Stores what handlers and `verify` publish together with the end of their claim."""
+"""Stores messages published by handlers and `verify` together with the end of their claim."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from oncemq_strategies.claims.verify import Asker
 
 
 class OfHandler:
-    """What one handler published: stored with its claim's end, and sent at once after that.
+    """Messages published by one handler: stored with the end of its claim, and sent right after.
 
     Args:
         run: the message's own run; its handler has returned.
@@ -25,21 +25,21 @@ class OfHandler:
         self._run = run
         self._stored: Any = None
         self.committed = False
-        """Set where they are stored in a transaction of their own, before the claim ends."""
+        """Set if they are stored in a transaction of their own, before the claim ends."""
 
     def store(self, connection: Connection) -> None:
-        """Store it; may be done again in another transaction when this one was rolled back."""
+        """Store them; may be repeated in another transaction when this one was rolled back."""
         if self._run.outbox is not None:
             self._stored = self._run.outbox.keep(connection, self._run)
 
     def send(self) -> None:
-        """Send what was stored; the claim's end is durable."""
+        """Send the stored messages; the end of the claim is durable."""
         if self._run.outbox is not None and self._stored:
             self._run.outbox.send(self._stored)
 
 
 class OfVerify:
-    """What `verify` published before it said Done: stored with the claim's end, and sent by the next look at the outbox.
+    """Messages that `verify` published before it returned Done: stored with the claim's end, sent by the relay.
 
     Args:
         scope: of the consumer.
@@ -53,18 +53,18 @@ class OfVerify:
         self.committed = False
 
     def store(self, connection: Connection) -> None:
-        """Store it as messages that are due, and that any process of the app may send."""
+        """Store them as due messages that any process of the app may send."""
         now = self._clock.now()
-        messages = [(one.topic, one.message) for one in self._published]
+        messages = [(outgoing.topic, outgoing.message) for outgoing in self._published]
         outbox.add(connection, outbox.Claim(self._app, "", now), self._consumer, messages, now)
 
 
 Messages = OfHandler | OfVerify
-"""What belongs to the end of one claim."""
+"""Messages that are stored with the end of one claim."""
 
 
 def check_messages(name: str, asker: Asker, facts: ConsumerFacts) -> Iterable[Problem]:
-    """Yield why what the handler publishes could be lost between its effect and the end of its claim."""
+    """Yield why published messages could be lost between the handler's effect and the end of its claim."""
     if not facts.publishes:
         return
     if not facts.dialect:

@@ -28,21 +28,21 @@ _RECONCILE_EVERY = timedelta(seconds=30)
 
 
 class TwoPhase(Claiming):
-    """A handler whose effect cannot be rolled back runs once, unless `verify` says that it did nothing.
+    """Runs a handler whose effect cannot be rolled back once, unless `verify` says that it did nothing.
 
-    Options, all of them optional:
+    Options, all optional:
 
-    - `verify: "module:function"`: called with the Envelope when a handler was cut off or failed, so that nobody
-      knows whether its effect happened; returns `Done(result)`, `NotDone` or `Unknown`. Without it, and after
-      `Unknown`, the message becomes a dead letter for a person to look at.
-    - `lease: 60s`: how long a dead process's claim is respected. A living one renews its claims.
+    - `verify: "module:function"`: called with the Envelope when a handler was interrupted or failed, so that its
+      outcome is unknown; returns `Done(result)`, `NotDone` or `Unknown`. Without it, and after `Unknown`, the message
+      becomes a dead letter for an operator to look at.
+    - `lease: 60s`: how long a dead process's claim is respected. A live one renews its claims.
     - `fingerprint: [body.amount, …]`: the same identity with other content is a Conflict.
 
-    What the handler publishes is stored with the end of its claim. A `verify` that says Done publishes it instead:
+    Messages published by the handler are stored with the end of its claim. A `verify` that returns Done publishes them:
     `def verify(envelope: Envelope, publisher: Publisher)`; without that parameter such a handler is refused.
 
-    What the handler returns is kept as JSON (at most 64 KiB) and given to a duplicate. `raise Retry` and
-    `raise Reject` say that nothing happened; any other exception leaves the claim unknown until `verify` answers.
+    The handler's result is kept as JSON (at most 64 KiB) and given to a duplicate. `raise Retry` and `raise Reject`
+    mean that nothing happened; any other exception leaves the claim unknown until `verify` answers.
     """
 
     stores_outgoing = True
@@ -60,14 +60,14 @@ class TwoPhase(Claiming):
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its options."""
+        """Build the strategy from its options."""
         given = Options("two_phase", options, scope)
         given.known("verify", "lease", "fingerprint")
         asker = Asker(verify_option(given), scope.publishers)
         return cls(scope, asker, lease_option(given), fingerprint_option(given))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe."""
+        """Return why the configuration is unsafe."""
         if not facts.dialect:
             yield Problem(
                 "two_phase keeps its claims in a database", "give the app a `database`", "strategies"
@@ -94,7 +94,7 @@ class TwoPhase(Claiming):
         return (attach(claims.TABLE, metadata),)
 
     def upkeep(self) -> Sequence[UpkeepTask]:
-        """Return the task that asks about claims that nobody is at."""
+        """Return the task that verifies abandoned claims."""
         if not self._asker.can_ask:
             return ()
         reconciler = self._reconciler()
@@ -103,7 +103,7 @@ class TwoPhase(Claiming):
     def reconcile(
         self, engine: Engine, *, identity: str | None = None, answer: Answer | None = None
     ) -> Iterator[Reconciled]:
-        """Ask about every claim that nobody is at, or settle one as a person says."""
+        """Verify every abandoned claim, or settle one as an operator says."""
         del engine
         return self._reconciler().all(identity, answer)
 

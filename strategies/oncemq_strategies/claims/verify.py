@@ -1,4 +1,4 @@
-"""Asking the user's `verify` about one message, and understanding whatever comes back."""
+"""Calls the user's `verify` for one message, and checks its answer."""
 
 import asyncio
 import inspect
@@ -15,26 +15,26 @@ from oncemq.message.envelope import Envelope
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """`verify` could not be asked, or gave an answer that means nothing."""
+    """`verify` could not be called, or returned an invalid answer."""
 
     error: Exception
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What `verify` answered, and what it published; without Done nothing of that counts."""
+    """Answer of `verify`, and the messages it published; without Done they are discarded."""
 
     answer: Answer | Unanswered
     published: Sequence[Outgoing] = ()
 
 
 class Asker:
-    """Asks about messages.
+    """Calls `verify` for messages.
 
     Args:
-        verify: the user's function; None: no function knows.
-        publishers: make what `verify` may ask for besides the envelope; None where nothing can be published.
-        silent: `verify` says Done never, so what the handler would have published is not lost by its answers.
+        verify: the user's function; None if not given.
+        publishers: make the publisher that `verify` may ask for; None where nothing can be published.
+        silent: `verify` never returns Done, so its answers lose no published message.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Asker:
 
     @property
     def can_publish(self) -> bool:
-        """Whether `verify` publishes what the handler would have, or never says Done."""
+        """Whether `verify` publishes the handler's messages, or never returns Done."""
         return self._silent or self._parameter is not None
 
     @property
@@ -56,7 +56,7 @@ class Asker:
         return self._verify is not None
 
     def ask(self, envelope: Envelope) -> Asked:
-        """Return what is known about the message's effect; never raises an Exception."""
+        """Return the known outcome of the message; never raises an Exception."""
         if self._verify is None:
             return Asked(Unknown("there is no `verify` to ask"))
         collected, more = Collected(), {}
@@ -87,7 +87,7 @@ class Asker:
 
 
 def _publisher_parameter(verify: Callable[..., Any]) -> str | None:
-    """Return the name of the parameter that asks for a Publisher, by its annotation."""
+    """Return the name of the parameter annotated as a Publisher."""
     try:
         hints = get_type_hints(inspect.unwrap(verify) if not isinstance(verify, partial) else verify.func)
     except Exception:

@@ -1,4 +1,4 @@
-"""Coalesces what several threads ask for at the same time: one commit, or one round trip, for all of them."""
+"""Coalesces concurrent requests of several threads into one commit or one round trip."""
 
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -8,11 +8,11 @@ Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 
 _MOST = 100
-"""Jobs at once; more would keep the first ones waiting."""
+"""Jobs per batch; more would delay the first ones."""
 
 
 class _Place(Generic[Job, Answer]):
-    """A job in the queue; its thread waits for `called`, unless it goes first."""
+    """A job in the queue; its thread waits for `called`, unless it leads."""
 
     __slots__ = ("alone", "answers", "called", "job")
 
@@ -25,14 +25,14 @@ class _Place(Generic[Job, Answer]):
 
 
 class Together(Generic[Job, Answer]):
-    """Gathers jobs while earlier ones are being done; nobody waits in order to be more.
+    """Gathers jobs while earlier ones are running; no job waits in order to enlarge a batch.
 
-    Whoever comes when nothing is being done does it at once. The others are done by one of them, afterwards. When
-    several fail together, each is done by itself: one that is at fault costs the others no more than time.
+    A job that arrives when nothing is running runs at once. The others are run by one of their threads, afterwards. When
+    several fail together, each runs alone: a faulty job costs the others only time.
 
     Args:
-        do: does all jobs, and returns an answer for each; called by whichever thread it is. What it fails at is asked of
-            it again, job by job and from several threads, so a job must bear being done twice.
+        do: runs all jobs, and returns an answer for each; called by any of the threads. After a failure it is called
+            again, job by job and from several threads, so a job must be safe to run twice.
     """
 
     def __init__(self, do: Callable[[Sequence[Job]], Sequence[Answer]]) -> None:
@@ -58,21 +58,21 @@ class Together(Generic[Job, Answer]):
         return mine.answers[0] if mine.answers else self._do([job])[0]
 
     def _lead(self) -> None:
-        """Do what is waiting; where that fails, and it was several jobs, each is left to its own thread."""
+        """Run the waiting jobs; if several fail together, each is left to its own thread."""
         with self._lock:
             batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
         try:
-            answers = self._do([one.job for one in batch])
-            for one, answer in zip(batch, answers, strict=True):
-                one.answers.append(answer)
+            answers = self._do([place.job for place in batch])
+            for place, answer in zip(batch, answers, strict=True):
+                place.answers.append(answer)
         except Exception:
             if len(batch) == 1:
                 raise
         finally:
             self._hand_over()
-            for one in batch:
-                one.alone = True
-                one.called.release()
+            for place in batch:
+                place.alone = True
+                place.called.release()
 
     def _hand_over(self) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The rows of the user's table that the messages' keys name: read in key order, a missing one held by a mutex."""
+"""Rows of the user's table that the messages' keys name: read in key order, a missing row held by a mutex."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from oncemq_strategies.common.options import Options
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Where the user keeps what messages are about.
+    """Table that holds the entities that messages are about.
 
     Args:
         table: the table's name, perhaps with a schema.
@@ -41,12 +41,12 @@ class Entity:
     where: str
 
     def absent(self, item: Item) -> Verdict:
-        """Return what a message for a missing row becomes, where its handler does not create the row."""
+        """Return the verdict on a message for a missing row, where its handler does not create the row."""
         why = f"{self.table} has no row with {self.key} = {item.key!r}"
         return retry(why) if self.missing == "retry" else reject(why)
 
     def not_created(self, value: Any) -> Verdict:
-        """Return what becomes of an item whose handler ran and left no row behind."""
+        """Return the verdict on an item whose handler ran and left no row."""
         return retry(
             f"the handler ran, but {self.table} has no row with {self.key} = {value!r}: create it in the handler, "
             "or say `missing: retry` or `missing: reject`"
@@ -59,7 +59,7 @@ def entity_of(given: Options, name: str, scope: Scope, *more: str) -> tuple[Enti
     Args:
         given: the strategy's options.
         name: the strategy's registry name.
-        scope: what it is built with.
+        scope: given to the strategy.
         more: entries that name further columns, all of them required.
     """
     inner = Options(f"{name}.entity", given.mapping("entity"), scope)
@@ -78,13 +78,13 @@ def entity_of(given: Options, name: str, scope: Scope, *more: str) -> tuple[Enti
 
 
 def missing_policy(given: Options) -> str:
-    """Return what a message for a missing row does; `insert` is another word for `run`."""
+    """Return the policy for missing rows; `insert` is a synonym of `run`."""
     chosen = given.choice("missing", ["run", "insert", "retry", "reject"], "run")
     return "run" if chosen == "insert" else chosen
 
 
 class Target:
-    """The table, looked up.
+    """The table as found in the database.
 
     Args:
         connection: to look with.
@@ -121,12 +121,12 @@ class Target:
     def look(
         cls, connection: Connection, scope: Scope, entity: Entity, columns: Sequence[str] | None
     ) -> Self:
-        """Return the target in the database's own words; raises as the constructor."""
+        """Return the target as the database describes it; raises as the constructor."""
         return cls(connection, look_up(connection, scope.metadata, entity.table), entity.key, columns)
 
     @property
     def folds(self) -> Sequence[str]:
-        """Return what the key column ignores, if it does not compare character by character."""
+        """Return what the key column ignores, unless it compares character by character."""
         return self.equality.folds
 
     def convert(self, value: Any) -> Any:
@@ -150,7 +150,7 @@ class Target:
         lock: RowLock,
         connection: Connection | None = None,
     ) -> tuple[list[Any], Matches]:
-        """Return the rows that are there, and which value names which of them.
+        """Return the existing rows, and which value names which of them.
 
         Args:
             reader: the transaction; a session where objects are read.
@@ -178,7 +178,7 @@ class Target:
         lock: RowLock,
         connection: Connection | None = None,
     ) -> dict[Any, Any]:
-        """Return the rows that are there by the value that names them; see `find`."""
+        """Return the existing rows by the value that names them; see `find`."""
         if not values:
             return {}
         found, matches = self.find(reader, values, lock, connection)
@@ -193,12 +193,12 @@ class Target:
 
 
 class Found:
-    """What one run knows about the rows of its items.
+    """Rows of the items of one run.
 
     Attributes:
         values: the key column's value of each item; missing where the key does not fit.
         rows: the rows by value, of those that exist; the key comes first.
-        taken: values whose row exists, but could not be locked now.
+        taken: values whose row exists, but is locked by another transaction.
     """
 
     __slots__ = ("_earlier", "_refused", "_respelled", "rows", "taken", "values")
@@ -237,7 +237,7 @@ class Found:
         self._earlier = {value for (value,) in matches.earlier}
 
     def respelled(self, target: Target, item: Item) -> str:
-        """Return why an item is not about the row that the database finds for its key; empty when it is."""
+        """Return why an item is not about the row that the database finds for its key; empty if it is."""
         value = self.values.get(item)
         if value not in self._respelled:
             return ""
@@ -247,13 +247,13 @@ class Found:
         )
 
     def unfit(self, target: Target, item: Item) -> Verdict | None:
-        """Return the verdict on an item whose key cannot be a value of the key column, or is another spelling of one."""
+        """Return the verdict on an item whose key cannot be in the key column, or is another spelling of a value."""
         if item not in self.values:
             return reject(f"key {item.key!r} cannot be one of {target.key}: {self._refused[item]}")
         why = self.respelled(target, item)
         if why:
             return conflict(why)
-        # Whether the message with the other spelling makes the row is known in the next unit.
+        # Whether the message with the other spelling creates the row is known in the next unit.
         return RETURNED if self.values[item] in self._earlier else None
 
 
@@ -261,9 +261,9 @@ class EntityRows:
     """The rows of an entity's table, for whole runs.
 
     Args:
-        scope: what the strategy is built with.
-        entity: where they are.
-        target: answers with the table.
+        scope: given to the strategy.
+        entity: the table and its columns.
+        target: returns the table.
     """
 
     def __init__(self, scope: Scope, entity: Entity, target: Callable[[Connection], Target]) -> None:

@@ -1,4 +1,4 @@
-"""A digest of chosen fields: equal for equal content, whatever the order, spacing or spelling of numbers."""
+"""Digest of chosen fields: equal for equal content, regardless of order, spacing or spelling of numbers."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -24,14 +24,14 @@ def fingerprint_of(fields: Sequence[Expression]) -> Fingerprint:
 
 
 def fingerprint_option(given: Options) -> Fingerprint | None:
-    """Return what the option `fingerprint` asks for, a list of expressions; None where it is not given."""
+    """Return the fingerprint of the option `fingerprint`, a list of expressions; None if not given."""
     if not given.has("fingerprint"):
         return None
     return fingerprint_of([given.expression("fingerprint", field) for field in given.names("fingerprint")])
 
 
 def _canonical(value: Any) -> Any:
-    """Return `value` with 10.0 as 10: producers re-serialize numbers either way."""
+    """Return `value` with 10.0 as 10: producers serialize numbers either way."""
     if type(value) is float and value.is_integer():
         return int(value)
     if isinstance(value, dict):

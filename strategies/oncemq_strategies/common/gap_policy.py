@@ -1,4 +1,4 @@
-"""Policy for a message that has waited too long for what should have come before it."""
+"""Policy for a message that has waited too long for its predecessors."""
 
 import threading
 from datetime import datetime, timedelta
@@ -16,21 +16,21 @@ from oncemq_strategies.common.options import Options
 
 _TIMEOUT: Final = timedelta(minutes=10)
 GAP: Final = "gap"
-"""The reason of dead letters that waited in vain, and of the history's rows about numbers that were skipped."""
+"""Reason of dead letters after `gap_timeout`, and of history rows about skipped numbers."""
 OPTIONS: Final = ("park_limit", "gap_timeout", "on_gap")
-"""Those about messages that wait."""
+"""Logger of warnings about waiting messages."""
 
 
 class Gaps:
-    """How long a parked message may wait, what becomes of it then, and who is told.
+    """Limits of waiting: how long a parked message may wait, its verdict after that, and the warning.
 
     Args:
         strategy: its registry name, for the warning.
         clock: where time comes from.
         limit: how many messages of one key may wait.
-        timeout: how long one may wait before something is done.
-        on_gap: `alert`, `dead_letter` or `skip`; the last is for the strategy to carry out.
-        look_again: how often a waiting message is looked at although nothing has woken it; None = at `timeout`.
+        timeout: how long a message may wait before `on_gap` applies.
+        on_gap: `alert`, `dead_letter` or `skip`; the strategy carries out the last.
+        look_again: how often a waiting message is checked without a wake-up; None = at `timeout`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Gaps:
         look_again: timedelta | None = None,
         no_skip: str = "",
     ) -> Self:
-        """Read the options; `no_skip` says what to write instead where nothing can be skipped."""
+        """Read the options; `no_skip` is the advice where nothing can be skipped."""
         limit = given.park_limit(early)
         given.for_waiting(early, "gap_timeout", "on_gap")
         timeout = given.duration("gap_timeout")
@@ -83,13 +83,13 @@ class Gaps:
         return self._rest(item) <= timedelta(0)
 
     def wait(self, run: Run, item: Item, number: int | None, why: str) -> Verdict:
-        """Return what becomes of a message that came early: it waits on, or it has waited too long.
+        """Return the verdict on an early message: it waits on, or it has waited too long.
 
         Args:
-            run: the run that decides so.
+            run: the current run.
             item: the message.
             number: its place in its key's order, where it has one.
-            why: what it waits for, in words.
+            why: the awaited message, in words.
         """
         rest = self._rest(item)
         if rest <= timedelta(0):
@@ -100,7 +100,7 @@ class Gaps:
         return parked(why, Place(number, min(self._look_again, rest), self._limit))
 
     def put_off(self, run: Run, item: Item, why: str) -> Verdict:
-        """Return what becomes of a message that came early and is kept by the broker: no attempt is counted."""
+        """Return the verdict on an early message that the broker keeps: no attempt is charged."""
         headers, now = item.delivery.message.headers, self._clock.now()
         since = time_of(headers, WAITING_SINCE)
         if since is not None and since + self.timeout <= now:
@@ -110,7 +110,7 @@ class Gaps:
         return wait(pause_before_turn(headers, now), why)
 
     def alert(self, run: Run) -> None:
-        """Say aloud what waits too long: each key once in `gap_timeout`, however often it is looked at."""
+        """Warn about messages that have waited too long: each key once per `gap_timeout`."""
         late: dict[Item, str] = run.notes.get(self, {})
         if self.on_gap != "alert" or not late:
             return
@@ -131,6 +131,6 @@ class Gaps:
         )
 
     def _rest(self, item: Item) -> timedelta:
-        """Return how long a message may still wait; zero or less if that time is over."""
+        """Return how long a message may still wait; zero or less when that time is over."""
         since = item.delivery.parked_at
         return self.timeout if since is None else since + self.timeout - self._clock.now()

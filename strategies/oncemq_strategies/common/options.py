@@ -1,4 +1,4 @@
-"""Reading a strategy's options: each is taken by name, what is left over is a mistake with a suggestion."""
+"""Reads a strategy's options: each is taken by name; an unknown option is refused with a suggestion."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -17,7 +17,7 @@ class Options:
 
     Args:
         strategy: its registry name, for errors.
-        given: what the configuration says.
+        given: the options of the configuration.
         scope: compiles expressions.
     """
 
@@ -38,7 +38,7 @@ class Options:
                 self.refuse(f"unknown option {name!r}{did_you_mean(str(name), list(names))}")
 
     def raw(self, name: str) -> Any:
-        """Return what is written, whatever it is; None if nothing is."""
+        """Return the raw value; None if not given."""
         return self._given.get(name)
 
     def has(self, name: str) -> bool:
@@ -46,7 +46,7 @@ class Options:
         return self._given.get(name) is not None
 
     def text(self, name: str) -> str:
-        """Return a text that must be given."""
+        """Return a required text."""
         value = self._given.get(name)
         if not isinstance(value, str) or not value:
             self.refuse(f"{name} must be a text, not {value!r}", name=name)
@@ -60,7 +60,7 @@ class Options:
         return str(value)
 
     def park_limit(self, early: str) -> int:
-        """Return how many messages of one key may be parked."""
+        """Return the limit of parked messages per key."""
         limit = self.whole("park_limit", 1000)
         if limit < 1:
             self.refuse(
@@ -73,7 +73,7 @@ class Options:
         return limit
 
     def for_waiting(self, early: str, *names: str) -> None:
-        """Refuse options about messages that wait where none does."""
+        """Refuse options about waiting messages where no message waits."""
         for name in names:
             if early not in {"park", "retry"} and self.has(name):
                 self.refuse(f"nothing waits with `early: {early}`", "leave it out", name=name)
@@ -93,7 +93,7 @@ class Options:
         return value
 
     def duration(self, name: str) -> timedelta | None:
-        """Return a duration, if it is given."""
+        """Return a duration; None if not given."""
         value = self._given.get(name)
         if value is None or isinstance(value, timedelta):
             return value
@@ -103,7 +103,7 @@ class Options:
             self.refuse(str(error), name=name)
 
     def names(self, name: str) -> list[str]:
-        """Return a list of at least one text, each once."""
+        """Return a list of at least one text, without duplicates."""
         value = self._given.get(name)
         texts = [value] if isinstance(value, str) else value
         if (
@@ -130,7 +130,7 @@ class Options:
         return self._scope.import_object(value) if isinstance(value, str) else value
 
     def expression(self, name: str, text: Any) -> Expression:
-        """Return a compiled expression; `name` is the option that it stands in."""
+        """Return a compiled expression; `name` is the option that contains it."""
         if not isinstance(text, str):
             self.refuse(f"{text!r} is not an expression", "write one like body.order_id", name=name)
         try:

@@ -1,4 +1,4 @@
-"""Transactions of a strategy's own, outside any unit's: tried again while rivals are in the way."""
+"""Runs a strategy's own transactions, outside any unit's: retried after deadlocks and lock time-outs."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,15 +14,15 @@ TRIES = 5
 
 
 def in_transaction(engine: Engine, work: Callable[[Connection], Result], *, tries: int = TRIES) -> Result:
-    """Do `work` in a transaction; a deadlock or lock time-out lets it be done again, so it must bear that.
+    """Run `work` in a transaction; it is repeated after a deadlock or lock time-out, so it must be repeatable.
 
     Args:
         engine: the database.
-        work: what to do.
+        work: the statements.
         tries: how often at most.
 
     Raises:
-        sqlalchemy.exc.DBAPIError: it lasts, or is no such moment's trouble.
+        sqlalchemy.exc.DBAPIError: the error persists, or is not transient.
     """
     retrying = Retrying(
         retry=retry_if_exception(lambda error: classify(error) is Fault.TRANSIENT),

@@ -1,4 +1,4 @@
-"""`fingerprint` of strategies that compare places: a second message for the same place must have the same content."""
+"""Option `fingerprint` of strategies that compare places: a second message for a place must have the same content."""
 
 from collections.abc import Sequence
 from typing import Self
@@ -16,7 +16,7 @@ from oncemq_strategies.common.options import Options
 
 
 class _Notes:
-    """What one run knows.
+    """State of one run.
 
     Attributes:
         known: place and fingerprint by key, changes of this run included.
@@ -33,10 +33,10 @@ class _Notes:
 
 
 class PlacePrints:
-    """The ledger's table `oncemq_place_prints`; the strategy's own lock on the key keeps its rows apart.
+    """The ledger's table `oncemq_place_prints`; the strategy's own lock on the key protects its rows.
 
     Args:
-        clock: where time comes from.
+        clock: the time source.
         fingerprint: of an item; None = content is not compared.
     """
 
@@ -51,11 +51,11 @@ class PlacePrints:
         return cls(clock, fingerprint_option(given))
 
     def tables(self) -> Sequence[Table]:
-        """Return the table, where it is needed."""
+        """Return the table, if it is needed."""
         return () if self._fingerprint is None else (place_prints.TABLE,)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Read what is known of every key; after the places, so that a place which is not newer is the one compared."""
+        """Read the stored place of every key; after the places, so that a place which is not newer is compared."""
         if self._fingerprint is None:
             return
         keys = sorted({item.key for item in items})
@@ -63,14 +63,14 @@ class PlacePrints:
         run.notes[self] = _Notes({key: (place or "", text or "") for key, (place, text) in rows.items()})
 
     def may_run(self, run: Run, item: Item) -> Verdict:
-        """Return PROCEED, and keep the content as it is before the handler."""
+        """Return PROCEED, and keep the content from before the handler."""
         if self._fingerprint is not None:
             notes: _Notes = run.notes[self]
             notes.prints[item] = self._fingerprint(item)
         return PROCEED
 
     def same(self, run: Run, item: Item, place: object) -> Verdict:
-        """Return what a second message for a place is: a Duplicate, or a Conflict if its content differs."""
+        """Return the verdict on a second message for a place: a Duplicate, or a Conflict if its content differs."""
         if self._fingerprint is None:
             return DUPLICATE
         notes: _Notes = run.notes[self]
@@ -82,7 +82,7 @@ class PlacePrints:
         )
 
     def took(self, run: Run, item: Item, place: object) -> None:
-        """Note whose content stands at the key's place."""
+        """Note whose content is at the key's place."""
         if self._fingerprint is None:
             return
         notes: _Notes = run.notes[self]
@@ -92,7 +92,7 @@ class PlacePrints:
             notes.changed.add(item.key)
 
     def save(self, run: Run) -> None:
-        """Write what was noted."""
+        """Write the noted changes."""
         if self._fingerprint is None:
             return
         notes: _Notes = run.notes[self]

@@ -1,4 +1,4 @@
-"""Record-and-check: one ledger row for each identity, inserted in the handler's transaction before the handler runs."""
+"""Record-and-check: one ledger row per identity, inserted in the handler's transaction before the handler runs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ from oncemq_strategies.common.results import stored
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Which identities have a row after a commit, each with the fingerprint in it; empty where none is compared.
+    """Identities that have a row after a commit, each with its fingerprint; empty where none is compared.
 
     Args:
         new: those that this run inserted.
-        there: those that were there before.
+        there: those that existed before.
     """
 
     new: Mapping[str, str]
@@ -32,13 +32,13 @@ class Known:
 
 
 class _Notes:
-    """What one run knows about its identities.
+    """State of one run.
 
     Attributes:
-        new: those whose row this run inserted.
+        new: identities whose row this run inserted.
         done: those whose message is final in this run, with that message.
-        there: those that were there before.
-        lost: what is stored about those: fingerprint and result; only where details are asked for.
+        there: those that existed before.
+        lost: fingerprint and result stored for those; only where details are needed.
         inserted: the fingerprint that each new row was inserted with.
         prints: the fingerprint of each item that may run.
     """
@@ -55,12 +55,12 @@ class _Notes:
 
 
 class ProcessedRecords:
-    """The ledger's table `oncemq_processed` as the place that decides.
+    """The ledger's table `oncemq_processed` as the authority.
 
     Args:
-        clock: where time comes from.
+        clock: the time source.
         fingerprint: of an item; None = content is not compared.
-        result: keep what the handler returned.
+        result: keep the handler's result.
     """
 
     def __init__(self, clock: Clock, fingerprint: Fingerprint | None, *, result: bool) -> None:
@@ -71,7 +71,7 @@ class ProcessedRecords:
         self._bulk: Bulk | None = None
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Insert a row for every identity; whoever inserted it first may run."""
+        """Insert a row for every identity; the message that inserted it first may run."""
         first: dict[str, Item] = {}
         for item in items:
             first.setdefault(item.envelope.identity, item)
@@ -93,7 +93,7 @@ class ProcessedRecords:
                 self._read_losers(run, notes)
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Return PROCEED for what nobody has applied yet."""
+        """Return PROCEED for identities that have not been applied yet."""
         notes: _Notes = run.notes[self]
         identity = item.envelope.identity
         if identity in notes.new and identity not in notes.done:
@@ -103,10 +103,10 @@ class ProcessedRecords:
         return self._duplicate(notes, item, identity) if self._details else DUPLICATE
 
     def record(self, run: Run, item: Item) -> None:
-        """Remember that the identity has its message; a later copy in this run is a duplicate of it.
+        """Remember the message of the identity; a later copy in this run is its duplicate.
 
-        What another strategy settled unapplied leaves no record: a copy of it may have been tried before, and would be
-        taken for the copy of something applied.
+        Messages that another strategy settled without effect leave no record: an earlier copy may have been tried, and
+        would be taken for an applied one.
         """
         notes: _Notes = run.notes[self]
         identity = item.envelope.identity
@@ -114,7 +114,7 @@ class ProcessedRecords:
             notes.done[identity] = item
 
     def save(self, run: Run) -> None:
-        """Delete the rows of messages that are not final; store what is known about those that ran."""
+        """Delete the rows of messages that are not final; store fingerprint and result of those that ran."""
         notes: _Notes = run.notes[self]
         bulk = self._statements(run.connection)
         if len(notes.done) < len(notes.new):
@@ -125,7 +125,7 @@ class ProcessedRecords:
                 bulk.update(run.connection, run.consumer, changed, self._clock.now())
 
     def known(self, run: Run) -> Known:
-        """Return which identities have their row now that the run has committed."""
+        """Return which identities have their row after the run's commit."""
         notes: _Notes = run.notes[self]
         prints, lost = notes.prints, notes.lost
         return Known(
@@ -152,7 +152,7 @@ class ProcessedRecords:
         return DUPLICATE
 
     def _changed(self, notes: _Notes) -> list[tuple[str, str | None, str | None]]:
-        """Return identity, fingerprint, result of the rows that must be told more than they were inserted with."""
+        """Return identity, fingerprint, result of the rows that must be updated after their insert."""
         changed: list[tuple[str, str | None, str | None]] = []
         culprits: dict[Any, Verdict] = {}
         for identity in sorted(notes.done):

@@ -1,4 +1,4 @@
-"""Asking Redis only while it answers: what can do without it goes on without, and it is said once."""
+"""Circuit breaker for Redis: while Redis fails, optional questions are skipped, with one warning."""
 
 import logging
 import threading
@@ -12,19 +12,19 @@ from oncemq.redis.call import Call
 
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 30.0
-"""Seconds; a question may take Redis' whole time-out, so few units shall be the ones that ask in vain."""
+"""Seconds; a call may take Redis' whole time-out, so few units should pay for it."""
 
 _log = logging.getLogger(__name__)
 
 
 class Circuit:
-    """One for each client, by `client.shared(Circuit)`; safe for any number of threads.
+    """Circuit breaker, one per client, by `client.shared(Circuit)`; thread-safe.
 
-    Closed, questions go to Redis. A failure opens it: nobody asks for a while, then one unit tries, and the pause
+    Closed, calls go to Redis. A failure opens it: calls are skipped for a while, then one unit tries, and the pause
     grows while that fails.
 
     Args:
-        client: whom to ask.
+        client: the Redis client.
         clock: monotonic seconds.
     """
 
@@ -42,10 +42,10 @@ class Circuit:
         return self._pause > 0.0
 
     def ask(self, calls: Callable[[], Sequence[Call]]) -> list[Any] | None:
-        """Return the answers, a failure in place of one that there is none to; None while Redis is not to be asked.
+        """Return the answers, with failures in place of missing ones; None while the circuit is open.
 
         Args:
-            calls: what to ask; not called while the circuit is open, and may itself fail as Redis does.
+            calls: makes the calls; not called while the circuit is open, and may itself fail as Redis does.
         """
         trial = self.open
         if not self._may_ask():
@@ -55,9 +55,11 @@ class Circuit:
         except (RedisUnavailable, RedisRefused) as error:
             self._failed(error, trial=trial)
             return None
-        failures = [one for one in answers if isinstance(one, RedisUnavailable | RedisRefused)]
-        # One key of another type is no reason to stop asking; an answer that did not come is.
-        if any(isinstance(one, RedisUnavailable) for one in failures) or 0 < len(failures) == len(answers):
+        failures = [failure for failure in answers if isinstance(failure, RedisUnavailable | RedisRefused)]
+        # One key of another type does not open the circuit; a missing answer does.
+        if any(isinstance(failure, RedisUnavailable) for failure in failures) or 0 < len(failures) == len(
+            answers
+        ):
             self._failed(failures[0], trial=trial)
         else:
             self._answered()
@@ -80,7 +82,7 @@ class Circuit:
             if first:
                 self._opened = now
             elif not trial:
-                return  # asked before it opened: the same failure once more
+                return  # sent before the circuit opened: the same failure again
             self._pause = min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, 2 * self._pause))
             self._try_at = now + self._pause
         if first:

@@ -1,4 +1,4 @@
-"""Marks in Redis: which messages the database has as applied, so that it need not be asked about their copies."""
+"""Marks in Redis for messages that the database has applied, so that copies need no database query."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ from oncemq_strategies.common.redis_circuit import Circuit
 
 _AT_ONCE = 500
 _JITTER = 0.1
-"""Marks that were set together end up to so much of their time apart, and never early."""
+"""Spread of the lifetimes of marks set together, as a share; never shortens one."""
 
 
 def key_in_redis(kind: str, scope: str, identity: str) -> str:
-    """Return the key of what is kept about an identity.
+    """Return the Redis key for an identity.
 
-    Without braces, so that a cluster places each identity by its whole text: those that begin alike are spread
+    Without braces, so that a cluster places each identity by its whole text: those with equal beginnings are spread
     over all slots.
     """
     if "{" in identity or "%" in identity:
@@ -27,12 +27,12 @@ def key_in_redis(kind: str, scope: str, identity: str) -> str:
 
 
 class Marks:
-    """The marks of one consumer; each holds the fingerprint of what was applied, or nothing.
+    """Marks of one consumer; each holds the fingerprint of the applied message, or nothing.
 
     Args:
-        client: where they are.
-        scope: the consumer's, and which ledger it is that they speak of.
-        keep: how long a mark lives at least.
+        client: of the Redis that keeps them.
+        scope: of the consumer, and the ledger that they describe.
+        keep: minimum lifetime of a mark.
     """
 
     def __init__(self, client: RedisClient, scope: str, keep: timedelta) -> None:
@@ -47,14 +47,14 @@ class Marks:
         return self._circuit.open
 
     def look_up(self, identities: Sequence[str]) -> dict[str, str] | None:
-        """Return the fingerprint of each identity that is marked, in one round trip; None when nobody can say."""
+        """Return the fingerprint of each marked identity, in one round trip; None while unknown."""
         answers = self._circuit.ask(lambda: self._questions(identities))
         if answers is None:
             return None
         if len(answers) != len(identities):
-            answers = [one for several in answers for one in _spread(several)]
+            answers = [mark for several in answers for mark in _spread(several)]
             if len(answers) != len(identities):
-                return None  # a part of them failed
+                return None  # some failed
         return {
             identity: _text(answer)
             for identity, answer in zip(identities, answers, strict=True)
@@ -62,7 +62,7 @@ class Marks:
         }
 
     def set(self, prints: Mapping[str, str]) -> list[Call]:
-        """Return the calls that mark identities which the database has, each with its fingerprint."""
+        """Return the calls that mark applied identities, each with its fingerprint."""
         return [self._mark(identity, print_) for identity, print_ in prints.items()]
 
     def name(self, identity: str) -> str:

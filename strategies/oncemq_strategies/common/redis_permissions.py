@@ -1,4 +1,4 @@
-"""Tries what a strategy does in Redis on names that no message has, and says which rule of the user is missing."""
+"""Tries a strategy's Redis commands on names that no message has, and reports the missing ACL rule."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -9,7 +9,7 @@ from oncemq.errors import RedisRefused
 from oncemq.redis import RedisClient
 
 NAME = "oncemq-check"
-"""In the names that are tried; nothing of them is left."""
+"""Part of the tried names; nothing of them remains."""
 
 
 def sample() -> str:
@@ -23,10 +23,10 @@ def missing_for(
     """Yield why an attempt is refused, with the command that permits it; nothing if it works.
 
     Args:
-        client: whose user it is about.
-        what: is attempted, such as `locking`.
+        client: of the checked user.
+        what: the attempted action, such as `locking`.
         rules: of ACL SETUSER.
-        attempt: does it.
+        attempt: performs it.
 
     Raises:
         RedisUnavailable: Redis does not answer.
@@ -40,12 +40,12 @@ def missing_for(
 
 
 def missing_for_keys(client: RedisClient, kind: str, attempt: Callable[[], Any]) -> Iterator[RedisRefused]:
-    """Yield what a user may not do that keeps something about identities in Redis.
+    """Yield missing permissions of a user that keeps data about identities in Redis.
 
     Args:
-        client: whose user.
-        kind: of what is kept: `mark` or `flag`.
-        attempt: keeps it, asks for it and removes it.
+        client: of the checked user.
+        kind: `mark` or `flag`.
+        attempt: writes, reads and deletes such a key.
     """
     yield from missing_for(
         client, f"keeping a {kind}", f"~oncemq:{kind}:* +@read +@write +@scripting", attempt

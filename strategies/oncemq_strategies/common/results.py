@@ -1,4 +1,4 @@
-"""Results of handlers, as JSON that is kept for duplicates."""
+"""Handler results as JSON, kept for duplicates."""
 
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ def stored(result: Any) -> str:
 
 
 def stored_or_none(result: Any) -> str | None:
-    """Return the JSON of `result`, or None where there is none or it cannot be kept."""
+    """Return the JSON of `result`, or None if there is none or it cannot be kept."""
     try:
         return stored(result) if result is not None else None
     except ValueError:

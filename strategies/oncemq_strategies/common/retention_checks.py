@@ -1,4 +1,4 @@
-"""Checks of the retention of processed messages' records, whichever strategy keeps them."""
+"""Checks the retention of processed messages' records, for every strategy that keeps them."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ _ORDERING = frozenset({"state_machine", "sequence", "optimistic_lock"})
 
 
 def check_transactional(facts: ConsumerFacts, name: str) -> Iterable[Problem]:
-    """Yield what keeps strategy `name` from protecting the handler's effects."""
+    """Yield why strategy `name` cannot protect the handler's effects."""
     if facts.effects is Effects.EXTERNAL:
         yield Problem(
             f"{name} protects what is in the handler's database transaction; effects outside are not",
@@ -22,7 +22,7 @@ def check_transactional(facts: ConsumerFacts, name: str) -> Iterable[Problem]:
 
 
 def check_records(facts: ConsumerFacts, name: str) -> Iterable[Problem]:
-    """Yield where records of strategy `name` would be gone too early, or take new messages for old ones."""
+    """Yield where records of strategy `name` would be deleted too early, or take new messages for old ones."""
     if facts.keep < facts.retry_horizon:
         yield Problem(
             f"records are kept for {format_duration(facts.keep)}, but a message can come back after "

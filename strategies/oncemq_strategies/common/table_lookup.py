@@ -1,4 +1,4 @@
-"""Looks up what a strategy must know of the user's tables, once: at start or at the first message."""
+"""Looks up the user's tables once: at start or at the first message."""
 
 from collections.abc import Callable, Sequence
 from threading import Lock
@@ -20,7 +20,7 @@ _SPELLINGS = (
 
 
 class _Compares(Protocol):
-    """What was found has columns whose values name rows."""
+    """A lookup result with columns whose values name rows."""
 
     @property
     def folds(self) -> Sequence[str]:
@@ -32,14 +32,14 @@ T = TypeVar("T", bound=_Compares)
 
 
 class LookedUp(Generic[T]):
-    """Something found in the user's database, kept for good.
+    """A result found in the user's database, cached for good.
 
     Args:
-        scope: what the strategy is built with.
+        scope: given to the strategy.
         table: the table's name, for errors.
         where: the option that names it, for errors.
-        look: finds it; raises UnfitTable when the table cannot serve.
-        advice: what to do when it cannot.
+        look: finds it; raises UnfitTable when the table cannot be used.
+        advice: for that error.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class LookedUp(Generic[T]):
         self._lock = Lock()
 
     def check(self, unfit: Callable[[T], str] = lambda _found: "", advice: str = "") -> list[Problem]:
-        """Return why the table cannot serve, and a warning where its keys are not compared character by character.
+        """Return why the table cannot be used, and a warning where its keys are not compared character by character.
 
         Args:
-            unfit: returns why what was found cannot serve; empty when it can.
-            advice: what to do then.
+            unfit: returns why the result cannot be used; empty if it can.
+            advice: for that problem.
         """
         if self._scope.engine is None:
             return []
@@ -75,10 +75,10 @@ class LookedUp(Generic[T]):
         return [Problem(why, advice, self._where), *folds] if why else folds
 
     def get(self, connection: Connection) -> T:
-        """Return what was found, looking for it if need be.
+        """Return the result, looking it up on first use.
 
         Raises:
-            ConfigError: the table cannot serve.
+            ConfigError: the table cannot be used.
         """
         if self._found is not None:
             return self._found

@@ -1,4 +1,4 @@
-"""`optimistic_lock`: a message carries a version, and runs only against the row that it was made for."""
+"""`optimistic_lock`: a message carries a version, and runs only against the row of that version."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -23,7 +23,7 @@ from oncemq_strategies.common.place_fingerprints import PlacePrints
 from oncemq_strategies.optimistic_lock.versions import Versions
 
 _LOOK_AGAIN: Final = timedelta(minutes=1)
-"""Others may change the row, too, and wake nobody."""
+"""Interval of checks: other programs may change the row, and wake no message."""
 _NO_SKIP: Final = "write `on_gap: dead_letter` or `alert`"
 _MAY_RUN: Final = "write `early: run` if a row may skip versions"
 
@@ -33,29 +33,29 @@ class OptimisticLock(Strategy):
 
     Options:
 
-    - `entity: {table: rides, key: ride_id, version: version}`: where the version stands. `missing: run` (default;
-      `insert` is the same: the handler inserts the row), `retry` or `reject` says what a message for a
-      missing row does. The strategy writes the column after the handler.
+    - `entity: {table: rides, key: ride_id, version: version}`: the version's column. `missing: run` (default;
+      `insert` is a synonym: the handler inserts the row), `retry` or `reject` is the policy for a message whose
+      row is missing. The strategy writes the column after the handler.
     - `version: body.version`: the message's version; without it the topic's `version`.
-    - `message_version: next` (default): that is the version which the row has afterwards, so 5 runs on a row at 4;
-      5 on a row at 5 is a Duplicate. `message_version: current`: that is the version which the row has now, so 4
+    - `message_version: next` (default): the row's version after the message, so 5 runs on a row at 4;
+      5 on a row at 5 is a Duplicate. `message_version: current`: the row's version before the message, so 4
       runs on a row at 4 and leaves 5.
-    - `early: retry` (default: the broker keeps it, and delivers it again after pauses of up to a minute, at no
-      attempt's cost), `park` (it waits in the ledger, and is looked at again when its row has come to the
-      version before, each minute at the latest; `park_limit: 1000` of one key at most) or `reject`, for a message
-      that is ahead of its row; with `message_version: next` also `run`: only what is older than the row is left out.
-    - `gap_timeout: 10m` (default), for what waits: after so long something must be done about a version that does
-      not come. It counts from the first wait, also while no consumer runs: it should be longer than any stop.
-      `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
-      `dead_letter`: what has waited so long becomes a dead letter with reason `gap`.
+    - `early:` for a message ahead of its row: `retry` (default: redelivered by the broker after pauses of up to a
+      minute, no attempt charged), `park` (waits in the ledger, and is checked when its row has reached the
+      version before, at least every minute; `park_limit: 1000` per key) or `reject`; with `message_version: next`
+      also `run`: only messages older than the row are skipped.
+    - `gap_timeout: 10m` (default), for waiting messages: time until `on_gap` applies to a missing version.
+      It counts from the first wait, also while no consumer runs: it should be longer than any stop.
+      `on_gap: alert` (default): a warning per key each time that it has passed; the messages keep waiting;
+      `dead_letter`: a message that has waited so long becomes a dead letter with reason `gap`.
     - `fingerprint: [body.amount, …]`: the row's version again with other content is a Conflict.
-    - `first: 1` (default): the first version that a row has; one without a row or a version is just before it.
+    - `first: 1` (default): the first version of a row; the version of a missing row or a NULL counts as the one before.
 
-    A version that another strategy of the list settles as a duplicate or as stale is used up: the row moves on to it
+    A version that another strategy of the list settles as a duplicate or as stale is used up: the row moves to it
     without the handler, unless `early: run`.
 
-    A row that is newer than the message means Stale. When a rival changed the row while the handler ran, the
-    message is decided again, which costs no attempt.
+    A row that is newer than the message means Stale. If a rival changed the row while the handler ran, the
+    message is decided again, and no attempt is charged.
     """
 
     traits: ClassVar[Traits] = Traits(decides=True, holds_key=True, counts=True, compares_places=True)
@@ -82,7 +82,7 @@ class OptimisticLock(Strategy):
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its options."""
+        """Build the strategy from its options."""
         given = Options("optimistic_lock", options, scope)
         given.known("entity", "version", "message_version", "early", "first", "fingerprint", *OPTIONS)
         names_current = given.choice("message_version", ["next", "current"], "next") == "current"
@@ -122,7 +122,7 @@ class OptimisticLock(Strategy):
         )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe."""
+        """Return why the configuration is unsafe."""
         if facts.effects is Effects.EXTERNAL:
             yield Problem(
                 "optimistic_lock protects what is in the handler's database transaction; effects outside are not",
@@ -155,7 +155,7 @@ class OptimisticLock(Strategy):
         self._prints.load(run, items)
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Compare the version that the message leaves with the one after the row's."""
+        """Compare the version after the message with the row's next version."""
         try:
             leaves = self._leaves(item)
         except ValueError as error:
@@ -177,10 +177,10 @@ class OptimisticLock(Strategy):
         return self._prints.may_run(run, item)
 
     def record(self, run: Run, item: Item) -> None:
-        """Let the key's next item see the version that this one leaves.
+        """Let the key's next item see the version after this item.
 
-        A version that another strategy settles is used up like any other: it does not come again, and without it all
-        later ones would be early. There is no row to write it to before a handler has created that.
+        A version that another strategy settles is used up like any other: it is not redelivered, and without it all
+        later ones would be early. It cannot be written before a handler has created the row.
         """
         leaves = run.notes[self].get(item)
         if leaves is None or (item.verdict is not PROCEED and not self._may_use_up(run, item)):
@@ -200,7 +200,7 @@ class OptimisticLock(Strategy):
         self._prints.save(run)
 
     def committed(self, run: Run) -> None:
-        """Say aloud what waits too long."""
+        """Warn about messages that have waited too long."""
         self._gaps.alert(run)
 
     def _late(self, run: Run, item: Item, leaves: int, here: int) -> Verdict:

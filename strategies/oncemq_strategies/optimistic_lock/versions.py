@@ -1,4 +1,4 @@
-"""Versions in a column of the user's own table: read without a lock, compared and set in one go at the end of a run."""
+"""Versions in a column of the user's own table: read without a lock, compared and set together at the end of a run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -17,13 +17,13 @@ from oncemq_strategies.common.entity_rows import Entity, EntityRows, Found, Targ
 from oncemq_strategies.common.table_lookup import LookedUp
 
 _ABSENT: Final = object()
-"""The version of a row that is not there."""
+"""Version of a missing row."""
 _PAUSE = 0.05
-"""Seconds, about: a message that lost against a rival is decided again after this."""
+"""Seconds, approximately: pause before a message that lost against a rival is decided again."""
 
 
 class _Notes:
-    """What one run knows.
+    """State of one run.
 
     Attributes:
         found: the key column's value of each item.
@@ -31,8 +31,8 @@ class _Notes:
         now: the same, changes of this run included.
         last: the item that changed it last, where that is not written yet.
         written: the version by value, of those that this run has written.
-        seen: how many statements of handlers the version of a value has been read behind.
-        waiting: items that shall wait for a version to change.
+        seen: number of handlers' statements after which the version of a value was read.
+        waiting: items that wait for a version to change.
     """
 
     __slots__ = ("before", "found", "last", "now", "seen", "waiting", "written")
@@ -50,13 +50,13 @@ class _Notes:
 
 
 class Versions:
-    """The user's column as the place where the version stands.
+    """The user's column that holds the version.
 
     Args:
-        scope: what the strategy is built with.
-        entity: where the rows are.
+        scope: given to the strategy.
+        entity: the table and its columns.
         column: holds the version.
-        none_yet: what counts as the version where there is none.
+        none_yet: the version of a row without one.
     """
 
     def __init__(self, scope: Scope, entity: Entity, column: str, none_yet: int) -> None:
@@ -69,7 +69,7 @@ class Versions:
         self._rows = EntityRows(scope, entity, self._target.get)
 
     def check(self) -> list[Problem]:
-        """Return why the table cannot serve."""
+        """Return why the table cannot be used."""
         return self._target.check()
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
@@ -77,7 +77,7 @@ class Versions:
         run.notes[self] = _Notes(self._rows.find(run, items, RowLock.none()))
 
     def current(self, run: Run, item: Item) -> int | Verdict | None:
-        """Return the version of the item's entity, None for a row that its handler shall create, or a verdict."""
+        """Return the version of the item's entity, None for a row that its handler is to create, or a verdict."""
         notes: _Notes = run.notes[self]
         unfit = notes.found.unfit(self._target.get(run.connection), item)
         if unfit is not None:
@@ -98,7 +98,7 @@ class Versions:
         notes.last[value] = item
 
     def wait(self, run: Run, item: Item) -> None:
-        """Have `save` make sure that the version which the item waits for is still to come."""
+        """Have `save` verify that the version which the item waits for has not been reached."""
         notes: _Notes = run.notes[self]
         notes.waiting.setdefault(notes.found.values[item], []).append(item)
 
@@ -109,7 +109,7 @@ class Versions:
             self._settle(run, notes, {})
 
     def _look_again(self, run: Run, notes: _Notes, value: Any) -> None:
-        """Read a row that a handler of an earlier item may have changed."""
+        """Read a row again that a handler of an earlier item may have changed."""
         notes.now.pop(value, None)
         rows = self._target.get(run.connection).read(run.connection, [value], RowLock.none())
         for key, (_, version) in rows.items():
@@ -117,13 +117,13 @@ class Versions:
         notes.seen[value] = run.written
 
     def save(self, run: Run) -> None:
-        """Compare every version with what was read, all of them locked in key order, and set the new ones.
+        """Compare every version with the one read, all rows locked in key order, and set the new versions.
 
-        Rows that items wait for are locked, too: a rival who brings the version and does not see who waits for it
-        has come before, and is seen here.
+        Rows that items wait for are locked, too: a rival that sets the version without seeing the waiting item has
+        committed before, and its version is seen here.
 
         Raises:
-            Culprits: for items whose row a rival changed meanwhile, or whose handler left none.
+            Culprits: items whose row a rival changed meanwhile, or whose handler left no row.
         """
         notes: _Notes = run.notes[self]
         if notes.last or notes.waiting:
@@ -146,10 +146,10 @@ class Versions:
         notes.last.clear()
 
     def _judge(self, run: Run, target: Target, notes: _Notes, unlike: Mapping[Any, Any]) -> None:
-        """Raise about every row that is not as it was read, unless it was our own handler that changed it.
+        """Raise for every row that differs from the one read, unless our own handler changed it.
 
-        Whose doing it was is seen from outside: what our transaction wrote, another one does not see yet, and
-        as we hold its row nobody else can have changed it since.
+        A view from outside tells which: another transaction does not see our writes yet, and while we hold the row
+        nothing else can have changed it.
         """
         outside = _seen_from_outside(run.connection, target, notes, unlike)
         lost: dict[Any, Verdict] = {}
@@ -195,7 +195,7 @@ def _seen_from_outside(
 def _set(
     connection: Connection, target: Target, wanted: Mapping[Any, Any], none_yet: int, rows: Mapping[Any, Any]
 ) -> None:
-    """Write the versions, one statement for each distance, so that a whole unit is usually one."""
+    """Write the versions, one statement per distance; a whole unit usually needs one."""
     column = target.columns[0]
     by_distance: dict[int, list[Any]] = {}
     for value, version in wanted.items():

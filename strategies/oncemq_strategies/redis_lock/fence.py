@@ -1,4 +1,4 @@
-"""The fence: a column beside the guarded data that keeps the highest token and refuses whoever comes with a lower one."""
+"""Fence: a column beside the guarded data that keeps the highest token and refuses writers with a lower one."""
 
 from collections.abc import Mapping, MutableMapping
 from datetime import timedelta
@@ -24,10 +24,10 @@ class Fence:
     """A column of the user's table.
 
     Args:
-        scope: what the strategy is built with.
+        scope: given to the strategy.
         table: the table's name.
-        key: its column that holds a message's key; unique.
-        column: its column of whole numbers that holds the token; NULL where nobody has written yet.
+        key: its unique column that holds a message's key.
+        column: its column of whole numbers that holds the token; NULL before the first write.
     """
 
     def __init__(self, scope: Scope, table: str, key: str, column: str) -> None:
@@ -54,25 +54,25 @@ class Fence:
             given.refuse(str(error), name="fence")
 
     def check(self) -> list[Problem]:
-        """Return why the table cannot serve."""
+        """Return why the table cannot be used."""
         return self._target.check()
 
     def raise_now(self, tokens: Mapping[str, int]) -> set[str]:
-        """Raise the fence of these keys before their handlers read; returns the keys whose rows are locked by others."""
+        """Raise the fence of these keys before their handlers read; returns keys whose rows are locked by others."""
         if self._engine is None or not tokens:
             return set()
         return raise_now(self._engine, self._target.get, tokens)
 
     def raise_to(self, run: Run, tokens: Mapping[Item, int], behind: MutableMapping[Item, int]) -> None:
-        """Write the tokens where no higher one stands; the rows stay locked until the transaction ends.
+        """Write the tokens where no higher token is stored; the rows stay locked until the transaction ends.
 
         Args:
-            run: whose items ran.
+            run: the run of the items.
             tokens: of the items' locks.
-            behind: filled with the higher token that stands in an item's row.
+            behind: filled with the higher token found in an item's row.
 
         Raises:
-            Culprits: a later holder has written there, or there is no such row.
+            Culprits: a later holder has written to the row, or it does not exist.
         """
         if not tokens:
             return

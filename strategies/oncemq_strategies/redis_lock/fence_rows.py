@@ -1,4 +1,4 @@
-"""Raises the fence before any handler reads, in a committed transaction of its own, so that late holders are refused at once."""
+"""Raises the fence before handlers read, in a committed transaction of its own, so late holders are refused at once."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,14 +15,14 @@ from oncemq_strategies.common.own_transaction import in_transaction
 def raise_now(
     engine: Engine, target_of: Callable[[Connection], Target], tokens: Mapping[str, int]
 ) -> set[str]:
-    """Write the tokens where no higher one stands, and commit; returns the keys whose rows are locked by others.
+    """Write the tokens where no higher token is stored, and commit; returns keys whose rows are locked by others.
 
-    No row is waited for: a late holder that has written and not committed keeps its row, and the message is put off.
+    No row lock is waited for: a late holder with an uncommitted write keeps its row, and the message is deferred.
     A key without a row, or with a higher token, is left to the comparison at the unit's end.
 
     Args:
         engine: the app's database.
-        target_of: answers with the table; its first column is the fence.
+        target_of: returns the table; its first column is the fence.
         tokens: of each key's lock.
     """
     if _raised(engine, target_of, tokens):

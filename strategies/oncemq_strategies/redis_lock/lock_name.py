@@ -1,4 +1,4 @@
-"""The name of a message's lock: a text with the key and other values of the message in it."""
+"""Name of a message's lock: a template filled with the key and other values of the message."""
 
 from collections.abc import Callable
 from string import Formatter
@@ -17,10 +17,10 @@ class LockName:
 
     Args:
         text: the template.
-        expression: compiles what stands between braces.
+        expression: compiles the text between braces.
 
     Raises:
-        ValueError: it is no template, or one of its expressions is wrong.
+        ValueError: the template or one of its expressions is invalid.
     """
 
     def __init__(self, text: str, expression: Callable[[str], Expression]) -> None:
@@ -39,19 +39,19 @@ class LockName:
 
     @property
     def of_key_alone(self) -> bool:
-        """Whether the key says everything about the name."""
+        """Whether the name depends on the key alone."""
         return all(field == KEY for field in self.fields)
 
     def of(self, unit: Unit, delivery: Delivery) -> str:
         """Return the name of a delivery's lock.
 
         Raises:
-            MessageRefused: the message does not have what the name needs.
+            MessageRefused: the message lacks a value that the name needs.
         """
         return "".join(part if isinstance(part, str) else part(unit, delivery) for part in self._parts)
 
     def of_key(self, key: str) -> str:
-        """Return the name of a key's lock, where nothing else is needed."""
+        """Return the name of a key's lock, if it depends on the key alone."""
         return "".join(part if isinstance(part, str) else key for part in self._parts)
 
 

@@ -1,4 +1,4 @@
-"""Tries what locks do in Redis, and says which rule the Redis user lacks."""
+"""Tries the Redis commands of locks, and reports the ACL rule that the Redis user lacks."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,14 +15,14 @@ _CHANNELS = "&redisson_lock__channel:*"
 def missing_for_locks(
     client: RedisClient, locks: UnitLocks, name: str, pattern: str, *, fenced: bool
 ) -> Iterator[RedisRefused]:
-    """Yield what a user may not do that a chain with locks needs: keys, scripts, messages.
+    """Yield missing permissions for a chain with locks: keys, scripts, pub/sub.
 
     Args:
-        client: whose user.
+        client: of the checked user.
         locks: as the strategy makes them.
         name: of a lock that no message has.
         pattern: of all its locks.
-        fenced: they are numbered.
+        fenced: acquisitions are numbered.
     """
     keys = f"~{pattern}" + (" ~redisson_lock_token:*" if fenced else "")
 

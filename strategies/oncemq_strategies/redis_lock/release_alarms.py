@@ -1,4 +1,4 @@
-"""Deferred messages that are woken when the lock they lack is released, long before their pause is over."""
+"""Wakes deferred messages when the lock they lack is released, before their pause ends."""
 
 import threading
 import time
@@ -16,12 +16,12 @@ _FORGOTTEN_AFTER = 60.0
 
 @dataclass(slots=True)
 class _Alarm:
-    """One lock that somebody waits for.
+    """One lock that deferred messages wait for.
 
     Args:
         subscription: to its channel.
-        sleepers: what to call, by key.
-        touched: monotonic seconds of the last look at it.
+        sleepers: callbacks, by key.
+        touched: monotonic seconds of its last use.
         rung: the same, of the last message.
     """
 
@@ -32,7 +32,7 @@ class _Alarm:
 
 
 class Alarms:
-    """All deferred keys of one strategy.
+    """Alarms for all deferred keys of one strategy.
 
     Args:
         client: whose channels are listened to.
@@ -47,13 +47,13 @@ class Alarms:
     def set(self, name: str, key: str, resume: Callable[[str], None], *, since: float) -> None:
         """Have `resume(key)` called when lock `name` may be free.
 
-        That is also when its messages begin to be heard: what was released before must be tried again.
+        It is also called when the subscription becomes active: an earlier release was not received.
 
         Args:
             name: the lock's.
-            key: what sleeps.
+            key: the deferred key.
             resume: wakes it.
-            since: monotonic seconds before the lock was tried; a message that has come since then counts.
+            since: monotonic seconds before the lock was tried; a message received since then counts.
         """
         with self._mutex:
             alarm = self._alarms.setdefault(name, _Alarm())
@@ -65,12 +65,12 @@ class Alarms:
         if missed:
             resume(key)
         if begin:
-            with suppress(InfrastructureError):  # then its pause alone wakes the message
+            with suppress(InfrastructureError):  # then only its pause wakes the message
                 self._begin(name, alarm)
         self._sweep()
 
     def clear(self, name: str) -> None:
-        """Listen no more for a lock that nobody of ours waits for."""
+        """Stop listening for a lock that no message of this strategy waits for."""
         if name in self._alarms:
             self._end(name, only_if_idle=True)
 
@@ -102,7 +102,7 @@ class Alarms:
             self._client.shared(Listener).unsubscribe(alarm.subscription)
 
     def _sweep(self) -> None:
-        """Forget locks whose messages have gone elsewhere, such as back to the broker."""
+        """Drop locks whose messages have left, such as back to the broker."""
         before = time.monotonic() - _FORGOTTEN_AFTER
         if self._swept > before:
             return

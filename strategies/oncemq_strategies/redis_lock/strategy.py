@@ -1,4 +1,4 @@
-"""`redis_lock`: a handler runs while its message's lock is held, which Java services on Redisson take part in."""
+"""`redis_lock`: a handler runs while its message's lock is held, shared with Java services on Redisson."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -28,12 +28,12 @@ from oncemq_strategies.redisson.lock_survey import held_by
 from oncemq_strategies.redisson.names import BadLockName, check_name
 
 _LONGEST_PAUSE = timedelta(seconds=1.5)
-"""A release may go unheard, so a message that lacks its lock is tried again by itself."""
+"""A release may be missed, so a message that lacks its lock is also tried again without one."""
 _SHORTEST_PAUSE = timedelta(milliseconds=50)
 
 
 class _Notes:
-    """What a unit knows: the lock of each delivery, what became of the locks, and higher numbers in the fence."""
+    """State of a unit: the lock of each delivery, lost locks, and higher numbers in the fence."""
 
     __slots__ = ("behind", "names", "tried")
 
@@ -47,10 +47,10 @@ class _Notes:
 
 
 class RedisLock(Strategy):
-    """It only guards: what was applied is remembered by another strategy of the list.
+    """Only guards: another strategy of the list remembers applied messages.
 
-    All locks of a unit are tried at once and none is waited for: what is taken is tried again when it is released.
-    A release that Redis does not hear (it is away, a replica takes over) is said again every second. Before the
+    All locks of a unit are tried at once without waiting: a message whose lock is taken is tried again on its release.
+    A release that does not reach Redis (outage, failover) is repeated every second. Before the
     commit Redis is asked whether the locks are still held; without an answer the transaction is rolled back.
 
     Options:
@@ -58,8 +58,8 @@ class RedisLock(Strategy):
     - `name: "ride-lock-{key}"`: Redisson's name of a message's lock; between braces `key` or an expression.
     - `fence: {table: rides, key: ride_id, column: fence}`: every acquisition is numbered. The number is committed to
       the row before the handler reads, and a transaction whose row has a higher number than its lock is rolled back:
-      so a holder that was paused for longer than its lease writes nothing. A row that another transaction has locked
-      puts its message off. The handler is handed its number where it asks for a `FencingToken`.
+      so a holder that was paused for longer than its lease writes nothing. If another transaction has locked the row,
+      the message is deferred. The handler receives its number as its parameter of type `FencingToken`.
     - `fenced: true`: numbered without such a column, for handlers that compare the `FencingToken` themselves.
     - `lease: 60s`: the lock is not renewed while the handler runs, but ends then. Default: renewed.
     - `replicas: 1`: a lock counts when so many replicas of its server have it.
@@ -90,7 +90,7 @@ class RedisLock(Strategy):
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its options."""
+        """Build the strategy from its options."""
         given = Options("redis_lock", options, scope)
         given.known("name", "fence", "fenced", "lease", "replicas")
         try:
@@ -110,7 +110,7 @@ class RedisLock(Strategy):
         return cls(scope.redis, name, fence, lease=lease, fenced=fenced, replicas=replicas)
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe."""
+        """Return why the configuration is unsafe."""
         if self._client is None:
             yield Problem("redis_lock needs Redis", 'give the app redis: {url: "redis://localhost:6379/0"}')
         yield from self._check_lease(facts)
@@ -123,7 +123,7 @@ class RedisLock(Strategy):
             yield from self._fence.check()
 
     def missing_in_redis(self) -> Iterable[RedisRefused]:
-        """Yield what the Redis user may not do, tried with a lock that no message has."""
+        """Yield missing permissions of the Redis user, tried with a lock that no message has."""
         if self._client is not None:
             name, pattern = self._name.of_key(sample()), self._name.of_key("*")
             yield from missing_for_locks(self._client, self._locks, name, pattern, fenced=self._fenced)
@@ -150,7 +150,7 @@ class RedisLock(Strategy):
         return {FencingToken: self._token} if self._fenced else {}
 
     def reserve(self, unit: Unit) -> None:
-        """Try the locks of all deliveries at once; those that are taken are deferred, and woken by the release."""
+        """Try the locks of all deliveries at once; messages whose lock is taken are deferred until its release."""
         notes = unit.notes[self] = _Notes(self._names(unit))
         names = sorted(set(notes.names.values()))
         if not names:
@@ -168,7 +168,7 @@ class RedisLock(Strategy):
         self._raise_fence(unit, notes)
 
     def _raise_fence(self, unit: Unit, notes: _Notes) -> None:
-        """Commit this unit's numbers before any handler reads: whatever a late holder does from now on is refused."""
+        """Commit this unit's numbers before any handler reads: every later write of a late holder is refused."""
         if self._fence is None:
             return
         tokens: dict[str, int] = {}
@@ -186,40 +186,42 @@ class RedisLock(Strategy):
         return PROCEED if notes.holding(item).valid else _lost(notes, item)
 
     def save(self, run: Run) -> None:
-        """Write the tokens into the fence, which refuses whoever has lost the lock to a later holder."""
+        """Write the tokens into the fence, which refuses an item that lost its lock to a later holder."""
         if self._fence is not None:
             notes: _Notes = run.unit.notes[self]
             tokens = {item: notes.holding(item).token for item in run.items if _ran(item)}
             self._fence.raise_to(run, tokens, notes.behind)
 
     def confirm(self, run: Run) -> None:
-        """Roll back whose lock was lost, as Redis says; in a direct unit nothing can take the effect back.
+        """Roll back items whose lock was lost, according to Redis; in a direct unit the effect cannot be rolled back.
 
         Raises:
             Culprits: a lock was lost.
-            RedisUnavailable: Redis does not say; the transaction is rolled back and run again.
+            RedisUnavailable: Redis does not answer; the transaction is rolled back and run again.
         """
         if run.direct:
             return
         notes: _Notes = run.unit.notes[self]
         ran = [item for item in run.items if _ran(item)]
-        self._locks.confirm({id(one): one for one in map(notes.holding, ran)}.values())
+        self._locks.confirm({id(holding): holding for holding in map(notes.holding, ran)}.values())
         lost = {item: _lost(notes, item) for item in ran if not notes.holding(item).valid}
         if lost:
             raise Culprits(lost)
 
     def release(self, unit: Unit) -> None:
-        """Give all locks back at once; first, their next numbers are made higher than any in the fence."""
+        """Release all locks together; first, make their next numbers higher than any in the fence."""
         notes: _Notes | None = unit.notes.get(self)
         if notes is None:
             return
         try:
-            self._locks.number_above({notes.names[item.delivery]: one for item, one in notes.behind.items()})
+            self._locks.number_above(
+                {notes.names[item.delivery]: number for item, number in notes.behind.items()}
+            )
         finally:
             self._locks.release(notes.tried.held.values())
 
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:  # noqa: ARG002
-        """Return who holds the lock of `key`, where the key alone says which lock that is."""
+        """Return the holder of the lock of `key`, if the lock's name depends on the key alone."""
         if self._client is None or not self._name.of_key_alone:
             return {}
         name = self._name.of_key(key)

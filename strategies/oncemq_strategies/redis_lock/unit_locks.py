@@ -1,4 +1,4 @@
-"""The locks of a whole unit: tried in one round trip, given back in one."""
+"""Locks of a whole unit: acquired in one round trip, released in one."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,19 +24,19 @@ from oncemq_strategies.redisson.pending_releases import Release
 T = TypeVar("T")
 
 SHARE = 50
-"""Locks that one script is given where all live on one server: it keeps everybody else waiting."""
+"""Locks per script where all live on one server: a script blocks all other clients."""
 
 _WRONG_TYPE = "WRONGTYPE"
 
 
 @dataclass(slots=True)
 class Tried:
-    """What became of the locks of a unit.
+    """Result of acquiring the locks of a unit.
 
     Attributes:
         held: by name.
-        taken: names that somebody else holds, with the milliseconds until that lease ends.
-        refused: names that cannot be locked, with Redis' own words.
+        taken: names held by other owners, with the milliseconds until their lease ends.
+        refused: names that cannot be locked, with the error of Redis.
     """
 
     held: dict[str, Holding] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Tried:
 
 
 class UnitLocks:
-    """How one strategy acquires locks.
+    """Acquires and releases the locks of one strategy.
 
     Args:
         client: where.
@@ -62,29 +62,29 @@ class UnitLocks:
         self._replicas = replicas
 
     def acquire(self, names: Sequence[str], owner: str, tried: Tried) -> None:
-        """Try all of `names` without waiting for any; what is held stands in `tried` also when this fails.
+        """Try all `names` without waiting; locks that are held are in `tried` also when this fails.
 
         Raises:
             RedisUnavailable: Redis does not answer for some of them.
-            RedisRefused: Redis may not be asked so.
+            RedisRefused: the Redis user lacks a permission.
         """
         owner = f"{self._keeper.id}:{owner}"
         failed = self._round(names, owner, tried)
         doubtful = {name for name, failure in failed.items() if failure.sent}
         try:
             if failed and len(doubtful) == len(failed):
-                # An acquisition may be applied twice; what was refused for now shall be tried later.
+                # An acquisition may be applied twice; a lock that is taken is tried again later.
                 failed = self._round(list(failed), owner, tried)
         finally:
             for name in doubtful & failed.keys():
-                # Its answer was lost: perhaps it is ours, and nobody else could have it until the lease ends.
+                # Its answer was lost: it may be ours, and then it would block other owners until the lease ends.
                 held = Holding(name, owner, self._lease, time.monotonic(), watched=False)
                 tried.held.setdefault(name, held)
         if failed:
             raise min(failed.values(), key=lambda failure: failure.sent)
 
     def number_above(self, tokens: Mapping[str, int]) -> None:
-        """Have the next acquisition of each lock numbered higher than this: Redis may have forgotten how far it was.
+        """Make the next number of each lock higher than its token: Redis may have lost its counter.
 
         Raises:
             RedisUnavailable: Redis does not answer.
@@ -98,9 +98,10 @@ class UnitLocks:
         Raises:
             RedisUnavailable: Redis does not answer.
         """
-        shares = self._shares([one for one in holdings if not one.lost])
+        shares = self._shares([lock for lock in holdings if not lock.lost])
         calls = [
-            Call.of(HELD_MANY, [one.name for one in share], [one.owner for one in share]) for share in shares
+            Call.of(HELD_MANY, [lock.name for lock in share], [lock.owner for lock in share])
+            for share in shares
         ]
         answers = list(self._answers(shares, calls))
         _raise_first(answer for _, _, answer in answers)
@@ -109,10 +110,10 @@ class UnitLocks:
                 self._keeper.lose(holding)
 
     def release(self, holdings: Iterable[Holding]) -> None:
-        """Give back what is still held.
+        """Release the locks that are still held.
 
         Raises:
-            RedisUnavailable: Redis does not answer; it is told again, until the locks have ended with their leases.
+            RedisUnavailable: Redis does not answer; the release is repeated until the locks have expired.
         """
         mine = [holding for holding in holdings if not holding.lost]
         for holding in mine:
@@ -142,7 +143,7 @@ class UnitLocks:
             if isinstance(answer, RedisUnavailable):
                 failed[name] = answer
             elif isinstance(answer, RedisRefused):
-                if _WRONG_TYPE in str(answer):  # about this lock alone
+                if _WRONG_TYPE in str(answer):  # concerns this lock alone
                     tried.refused[name] = str(answer)
                 else:
                     refusals.append(answer)
@@ -161,24 +162,24 @@ class UnitLocks:
         return failed
 
     def _taken(self, answer: Any) -> int | None:
-        """Return the milliseconds until another's lease ends; None when the lock is ours."""
+        """Return the milliseconds until the holder's lease ends; None if the lock is ours."""
         if not self._fenced:
             return answer if isinstance(answer, int) else None
         ours, value = answer
         return None if ours == 1 else int(value)
 
     def _shares(self, locks: Sequence[T]) -> list[Sequence[T]]:
-        """Return what each script is given: in a cluster each lock may be on the move by itself."""
+        """Return the locks of each script: in a cluster each lock may be moving by itself."""
         size = 1 if locks and self._client.clustered else SHARE
         return [locks[start : start + size] for start in range(0, len(locks), size)]
 
     def _answers(self, shares: Sequence[Sequence[T]], calls: Sequence[Call]) -> Iterator[tuple[T, Call, Any]]:
-        """Ask, and return each lock with its call and its answer, or the failure."""
+        """Call Redis, and yield each lock with its call and its answer or failure."""
         answers = self._client.together(calls) if calls else []
         for share, call, answer in zip(shares, calls, answers, strict=True):
             each = [answer] * len(share) if isinstance(answer, Failure) else map(_understood, answer)
-            for lock, one in zip(share, each, strict=True):
-                yield lock, call, one
+            for lock, reply in zip(share, each, strict=True):
+                yield lock, call, reply
 
     def _acquire_call(self, names: Sequence[str], owner: str) -> Call:
         script, keys = ACQUIRE_MANY, list(names)
@@ -190,18 +191,20 @@ class UnitLocks:
         return call
 
     def _release_call(self, holdings: Sequence[Holding]) -> Call:
-        words = [word for one in holdings for word in (one.owner, channel_of(one.name))]
-        return Call.of(RELEASE_MANY, [one.name for one in holdings], [int(self._client.clustered), *words])
+        words = [word for holding in holdings for word in (holding.owner, channel_of(holding.name))]
+        return Call.of(
+            RELEASE_MANY, [holding.name for holding in holdings], [int(self._client.clustered), *words]
+        )
 
 
 def _understood(answer: Any) -> Any:
-    """Return a script's answer about one lock; words are Redis' reasons why there is none."""
+    """Return a script's answer about one lock; an error text becomes a failure."""
     if isinstance(answer, bytes):
         answer = answer.decode(errors="replace")
     return RedisRefused(f"Redis refused: {answer}") if isinstance(answer, str) else answer
 
 
 def _raise_first(answers: Iterable[Any]) -> None:
-    failures = [one for one in answers if isinstance(one, Failure)]
+    failures = [answer for answer in answers if isinstance(answer, Failure)]
     if failures:
         raise failures[0]

@@ -1,7 +1,7 @@
-"""Scripts for the locks of a unit: what a script costs by itself is paid once for many locks.
+"""Scripts for the locks of a unit: the fixed cost of a script is paid once for many locks.
 
-A lock about which Redis has something to say (it is no lock, it may not be touched) is answered by its words, and
-the others are acquired or released all the same. Only a replica's refusal is the answer for all of them.
+A lock with an error (wrong type, no permission) is answered by the error text, and the others are acquired or
+released all the same. Only a replica's refusal is the answer for all of them.
 """
 
 from oncemq.redis.call import Script
@@ -44,8 +44,8 @@ return each(2, function(at) return acquire_fenced(KEYS[at], KEYS[at + 1], lease,
 """
 )
 
-# KEYS lock, … · ARGV '1' in a cluster, then for each its owner and channel → for each 1: free; 2: free, and nobody was told;
-# nil: not ours; or an error
+# KEYS lock, … · ARGV '1' in a cluster, then for each its owner and channel → for each 1: free; 2: free, waiters not
+# notified; nil: not ours; or an error
 RELEASE_MANY = Script(
     "local CLUSTER = ARGV[1]"
     + TELLING

@@ -1,4 +1,4 @@
-"""Locks and Bloom filters in Redis, by themselves, for scripts and handlers of one's own.
+"""Locks and Bloom filters in Redis, usable alone in scripts and handlers.
 
     from oncemq_strategies.redisson import Lock
 

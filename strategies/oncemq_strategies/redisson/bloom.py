@@ -1,4 +1,4 @@
-"""A Bloom filter that Java services on Redisson, as `RBloomFilter`, and Python share."""
+"""Bloom filter shared by Python and Java services on Redisson (`RBloomFilter`)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,18 +15,18 @@ _TRIES = 3
 
 
 class NoSuchFilter(OnceMQError):
-    """Nobody has made this Bloom filter yet, or it was deleted."""
+    """This Bloom filter has not been created yet, or was deleted."""
 
 
 class BloomFilter:
     """Redisson's `client.getBloomFilter(name, StringCodec.INSTANCE)`: may say "maybe" too often, never too seldom.
 
     Each method is one round trip, however many values it is given. Text counts as its UTF-8 bytes, as with Redisson's
-    `StringCodec`; bytes count as they are, as with its `ByteArrayCodec`. What Java adds with another codec, such as the
-    one that Redisson uses unless told, is other bytes and is not found here.
+    `StringCodec`; bytes count as they are, as with its `ByteArrayCodec`. Values that Java adds with another codec, such
+    as Redisson's default, are other bytes and are not found here.
 
     A filter forgets when Redis does: "no" means "no, or forgotten", "maybe" means "maybe". Neither proves anything
-    about what a database holds.
+    about the contents of a database.
 
     Args:
         client: a URL, a client of redis-py or redis-py-cluster, or a `RedisClient`.
@@ -35,7 +35,7 @@ class BloomFilter:
 
     def __init__(self, client: Any, name: str) -> None:
         self._source = client
-        client_of(client)  # says at once what it cannot be
+        client_of(client)  # refuses an invalid client at once
         self.name = name
         self._shape: Shape | None = None
         self._checked = False
@@ -44,14 +44,14 @@ class BloomFilter:
         return f"<{type(self).__name__} {self.name!r}>"
 
     def try_init(self, expected: int, false_positives: float) -> bool:
-        """Make the filter unless there is one; returns whether it was made.
+        """Create the filter unless it exists; returns whether it was created.
 
         Args:
-            expected: how many values it shall hold.
-            false_positives: the share of other values that it may take for added, when it holds so many.
+            expected: number of values that it is made for.
+            false_positives: the share of other values reported as added when it holds so many.
 
         Raises:
-            ValueError: no filter is like that.
+            ValueError: no such filter is possible.
             BadFilterName: no filter can have this name.
             RedisUnavailable: Redis does not answer.
         """
@@ -59,10 +59,10 @@ class BloomFilter:
         return bool(self._client.run(MAKE, self._keys(), shape.fields()) == 1)
 
     def add(self, value: str | bytes) -> bool:
-        """Add one value; returns False if it may have been there already.
+        """Add one value; returns False if it may have been added before.
 
         Raises:
-            NoSuchFilter: it must be made first, by `try_init` here or in Java.
+            NoSuchFilter: it must be created first, by `try_init` here or in Java.
             RedisUnavailable: Redis does not answer.
         """
         return self.add_all([value])[0]
@@ -80,19 +80,19 @@ class BloomFilter:
         return self._each(CONTAINS, values)
 
     def count(self) -> int:
-        """Return how many values have about been added. Raises as `add`."""
+        """Return the approximate number of added values. Raises as `add`."""
         shape = self.shape()
         ones = self._client.command("BITCOUNT", self.name, key=self.name)
         return round(min(shape.added(ones / shape.size), shape.size))
 
     def shape(self) -> Shape:
-        """Return what the filter was made for. Raises as `add`."""
+        """Return the parameters that the filter was created with. Raises as `add`."""
         words = ("HMGET", "size", "hashIterations", "expectedInsertions", "falseProbability")
         settings = self._keys()[1]
         return self._made(self._client.command(words[0], settings, *words[1:], key=settings))
 
     def delete(self) -> bool:
-        """Delete the filter; returns whether there was one.
+        """Delete the filter; returns whether it existed.
 
         Raises:
             RedisUnavailable: Redis does not answer.
@@ -119,8 +119,8 @@ class BloomFilter:
             places = [place for value in values for place in shape.bits(value)]
             fits, *answers = self._client.run(script, keys, [shape.size, shape.iterations, *places])
             if fits:
-                return [one == 1 for one in answers]
-            self._shape = None  # also when there is none any more
+                return [answer == 1 for answer in answers]
+            self._shape = None  # also when the filter was deleted
             self._shape = self._made(answers)
         raise RedisUnavailable(f"the Bloom filter {self.name!r} is made again all the time")
 
@@ -129,4 +129,4 @@ class BloomFilter:
             raise NoSuchFilter(
                 f"there is no Bloom filter {self.name!r}: make it first, by try_init(expected, false_positives)"
             )
-        return Shape.read([one or "" for one in fields])
+        return Shape.read([field or "" for field in fields])

@@ -1,7 +1,7 @@
-"""Scripts for Bloom filters inside Redis: bits in a string, the filter's settings in a hash, as Redisson has them.
+"""Scripts for Bloom filters inside Redis: bits in a string, the filter's settings in a hash, as in Redisson.
 
-A filter may be deleted and made anew with another size at any time, so each script compares the size that its bits were
-reckoned for, and answers with the true one instead: {0, size, hashIterations, expectedInsertions, falseProbability}.
+A filter may be deleted and created again with another size at any time, so each script compares the size that its
+bits were computed for, and otherwise answers {0, size, hashIterations, expectedInsertions, falseProbability}.
 """
 
 from oncemq.redis.call import Script
@@ -24,7 +24,7 @@ for i = START, #ARGV, per do
 end
 """
 
-# KEYS bits, settings · ARGV size, iterations, expected, false positives → 1: made, 0: there was one
+# KEYS bits, settings · ARGV size, iterations, expected, false positives → 1: created, 0: it existed
 MAKE = Script(
     """
 if redis.call('exists', KEYS[2]) == 1 then return 0 end
@@ -53,12 +53,12 @@ return answer
 """
 )
 
-# KEYS bits, settings, the same two of the generation before, mark of the generation's youth
-# ARGV size, iterations, ms to remember, bytes to count bits in, what to make a new generation of (four fields as in
+# KEYS bits, settings, the same two of the previous generation, mark of the generation's youth
+# ARGV size, iterations, ms to remember, bytes to count bits in, settings of a new generation (four fields as in
 #      MAKE), then the bits of each value
 # → {1, bits that are set in those bytes, for each value 1: new, 0: maybe not}
-# A generation that is no longer young makes room for the next one. Settings without an end were made by others, who
-# alone decide how long their filter lives.
+# A generation that is no longer young is replaced by the next one. Settings without an expiry were made by other
+# programs, which alone decide how long their filter lives.
 FILL = Script(
     """
 local foreign = redis.call('pttl', KEYS[2]) == -1

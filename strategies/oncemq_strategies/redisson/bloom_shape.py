@@ -1,4 +1,4 @@
-"""The size of a Bloom filter and the bits of a value in it, as Redisson reckons both."""
+"""Size of a Bloom filter and the bits of a value in it, computed as Redisson does."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any, Self
 from oncemq_strategies.redisson.highway_hash import hash128
 
 MOST_BITS = 2**32 - 2
-"""What Redisson allows; a string in Redis has two bits more."""
+"""Redisson's limit; a string in Redis has two bits more."""
 
 _SIGNED_MAX = 2**63 - 1
 _UNSIGNED_MAX = 2**64 - 1
@@ -17,11 +17,11 @@ _UNSIGNED_MAX = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a filter was made for, and what follows from it.
+    """Parameters that a filter was created with, and the derived numbers.
 
     Args:
-        expected: how many values it was made for.
-        false_positives: the share of other values that it then takes for added, between 0 and 1.
+        expected: number of values that it was made for.
+        false_positives: the share of other values then reported as added, between 0 and 1.
         size: its bits.
         iterations: bits of each value.
     """
@@ -36,7 +36,7 @@ class Shape:
         """Return the shape that Redisson gives a new filter.
 
         Raises:
-            ValueError: no filter is like that.
+            ValueError: no such filter is possible.
         """
         if expected < 1 or not 0.0 < false_positives < 1.0:
             raise ValueError("a filter is made for at least one value, and for a share between 0 and 1")
@@ -48,14 +48,14 @@ class Shape:
 
     @classmethod
     def read(cls, fields: Sequence[Any]) -> Self:
-        """Return the shape that a filter's settings say, in the order of `fields`."""
+        """Return the shape from a filter's settings, in the order of `fields`."""
         size, iterations, expected, share = (
-            one.decode() if isinstance(one, bytes) else str(one) for one in fields
+            field.decode() if isinstance(field, bytes) else str(field) for field in fields
         )
         return cls(int(expected or 0), float(share or 1.0), int(size), int(iterations))
 
     def fields(self) -> tuple[str, str, str, str]:
-        """Return what the settings say: size, hashIterations, expectedInsertions, falseProbability."""
+        """Return the settings: size, hashIterations, expectedInsertions, falseProbability."""
         return (
             str(self.size),
             str(self.iterations),
@@ -64,7 +64,7 @@ class Shape:
         )
 
     def bits(self, value: str | bytes) -> list[int]:
-        """Return the places of a value's bits; text counts as UTF-8, as with Redisson's StringCodec."""
+        """Return the positions of a value's bits; text counts as UTF-8, as with Redisson's StringCodec."""
         first, second = hash128(value.encode() if isinstance(value, str) else value)
         places, state = [], first
         for turn in range(self.iterations):
@@ -73,7 +73,7 @@ class Shape:
         return places
 
     def added(self, ones: float) -> float:
-        """Return how many values have about been added when this share of the bits is set."""
+        """Return the approximate number of added values when this share of the bits is set."""
         if ones >= 1.0:
             return math.inf
         return -self.size / self.iterations * math.log(1.0 - ones)

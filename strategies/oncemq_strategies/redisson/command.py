@@ -1,4 +1,4 @@
-"""The commands `locks list` and `locks release`: which locks Redis has, and taking one away from its holder."""
+"""Commands `locks list` and `locks release`: list the locks in Redis, and force the release of one."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

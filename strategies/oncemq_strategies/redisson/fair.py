@@ -1,4 +1,4 @@
-"""`FairLock`: Redisson's RFairLock – who has waited longest is next, whichever process and language it is."""
+"""`FairLock`: Redisson's RFairLock – granted in the order of waiting, across processes and languages."""
 
 import time
 from contextlib import suppress
@@ -16,7 +16,7 @@ _PLACE_KEPT = 300_000
 
 
 class FairLock(Lock):
-    """A `Lock` given in the order of asking: Redisson's `getFairLock(name)` is the same one."""
+    """A `Lock` granted in the order of requests; the same lock as Redisson's `getFairLock(name)`."""
 
     _release_script = RELEASE_FAIR
 
@@ -36,7 +36,7 @@ class FairLock(Lock):
         return ours
 
     def _leave(self, owner: str) -> None:
-        """Block nobody who stands behind us; while Redis is away that is left to the end of our time."""
+        """Leave the queue, not blocking waiters behind; while Redis is away they wait until our place expires."""
         with suppress(RedisUnavailable):
             arguments: list[Argument] = [
                 owner,
@@ -61,5 +61,5 @@ class FairLock(Lock):
 
 
 def _now() -> int:
-    """Return the wall clock's milliseconds, which waiters of all machines compare."""
+    """Return the wall clock in milliseconds, which waiters of all machines compare."""
     return round(time.time() * 1000)

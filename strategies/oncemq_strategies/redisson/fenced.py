@@ -1,4 +1,4 @@
-"""`FencedLock`: Redisson's RFencedLock – every acquisition has a higher number, which the guarded data can compare."""
+"""`FencedLock`: Redisson's RFencedLock – every acquisition has a higher number, for comparison by the guarded data."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from oncemq_strategies.redisson.names import token_of
 
 
 class FencedLock(Lock):
-    """A `Lock` with a token: Redisson's `getFencedLock(name)` is the same one.
+    """A `Lock` with a token; the same lock as Redisson's `getFencedLock(name)`.
 
-    A holder that was paused for longer than its lease does not know that it lost the lock. Whoever stores a token
+    A holder that was paused for longer than its lease does not know that it lost the lock. A store that keeps the token
     beside the data and refuses writes with a lower one is safe from it.
     """
 

@@ -1,4 +1,4 @@
-"""HighwayHash of 128 bits with Redisson's key, in pure Python: what an RBloomFilter makes of a value's bytes.
+"""HighwayHash of 128 bits with Redisson's key, in pure Python: the hash that an RBloomFilter computes of a value.
 
 The algorithm is that of "Fast keyed hash/pseudo-random function using SIMD multiply and permute" (Alakuijala, Cox,
 Wassenberg, 2016). Its four lanes of 64 bits live side by side in one integer: each is added without a carry into the
@@ -33,7 +33,7 @@ _REST = _packed([(1 << 63) - 1] * 4)
 _ALL = 2**256 - 1
 _ROUNDS = 6
 
-# For each byte of the result, the place that it comes from; `translate` wants a table of 256.
+# For each byte of the result, its source position; `translate` needs a table of 256.
 _ZIPPER = bytes(
     place + half for half in (0, 16) for place in (3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7)
 )
@@ -74,7 +74,7 @@ def _updated(state: _State, packet: int) -> _State:
 
 
 def _with_remainder(state: _State, data: bytes) -> _State:
-    """Take the last 1 to 31 bytes in."""
+    """Absorb the last 1 to 31 bytes."""
     v0, v1, m0, m1 = state
     size = len(data)
     v0 = _added(v0, _packed([(size << 32) + size] * 4))
@@ -90,8 +90,8 @@ def _with_remainder(state: _State, data: bytes) -> _State:
     return _updated((v0, v1, m0, m1), _from_bytes(packet, "little"))
 
 
-def _added(one: int, other: int) -> int:
-    return ((one & _REST) + (other & _REST)) ^ ((one ^ other) & _TOP)
+def _added(left: int, right: int) -> int:
+    return ((left & _REST) + (right & _REST)) ^ ((left ^ right) & _TOP)
 
 
 def _products(low: tuple[int, ...], high: tuple[int, ...]) -> int:

@@ -1,4 +1,4 @@
-"""Keeps the leases of this process's locks alive in one thread, and tells of losses."""
+"""Renews the leases of this process's locks in one thread, and reports lost locks."""
 
 import itertools
 import logging
@@ -24,19 +24,19 @@ LEASE = timedelta(seconds=30)
 _RENEWALS = 3
 _AGAIN = 1.0
 _LINGERS = 5.0
-"""Seconds; as long as a lock was held lately, acquiring the next one need not wake the thread."""
+"""Seconds; as long as a lock was held recently, acquiring the next one need not wake the thread."""
 
 
 class Holding:
-    """A lock that somebody in this process holds.
+    """A lock held in this process.
 
     Attributes:
         name: the lock's.
         owner: the field of the lock's hash.
-        holds: how often its owner has acquired it and not released.
-        lease: milliseconds that the lock outlives us.
+        holds: number of its owner's acquisitions not yet released.
+        lease: milliseconds that the lock outlives this process.
         watched: the lease is renewed as long as this process lives.
-        valid_until: monotonic seconds; until then it is ours for sure, unless `lost`.
+        valid_until: monotonic seconds; until then it is certainly ours, unless `lost`.
         lost: the lock expired or was taken away.
         token: the fencing token; 0 without one.
         on_loss: called once, from the keeper's thread.
@@ -70,23 +70,23 @@ class Holding:
 
     @property
     def valid(self) -> bool:
-        """Whether the lock is still ours, as far as can be known without asking."""
+        """Whether the lock is still ours, as far as known without asking Redis."""
         return not self.lost and time.monotonic() < self.valid_until
 
     def confirm(self, sent: float) -> None:
-        """Note that Redis gave the whole lease to a command of the monotonic second `sent`."""
+        """Note that Redis renewed the whole lease by a command sent at the monotonic second `sent`."""
         self.valid_until = sent + self.lease / 1000
         self.renew_at = sent + self.lease / 1000 / _RENEWALS
 
 
 class Keeper:
-    """All holdings of one client.
+    """Keeps all holdings of one client.
 
     Args:
-        client: through which they were acquired.
+        client: the client that acquired them.
 
     Attributes:
-        id: tells this client's owners from all others'.
+        id: distinguishes this client's owners from all others.
     """
 
     def __init__(self, client: RedisClient) -> None:
@@ -105,23 +105,23 @@ class Keeper:
         client.before_closing(self.close)
 
     def owner(self) -> str:
-        """Return the owner that this thread is, as Redisson writes one."""
-        # Not the system's own number: that of a thread which has ended is given to another one.
+        """Return the owner that represents this thread, in Redisson's format."""
+        # Not the system's thread number: it is reused after a thread has ended.
         owner: str | None = getattr(self._local, "owner", None)
         if owner is None:
             owner = self._local.owner = f"{self.id}:{next(self._threads)}"
         return owner
 
     def find(self, name: str, owner: str) -> Holding | None:
-        """Return the holding, if this owner has one."""
+        """Return the holding of this owner, if any."""
         return self._holdings.get((name, owner))
 
     def add(self, holding: Holding) -> None:
-        """Watch over a lock that was just acquired."""
+        """Renew a lock that was just acquired."""
         self.add_all([holding])
 
     def add_all(self, holdings: Iterable[Holding]) -> None:
-        """Watch over locks that were just acquired."""
+        """Renew locks that were just acquired."""
         with self._changed:
             soonest, self._used = math.inf, True
             for holding in holdings:
@@ -130,19 +130,19 @@ class Keeper:
             self._look_at(soonest)
 
     def drop(self, holding: Holding) -> None:
-        """Renew it no more: it is released, or about to be."""
+        """Stop renewing it: it is released, or about to be."""
         with self._changed:
             if self._holdings.get((holding.name, holding.owner)) is holding:
                 del self._holdings[holding.name, holding.owner]
 
     def insist(self, releases: Iterable[Release]) -> None:
-        """Say again what Redis did not hear."""
+        """Repeat releases that did not reach Redis."""
         with self._changed:
             self._unheard.add(releases)
             self._look_at(self._unheard.due_at)
 
     def lose(self, holding: Holding) -> None:
-        """Tell its holder that the lock is lost."""
+        """Notify the holder that the lock is lost."""
         with self._changed:
             if holding.lost:
                 return
@@ -153,7 +153,7 @@ class Keeper:
                 tell()
 
     def untold(self, name: str) -> None:
-        """Say once that releases wake no waiters: this user may not publish in the locks' channels."""
+        """Log once that releases wake no waiters: this user may not publish in the locks' channels."""
         if not self._warned:
             self._warned = True
             _log.warning(
@@ -164,7 +164,7 @@ class Keeper:
             )
 
     def close(self) -> None:
-        """Renew nothing any more; what is held expires."""
+        """Stop all renewals; held locks expire."""
         with self._changed:
             self._closed = True
             self._holdings.clear()
@@ -174,7 +174,7 @@ class Keeper:
             thread.join(5)
 
     def _look_at(self, soonest: float) -> None:
-        """Have the thread look at the monotonic second `soonest`; called with `_changed` held."""
+        """Have the thread wake at the monotonic second `soonest`; called with `_changed` held."""
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._watch, name="oncemq-lock-watchdog", daemon=True)
             self._thread.start()
@@ -187,7 +187,7 @@ class Keeper:
             with self._changed:
                 pause = self._pause()
                 if pause is None:
-                    # The next lock starts another one; so a client that is not used any more keeps no thread.
+                    # The next lock starts another thread; so a client that is no longer used keeps none.
                     self._thread, self._looks_at = None, math.inf
                     return
                 if pause > 0:
@@ -200,7 +200,7 @@ class Keeper:
                 self.insist(self._unheard.say(releases))
 
     def _pause(self) -> float | None:
-        """Return the seconds until something is due, or might soon be; None when nothing is held, nor was lately."""
+        """Return the seconds until something is or might be due; None when nothing is held, now or recently."""
         soonest = min(map(_due_at, self._holdings.values()), default=math.inf)
         if (soonest := min(soonest, self._unheard.due_at)) < math.inf:
             return soonest - time.monotonic()
@@ -219,7 +219,7 @@ class Keeper:
         alive = [holding for holding in due if holding.watched and not holding.lost]
         if not alive:
             return
-        calls = [Call.of(EXTEND, [one.name], [one.lease, one.owner]) for one in alive]
+        calls = [Call.of(EXTEND, [lock.name], [lock.lease, lock.owner]) for lock in alive]
         for holding, answer in zip(alive, self._client.together(calls), strict=True):
             if isinstance(answer, Failure):
                 holding.renew_at = time.monotonic() + min(_AGAIN, holding.lease / 1000 / (2 * _RENEWALS))

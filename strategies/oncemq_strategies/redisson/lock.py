@@ -1,4 +1,4 @@
-"""`Lock`: Redisson's RLock – reentrant, renewed as long as its process lives, its holder told when it is lost."""
+"""`Lock`: Redisson's RLock – reentrant, renewed as long as its process lives, with a notice to its holder on loss."""
 
 import random
 import threading
@@ -21,17 +21,17 @@ from oncemq_strategies.redisson.waiters import Waiters
 NO_TIME = timedelta(0)
 LOST = -3
 _POLL = 1.5
-"""Seconds; a message may be lost with its connection, so a waiter looks for itself now and then."""
+"""Seconds; a message may be lost with its connection, so a waiter also polls."""
 _LEAST_PAUSE = 0.05
 
 
 class NotHeld(OnceMQError):
-    """The lock is not, or no longer, its caller's: another may be working under it."""
+    """The lock is not, or no longer, held by its caller: another owner may be working under it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """How many replicas must have a lock before it counts as acquired.
+    """Number of replicas that must have a lock before it counts as acquired.
 
     Args:
         count: of the lock's own server.
@@ -43,18 +43,18 @@ class Replicas:
 
 
 class Lock:
-    """A lock of one owner at a time, across processes and languages: Redisson's `getLock(name)` is the same one.
+    """A lock of one owner at a time, across processes and languages; the same lock as Redisson's `getLock(name)`.
 
-    Used by `with`, it waits until it is acquired. An owner may acquire it again and must release it as often.
+    Used by `with`, it waits until it is acquired. An owner may acquire it repeatedly and must release it as often.
 
     Args:
         client: a `RedisClient`, a URL, or a client of redis-py or redis-py-cluster. All locks of one URL in a process
-            share their connections and threads, and re-entry by a thread is seen over all of them.
+            share their connections and threads, and re-entry by a thread is recognized across all of them.
         name: Redisson's name of the lock.
-        lease: after which Redis frees the lock, whatever its holder does; None (the default) = 30 s, renewed as
+        lease: time after which Redis frees the lock, regardless of its holder; None (the default) = 30 s, renewed as
             long as this process lives.
-        owner: who acquires; this thread, unless given.
-        replicas: that must have the lock before it is ours.
+        owner: of the acquisitions; this thread, unless given.
+        replicas: that must have the lock before it counts as acquired.
         on_loss: called once, from another thread, when the lock is lost while it is held.
     """
 
@@ -69,7 +69,7 @@ class Lock:
         on_loss: Callable[[], None] | None = None,
     ) -> None:
         self._source = client
-        client_of(client)  # says at once what it cannot be
+        client_of(client)  # refuses an invalid client at once
         self.name = name
         self._lease = milliseconds(lease if lease is not None else LEASE)
         self._watched = lease is None
@@ -103,7 +103,7 @@ class Lock:
         Raises:
             RedisUnavailable: Redis does not answer; the lock is not ours, or frees itself within its lease.
             NotHeld: it was acquired before and has been lost since.
-            BadLockName: no lock can have this name.
+            BadLockName: the name is not valid for a lock.
         """
         until = None if wait is None else time.monotonic() + wait.total_seconds()
         if self._try() is None:
@@ -113,10 +113,10 @@ class Lock:
         return self._wait(until)
 
     def release(self) -> None:
-        """Give the lock back; the last of several holds frees it and wakes who waits for it.
+        """Release the lock; the last of several holds frees it and wakes a waiter.
 
         Raises:
-            NotHeld: it is not ours, or is no longer.
+            NotHeld: it is not, or no longer, ours.
             RedisUnavailable: Redis does not answer; the lock frees itself within its lease.
         """
         holding = self._holding()
@@ -135,10 +135,10 @@ class Lock:
             )
 
     def extend(self, by: timedelta) -> None:
-        """Make the lease end not before `by` from now; never shortens it.
+        """Extend the lease to at least `by` from now; never shortens it.
 
         Raises:
-            NotHeld: it is not ours, or is no longer.
+            NotHeld: it is not, or no longer, ours.
         """
         holding, sent, lease = self._holding(), time.monotonic(), milliseconds(by)
         if holding is None or holding.lost:
@@ -149,22 +149,22 @@ class Lock:
         holding.valid_until = max(holding.valid_until, sent + lease / 1000)
 
     def locked(self) -> bool:
-        """Return whether anybody holds the lock."""
+        """Return whether the lock is held by any owner."""
         return bool(self._client.command("EXISTS", self.name, key=self.name) == 1)
 
     def owned(self) -> bool:
-        """Return whether the lock is still ours; asks nobody, and is never wrong for the better."""
+        """Return whether the lock is still ours, without asking Redis; never True for a lost lock."""
         holding = self._holding()
         return holding is not None and holding.valid
 
     @property
     def owner(self) -> str:
-        """Who this is to other owners of the lock: `client:thread`."""
+        """This owner's name in Redis: `client:thread`."""
         return f"{self._keeper.id}:{self._owner}" if self._owner is not None else self._keeper.owner()
 
     @property
     def _client(self) -> RedisClient:
-        # Asked for each time: a child process has clients of its own, also for locks that its parent made.
+        # Looked up each time: a child process has its own clients, also for locks made by its parent.
         return client_of(self._source)
 
     @property
@@ -244,7 +244,7 @@ class Lock:
                 waiter.wait(min(_left(until), _pause(held_for)))
 
     def _insist(self, call: Callable[[], Call]) -> Any:
-        """Return the answer to a call that may be applied twice, asked again when the first answer was lost."""
+        """Return the answer to a call that may be applied twice; it is repeated when the first answer was lost."""
         try:
             return self._client.call(call())
         except RedisUnavailable as error:
@@ -255,7 +255,7 @@ class Lock:
     def _answer_again(self, call: Callable[[], Call]) -> Any:
         answer = self._client.call(call())
         made = call()
-        # What was applied the first time is not there any more the second time: that is no loss.
+        # The first call applied it, so the second finds nothing: that is no loss.
         return 1 if answer is None and made.script is self._release_script else answer
 
     _release_script = RELEASE
@@ -272,7 +272,7 @@ class Lock:
         return [holding.lease, holding.owner, holds, clustered, channel_of(self.name)]
 
     def _understood(self, answer: Any) -> tuple[int | None, int]:
-        """Return what `_try` returns, and the token."""
+        """Return the result of `_try`, and the token."""
         return answer, 0
 
 
@@ -281,5 +281,5 @@ def _left(until: float | None) -> float:
 
 
 def _pause(held_for: int) -> float:
-    """Return how long to wait for a message, at most; a lease that is about to end sends none."""
+    """Return the longest time to wait for a message; a lease that expires sends none."""
     return max(_LEAST_PAUSE, min(held_for / 1000, _POLL * random.uniform(0.8, 1.2)))  # noqa: S311 - jitter

@@ -1,16 +1,16 @@
 """Scripts for locks inside Redis, in Redisson's data: each may be applied twice in a row with the effect of once.
 
 A lock is a hash: one field, the owner, with the number of its holds. Redisson counts with HINCRBY; here the caller
-says which number it shall be, so that a script whose answer was lost can be run again.
+passes the new number, so that a script whose answer was lost can be repeated.
 
-Channels are arguments and not keys: while a slot moves, a cluster runs nothing whose keys are not all in one place, and
-a channel is in none.
+Channels are arguments and not keys: while a slot moves, a cluster refuses scripts whose keys are not all in one
+place, and a channel is in none.
 """
 
 from oncemq.redis.call import Script
 
 UNTOLD = 2
-"""What a release answers when the lock is free and those who wait for it could not be told."""
+"""A release's answer when the lock is free and its waiters could not be notified."""
 
 # taken returns false: it may be ours; -3: it was lost; else ms until the holder's lease ends (-1: never)
 ACQUIRING = """
@@ -71,7 +71,7 @@ end
 """
 
 # KEYS lock · ARGV lease in ms, owner, holds left, '1' in a cluster, channel → nil: not ours; 0: still ours;
-# 1: free; 2: free, and nobody was told
+# 1: free; 2: free, and waiters were not notified
 RELEASE = Script(
     "local CLUSTER = ARGV[4]"
     + TELLING
@@ -96,7 +96,7 @@ return 1
 """
 )
 
-# KEYS lock, queue · ARGV '1' in a cluster, channel → 1: it was held by somebody; 0: it was free
+# KEYS lock, queue · ARGV '1' in a cluster, channel → 1: it was held; 0: it was free
 FORCE = Script(
     "local CLUSTER = ARGV[1]"
     + TELLING
@@ -121,7 +121,7 @@ end
 """
 
 # KEYS lock, queue, timeouts · ARGV lease in ms, owner, holds, now in ms, wait in ms, '1' to take a place in the queue
-# → nil: ours; -3: it was lost; else ms after which trying again makes sense
+# → nil: ours; -3: it was lost; else ms until the next attempt makes sense
 ACQUIRE_FAIR = Script(
     "local NOW = tonumber(ARGV[4])"
     + _LEAVE_DEAD

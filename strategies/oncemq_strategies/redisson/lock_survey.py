@@ -1,4 +1,4 @@
-"""Survey of locks from outside: who holds one and for how long, and which there are."""
+"""Survey of locks for operators: which are held, by which owner and for how long."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ _LEFT_OUT = "redisson_"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lock as Redis has it.
+    """A lock as stored in Redis.
 
     Args:
         name: the lock's.
         owner: the client and its thread, or its unit.
-        holds: how often it was acquired by its owner.
+        holds: number of its owner's acquisitions not yet released.
         ends_in: seconds until it frees itself; None = never, which no lock of ours or Redisson's does.
-        token: the last number that was given out; 0 where none was.
-        waiting: how many stand in its queue, where it is a fair one.
+        token: the last token issued; 0 if none.
+        waiting: length of its queue, if it is a fair lock.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Held:
 
 
 def held_by(client: RedisClient, name: str) -> Held | None:
-    """Return who holds a lock; None when it is free, or no lock at all.
+    """Return the holder of a lock; None when it is free, or not a lock.
 
     Raises:
         RedisUnavailable: Redis does not answer.
@@ -50,7 +50,7 @@ def held_by(client: RedisClient, name: str) -> Held | None:
 
 
 def all_held(client: RedisClient, pattern: str = "*") -> Iterator[Held]:
-    """Yield the locks whose names match a glob pattern, in no particular order; looks at every key of that form.
+    """Yield the held locks whose names match a glob pattern, in no particular order; scans every key of that form.
 
     Raises:
         RedisUnavailable: Redis does not answer.
@@ -67,9 +67,9 @@ def all_held(client: RedisClient, pattern: str = "*") -> Iterator[Held]:
 
 
 def force_release(client: RedisClient, name: str) -> bool:
-    """Take a lock away from whoever holds it, and wake who waits; returns whether anybody held it.
+    """Force the release of a lock, and wake its waiters; returns whether it was held.
 
-    Its holder is not stopped: it goes on as if it had the lock, until its watchdog notices.
+    The holder is not stopped: it continues as if it had the lock, until its watchdog notices.
 
     Raises:
         RedisUnavailable: Redis does not answer.

@@ -1,4 +1,4 @@
-"""`MultiLock`: several locks as one – all or none, and never one waited for while another is held."""
+"""`MultiLock`: several locks acquired together – all or none, never waiting for one while holding another."""
 
 import time
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from oncemq_strategies.redisson.lock import NO_TIME, Lock
 
 
 class MultiLock:
-    """Plain locks taken together; Redisson's `getMultiLock(…)` of the same locks excludes it.
+    """Plain locks taken together; excludes Redisson's `getMultiLock(…)` of the same locks.
 
-    They are tried in the order of their names. When one is taken, those before it are given back, and that one is
+    They are tried in the order of their names. When one is taken, those before it are released, and that one is
     waited for first: so two owners never wait for each other.
 
     Args:
-        locks: at least one, each with a name of its own.
+        locks: at least one, with distinct names.
     """
 
     def __init__(self, *locks: Lock) -> None:
@@ -61,7 +61,7 @@ class MultiLock:
         return True
 
     def release(self) -> None:
-        """Give all locks back, also when one of them is lost; the first error is raised afterwards."""
+        """Release all locks, also when one of them is lost; the first error is raised afterwards."""
         failure: OnceMQError | None = None
         for lock in reversed(self._locks):
             try:
@@ -72,12 +72,12 @@ class MultiLock:
             raise failure
 
     def extend(self, by: timedelta) -> None:
-        """Make all leases end not before `by` from now; raises as `Lock.extend`."""
+        """Extend all leases to at least `by` from now; raises as `Lock.extend`."""
         for lock in self._locks:
             lock.extend(by)
 
     def locked(self) -> bool:
-        """Return whether anybody holds any of them."""
+        """Return whether any of them is held by any owner."""
         return any(lock.locked() for lock in self._locks)
 
     def owned(self) -> bool:
@@ -85,7 +85,7 @@ class MultiLock:
         return all(lock.owned() for lock in self._locks)
 
     def _try(self, locks: Sequence[Lock], held: Lock | None = None) -> Lock | None:
-        """Take all of `locks` without waiting; else give everything back, `held` too, and return the taken one."""
+        """Take all `locks` without waiting; otherwise release everything, `held` too, and return the taken one."""
         mine = [] if held is None else [held]
         missing: Lock | None = None
         try:

@@ -1,4 +1,4 @@
-"""The keys and channels that Redisson uses beside a lock's or a filter's own, so that both sides speak of the same ones."""
+"""Keys and channels that Redisson uses beside a lock's or a filter's own key."""
 
 from collections.abc import Callable
 
@@ -9,25 +9,25 @@ MAX_NAME = 512
 
 
 class BadLockName(OnceMQError):
-    """A lock cannot have this name."""
+    """The name is not valid for a lock."""
 
 
 class BadFilterName(OnceMQError):
-    """A Bloom filter cannot have this name."""
+    """The name is not valid for a Bloom filter."""
 
 
 def beside(prefix: str, name: str) -> str:
-    """Return the name of a lock's helper: in the same slot as the lock, whose name may bring a `{tag}` of its own."""
+    """Return the name of a lock's helper key, in the lock's slot; the lock's name may have its own `{tag}`."""
     return f"{prefix}:{name}" if "{" in name else f"{prefix}:{{{name}}}"
 
 
 def below(name: str, suffix: str) -> str:
-    """Return the name of a filter's helper, in the same slot as the filter."""
+    """Return the name of a filter's helper key, in the filter's slot."""
     return f"{name}:{suffix}" if "{" in name else f"{{{name}}}:{suffix}"
 
 
 def settings_of(name: str) -> str:
-    """Return the hash that says what a Bloom filter was made for."""
+    """Return the hash with a Bloom filter's settings."""
     return below(name, "config")
 
 
@@ -47,12 +47,12 @@ def queue_of(name: str) -> str:
 
 
 def timeouts_of(name: str) -> str:
-    """Return the sorted set of the times until which a fair lock's waiters keep their places."""
+    """Return the sorted set with the times until which a fair lock's waiters keep their places."""
     return beside("redisson_lock_timeout", name)
 
 
 def check_name(name: str, *, clustered: bool) -> str:
-    """Return `name` if a lock can have it.
+    """Return `name` if it is valid for a lock.
 
     Raises:
         BadLockName: it is empty, too long, or its helpers would live in other slots of the cluster.
@@ -64,7 +64,7 @@ def check_name(name: str, *, clustered: bool) -> str:
 
 
 def check_filter_name(name: str, *, clustered: bool) -> str:
-    """Return `name` if a Bloom filter can have it.
+    """Return `name` if it is valid for a Bloom filter.
 
     Raises:
         BadFilterName: it is empty, too long, or its settings would live in another slot of the cluster.
@@ -76,7 +76,7 @@ def check_filter_name(name: str, *, clustered: bool) -> str:
 
 
 def _unfit(name: str, what: str, beside_it: Callable[[str], str], *, clustered: bool) -> str | None:
-    """Return why nothing in Redis can have this name; None if it can."""
+    """Return why the name is not valid; None if it is."""
     if not name or len(name) > MAX_NAME or "\0" in name:
         return f"{name[:60]!r} cannot name {what}: write 1 to {MAX_NAME} characters, none of them NUL"
     if clustered and slot_of(name) != slot_of(beside_it(name)):

@@ -1,4 +1,4 @@
-"""Releases that Redis did not hear: said again, since nobody else gets a lock that its holder is done with."""
+"""Releases that did not reach Redis: repeated, so that other owners need not wait for the lease to end."""
 
 import math
 import time
@@ -14,11 +14,11 @@ _AGAIN = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A release of locks whose owner acquires nothing any more: one that comes late takes no lock from anybody.
+    """A release of locks whose owner acquires nothing any more: a late one takes no lock from another owner.
 
     Attributes:
-        call: what is said.
-        until: the monotonic second at which the last of the locks has ended by itself.
+        call: the release.
+        until: the monotonic second at which the last of the locks has expired.
     """
 
     call: Call
@@ -26,13 +26,13 @@ class Release:
 
 
 class Unheard:
-    """What is said again every second until Redis hears it, or there is nothing left to release.
+    """Releases repeated every second until Redis receives them, or nothing is left to release.
 
     Args:
-        client: through which the locks were acquired.
+        client: the client that acquired the locks.
 
     Attributes:
-        due_at: the monotonic second at which it is said again; infinite when Redis has heard everything.
+        due_at: the monotonic second of the next repetition; infinite when nothing is pending.
     """
 
     def __init__(self, client: RedisClient) -> None:
@@ -41,20 +41,20 @@ class Unheard:
         self.due_at = math.inf
 
     def add(self, releases: Iterable[Release]) -> None:
-        """Remember what Redis did not hear."""
+        """Remember releases that did not reach Redis."""
         self._releases += releases
         if self._releases:
             self.due_at = min(self.due_at, time.monotonic() + _AGAIN)
 
     def take(self, now: float) -> list[Release]:
-        """Return what is due at the monotonic second `now`, and forget it."""
+        """Return and remove the releases that are due at the monotonic second `now`."""
         if now < self.due_at:
             return []
         taken, self._releases, self.due_at = self._releases, [], math.inf
         return [release for release in taken if now < release.until]
 
     def say(self, releases: Sequence[Release]) -> list[Release]:
-        """Return what Redis has not heard this time either."""
+        """Send the releases; returns those that did not reach Redis this time either."""
         answers = self._client.together([release.call for release in releases])
         return [
             release

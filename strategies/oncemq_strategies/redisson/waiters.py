@@ -1,4 +1,4 @@
-"""Waiters of this process for channels: a message wakes the one that has waited longest, not the whole crowd."""
+"""Waiters of this process for channels: a message wakes the one that has waited longest, not all of them."""
 
 import threading
 from collections import deque
@@ -20,7 +20,7 @@ class Waiter:
         self.woken = threading.Event()
 
     def hear(self, seconds: float) -> None:
-        """Return when messages will surely come; after that the lock must be tried again."""
+        """Return when messages will certainly arrive; after that the lock must be tried again."""
         self._subscription.confirmed.wait(min(seconds, _CONFIRMED_WITHIN.total_seconds()))
 
     def wait(self, seconds: float) -> None:
@@ -33,7 +33,7 @@ class Waiters:
     """All waiting threads of one client.
 
     Args:
-        client: whose channels they are.
+        client: that subscribes to the channels.
     """
 
     def __init__(self, client: RedisClient) -> None:
@@ -44,7 +44,7 @@ class Waiters:
 
     @contextmanager
     def joined(self, channel: str) -> Iterator[Waiter]:
-        """Stand in the row of those who wait for `channel`."""
+        """Join the waiters of `channel`."""
         waiter = self._join(channel)
         try:
             yield waiter

@@ -15,12 +15,12 @@ _NONE_YET = ""
 
 
 class Numbers:
-    """What one run knows.
+    """State of one run.
 
     Attributes:
         new: keys whose row this run inserted.
-        last: the last number of each key, those of this run included; None = none yet.
-        moved: what must be written.
+        last: the last number of each key, including this run; None = none yet.
+        moved: keys to be written.
     """
 
     __slots__ = ("last", "moved", "new")
@@ -31,15 +31,15 @@ class Numbers:
         self.moved: dict[str, int] = {}
 
     def move(self, key: str, number: int) -> None:
-        """Note that a key has come to `number`."""
+        """Note that a key has reached `number`."""
         self.last[key] = self.moved[key] = number
 
 
 class SequenceNumbers:
-    """The ledger's table `oncemq_sequences`; whoever has loaded a key holds it until the transaction ends.
+    """The ledger's table `oncemq_sequences`; a transaction that has loaded a key locks it until its end.
 
-    The row is inserted before it is locked, so that there is something to lock for a key that is new, too: two
-    processes that see the same key decide one after the other, and the second sees what the first has parked.
+    The row is inserted before it is locked, so that a new key can be locked, too: two processes that see the same key
+    decide one after the other, and the second sees the messages that the first has parked.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -61,7 +61,7 @@ class SequenceNumbers:
         return numbers
 
     def save(self, run: Run, numbers: Numbers) -> None:
-        """Write what moved; delete the rows that were inserted for nothing."""
+        """Write the changed numbers; delete rows that were inserted unnecessarily."""
         bulk = self._statements(run.connection)
         if numbers.moved:
             moved = [(key, str(number)) for key, number in sorted(numbers.moved.items())]

@@ -1,4 +1,4 @@
-"""Report on one key of a sequence: its number, what is missing, what waits."""
+"""Report on one key of a sequence: its number, missing numbers, waiting messages."""
 
 from collections.abc import Mapping
 
@@ -8,17 +8,17 @@ from oncemq.ledger.messages import parking
 from oncemq.ledger.records import sequences
 
 _MOST = 20
-"""Ranges of numbers that are named; the rest is counted."""
+"""Number of ranges that are named; the rest is counted."""
 
 
 def report(connection: Connection, consumer: str, key: str, first: int | None) -> Mapping[str, str]:
-    """Return words by name; empty where nothing is known about the key.
+    """Return texts by name; empty if nothing is known about the key.
 
     Args:
-        connection: to read with.
+        connection: of the database.
         consumer: the ledger scope.
         key: the business key.
-        first: the number that keys begin with; None = any.
+        first: the first number of a key; None = any.
     """
     last = sequences.last_of(connection, consumer, key)
     waiting = parking.numbers(connection, consumer, key)

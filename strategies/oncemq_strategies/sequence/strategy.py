@@ -1,4 +1,4 @@
-"""`sequence`: the messages of a key carry numbers, and run in their order without a gap."""
+"""`sequence`: the messages of a key carry numbers, and run in that order without a gap."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -26,13 +26,13 @@ from oncemq_strategies.sequence.report import report
 
 
 class _Notes:
-    """What one run knows.
+    """State of one run.
 
     Attributes:
-        numbers: how far each key has come.
+        numbers: the number that each key has reached.
         wanted: the number of each item that may run.
-        lowest: the lowest number that waits for each key of which something has waited too long.
-        skipped: items that ran although something before them is missing, with the last number before.
+        lowest: the lowest waiting number of each key with a message that has waited too long.
+        skipped: items that ran despite a gap before them, with the last number before the gap.
     """
 
     __slots__ = ("lowest", "numbers", "skipped", "wanted")
@@ -45,27 +45,27 @@ class _Notes:
 
 
 class SequenceStrategy(Strategy):
-    """The next number runs, an old one is Stale, the last one again a Duplicate, an early one waits.
+    """The next number runs, an old one is Stale, the last one again is a Duplicate, an early one waits.
 
-    Options, all of them optional:
+    Options, all optional:
 
-    - `order: body.seq`: the message's number, a whole one; without it the topic's `version`.
-    - `first: 1` (default): the number that a key begins with. `first: any`: whichever comes first of a key that the
-      ledger does not know; for joining a stream that has been running, where nothing older will come.
-    - `early: park` (default): kept in the ledger until what is missing has come; `retry`: kept by the broker, which
-      delivers it again after pauses of up to a minute, at no attempt's cost; or `reject`.
-    - `park_limit: 1000` (default): how many messages of one key may wait in the ledger; the broker keeps the others.
-    - `gap_timeout: 10m` (default): after so long something must be done about a number that does not come. It counts
+    - `order: body.seq`: the message's number, an integer; without it the topic's `version`.
+    - `first: 1` (default): the first number of a key. `first: any`: any number of a key unknown to the
+      ledger; for joining a running stream whose older messages will not arrive.
+    - `early: park` (default): kept in the ledger until the missing numbers have arrived; `retry`: redelivered by the
+      broker after pauses of up to a minute, no attempt charged; or `reject`.
+    - `park_limit: 1000` (default): messages of one key that may wait in the ledger; the broker keeps the others.
+    - `gap_timeout: 10m` (default): time until `on_gap` applies to a missing number. It counts
       from the first wait, also while no consumer runs: it should be longer than any stop.
-    - `on_gap: alert` (default): a warning for the key each time that `gap_timeout` has passed, its messages wait on;
-      `dead_letter`: what has waited so long becomes a dead letter with reason `gap`, the sequence stands still;
-      `skip`, with `early: park`: the missing numbers are given up, the history says which; should they come yet,
+    - `on_gap: alert` (default): a warning per key each time that `gap_timeout` has passed; the messages keep waiting;
+      `dead_letter`: a message that has waited so long becomes a dead letter with reason `gap`, the sequence stays blocked;
+      `skip`, with `early: park`: the missing numbers are given up and listed in the history; if they arrive later,
       they are Stale.
 
     - `fingerprint: [body.amount, …]`: the last number again with other content is a Conflict.
 
-    A number that another strategy of the list settles as a duplicate or as stale is used up, and one that comes before
-    its turn waits whatever the others say. The number of a dead letter is still to come: replay it.
+    A number that another strategy of the list settles as a duplicate or as stale is used up. An early number waits
+    regardless of the other strategies. The number of a dead letter is still expected: replay it.
     """
 
     traits: ClassVar[Traits] = Traits(
@@ -95,7 +95,7 @@ class SequenceStrategy(Strategy):
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its options."""
+        """Build the strategy from its options."""
         given = Options("sequence", options, scope)
         given.known("order", "first", "early", "fingerprint", *OPTIONS)
         early = given.choice("early", ["park", "retry", "reject"], "park")
@@ -110,7 +110,7 @@ class SequenceStrategy(Strategy):
         )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe."""
+        """Return why the configuration is unsafe."""
         if facts.effects is Effects.EXTERNAL:
             yield Problem(
                 "sequence keeps its numbers in the handler's database transaction; effects outside are not in it",
@@ -132,7 +132,7 @@ class SequenceStrategy(Strategy):
         return tuple(attach(table, metadata) for table in tables)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Lock every key and read how far it has come."""
+        """Lock every key and read its number."""
         notes = run.notes[self] = _Notes(self._numbers.load(run, items))
         self._prints.load(run, items)
         if self._gaps.on_gap == "skip":
@@ -163,9 +163,9 @@ class SequenceStrategy(Strategy):
         return self._too_early(run, item, number, following)
 
     def record(self, run: Run, item: Item) -> None:
-        """Let the key's next item see the number that it has come to.
+        """Let the key's next item see the number that the key has reached.
 
-        A number that another strategy settles is used up like any other: it does not come again.
+        A number that another strategy settles is used up like any other: it is not redelivered.
         """
         notes: _Notes = run.notes[self]
         number = notes.wanted.get(item)
@@ -174,7 +174,7 @@ class SequenceStrategy(Strategy):
             self._prints.took(run, item, number)
 
     def save(self, run: Run) -> None:
-        """Write the numbers, and wake what waits for them."""
+        """Write the numbers, and wake messages that wait for them."""
         notes: _Notes = run.notes[self]
         self._numbers.save(run, notes.numbers)
         self._prints.save(run)
@@ -188,11 +188,11 @@ class SequenceStrategy(Strategy):
         history.add(run.connection, skipped)
 
     def committed(self, run: Run) -> None:
-        """Say aloud what waits too long."""
+        """Warn about messages that have waited too long."""
         self._gaps.alert(run)
 
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:
-        """Return the next number, what is missing and what waits."""
+        """Return the next number, missing numbers and waiting messages."""
         return report(connection, self._consumer, key, self._first)
 
     def _number(self, item: Item) -> int:
@@ -222,7 +222,7 @@ class SequenceStrategy(Strategy):
         return self._gaps.wait(run, item, number, why)
 
     def _may_skip(self, notes: _Notes, item: Item, number: int, following: int) -> bool:
-        """Whether the gap before this message is given up: it has waited too long, and nothing before it waits."""
+        """Whether the gap before this message is given up: it has waited too long, and no earlier message waits."""
         if number <= following or notes.lowest.get(item.key) != number or not self._gaps.too_long(item):
             return False
         notes.skipped[item] = following - 1
@@ -243,7 +243,7 @@ class SequenceStrategy(Strategy):
 
 
 def _missing(following: int, number: int) -> str:
-    """Return in words what lies between the next number and this one."""
+    """Return the numbers between the next number and this one, in words."""
     if number == following + 1:
         return f"number {following} has not come"
     return f"numbers {following} to {number - 1} have not all come"

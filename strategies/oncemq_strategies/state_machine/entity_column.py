@@ -16,13 +16,13 @@ from oncemq_strategies.common.table_lookup import LookedUp
 
 
 class _Notes:
-    """What one run knows.
+    """State of one run.
 
     Attributes:
         found: the key column's value of each item.
         current: the state by value, of rows that exist; changes of this run included.
-        changed: what must be written, with the item that asked for it.
-        seen: how many statements of handlers the state of a value has been read behind.
+        changed: states to be written, with the item that requested each.
+        seen: number of handlers' statements after which the state of a value was read.
     """
 
     __slots__ = ("changed", "current", "found", "seen")
@@ -30,7 +30,7 @@ class _Notes:
     def __init__(self, found: Found) -> None:
         self.found = found
         self.current: dict[Any, str | None] = {
-            value: state and state.rstrip(" ")  # columns of fixed width are filled up
+            value: state and state.rstrip(" ")  # fixed-width columns are padded
             for value, (_, state) in found.rows.items()
         }
         self.changed: dict[Any, tuple[str, Item]] = {}
@@ -38,11 +38,11 @@ class _Notes:
 
 
 class EntityStates:
-    """The user's column as the place where the state stands.
+    """The user's column that holds the state.
 
     Args:
-        scope: what the strategy is built with.
-        entity: where the rows are.
+        scope: given to the strategy.
+        entity: the table and its columns.
         column: holds the state; written by the strategy alone.
     """
 
@@ -55,7 +55,7 @@ class EntityStates:
         self._rows = EntityRows(scope, entity, self._target.get)
 
     def check(self, wanted: Sequence[str]) -> list[Problem]:
-        """Return why the table cannot serve."""
+        """Return why the table cannot be used."""
         return self._target.check(
             lambda target: _unfit_states(target.columns[0], wanted), "alter the column, or correct the states"
         )
@@ -65,7 +65,7 @@ class EntityStates:
         run.notes[self] = _Notes(self._rows.find(run, items, RowLock()))
 
     def current(self, run: Run, item: Item) -> str | Verdict | None:
-        """Return the state of the item's entity, None for no state yet, or what a missing row means."""
+        """Return the state of the item's entity, None for no state yet, or the verdict on a missing row."""
         notes: _Notes = run.notes[self]
         unfit = notes.found.unfit(self._target.get(run.connection), item)
         if unfit is not None:
@@ -89,7 +89,7 @@ class EntityStates:
         self.save(run)
 
     def save(self, run: Run) -> None:
-        """Write the states, one statement for each state; a row that still is not there is its item's fault."""
+        """Write the states, one statement per state; a row that is still missing fails its item."""
         notes: _Notes = run.notes[self]
         if not notes.changed:
             return
@@ -107,7 +107,7 @@ class EntityStates:
         notes.changed.clear()
 
     def _look_again(self, run: Run, notes: _Notes, value: Any) -> None:
-        """Read a row that a handler of an earlier item may have changed."""
+        """Read a row again that a handler of an earlier item may have changed."""
         target = self._target.get(run.connection)
         notes.current.pop(value, None)
         for key, (_, state) in target.read(run.connection, [value], RowLock()).items():

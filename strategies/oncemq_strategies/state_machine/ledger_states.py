@@ -17,12 +17,12 @@ _NONE_YET = ""
 
 
 class _Notes:
-    """What one run knows.
+    """State of one run.
 
     Attributes:
         new: keys whose row this run inserted, without a state.
         current: the state of each key, changes of this run included.
-        changed: what must be written.
+        changed: keys to be written.
     """
 
     __slots__ = ("changed", "current", "new")
@@ -34,17 +34,17 @@ class _Notes:
 
 
 class LedgerStates:
-    """The ledger's table `oncemq_states`: rows are inserted first, then locked, so that no key is without a lock."""
+    """The ledger's table `oncemq_states`: rows are inserted first, then locked, so that every key can be locked."""
 
     name = ""
-    """No column of the user's."""
+    """Empty: no column of the user's."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._bulk: Bulk | None = None
 
     def check(self, wanted: Sequence[str]) -> list[Problem]:  # noqa: ARG002 - our own table takes any state
-        """Return nothing: `tables create` makes what is needed."""
+        """Return nothing: `tables create` creates the table."""
         return []
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
@@ -77,7 +77,7 @@ class LedgerStates:
         """Do nothing: handlers do not read our own table."""
 
     def save(self, run: Run) -> None:
-        """Write what changed; delete the rows that were inserted for nothing."""
+        """Write changed states; delete rows that were inserted unnecessarily."""
         notes: _Notes = run.notes[self]
         bulk = self._statements(run.connection)
         if notes.changed:

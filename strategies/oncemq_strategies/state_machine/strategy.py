@@ -1,4 +1,4 @@
-"""`state_machine`: a message asks to move an entity to a state; whether it may depends on the state it is in."""
+"""`state_machine`: a message asks to move an entity to a state; the entity's current state decides whether it may."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
@@ -26,14 +26,14 @@ from oncemq_strategies.state_machine.transitions import OrderedStates, Rules, St
 
 _TELLS_COPIES: Final = frozenset({"unique_key", "tiered", "sequence", "optimistic_lock"})
 _LOOK_AGAIN: Final = timedelta(minutes=1)
-"""Others may change the entity's row, too, and wake nobody."""
+"""Interval of checks: other programs may change the entity's row, and wake no message."""
 
 
 class _Store(Protocol):
-    """Where an entity's state stands.
+    """Store of the entities' states.
 
     Attributes:
-        name: the user's column, as `table.column`; empty where the ledger keeps the states.
+        name: the user's column, as `table.column`; empty if the ledger keeps the states.
     """
 
     name: str
@@ -47,24 +47,24 @@ class _Store(Protocol):
 
 
 class StateMachine(Strategy):
-    """The same state again is a Duplicate, a state that lies behind is Stale, the next one runs.
+    """The same state again is a Duplicate, an earlier state is Stale, the next one runs.
 
     Options:
 
     - `to: body.status`: the state that a message asks for.
     - `states: [created, paid, shipped]`: in order; or
-    - `transitions: {created: [paid, cancelled], paid: [shipped]}`: what may follow each state. An entity begins with
-      the states in `initial: [created]`; without it, with those that follow no other.
-    - `early:` for a state that is further ahead than the next one: `run` (default of `states`: skip ahead),
-      `retry` (default of `transitions`: the broker keeps it, and delivers it again after pauses of up to a minute, at
-      no attempt's cost), `park` (it waits in the ledger, and is looked at again when the entity's state
-      has changed, each minute at the latest; `park_limit: 1000` of one key at most) or `reject`.
-    - `gap_timeout: 10m` (default), for what waits: after so long something must be done about a state that does
-      not come. It counts from the first wait, also while no consumer runs: it should be longer than any stop.
-      `on_gap: alert` (default): a warning for the key each time that it has passed, its messages wait on;
-      `dead_letter`: what has waited so long becomes a dead letter with reason `gap`.
-    - `entity: {table: rides, key: ride_id, state: status}`: the state stands in the user's table. `missing: run`
-      (default), `retry` or `reject` says what a message for a missing row does; with `run` its handler
+    - `transitions: {created: [paid, cancelled], paid: [shipped]}`: allowed successors of each state. An entity begins with
+      a state of `initial: [created]`; without it, with a state that follows no other.
+    - `early:` for a state further ahead than the next one: `run` (default of `states`: skip ahead),
+      `retry` (default of `transitions`: redelivered by the broker after pauses of up to a minute, no attempt
+      charged), `park` (waits in the ledger, and is checked when the entity's state
+      has changed, at least every minute; `park_limit: 1000` per key) or `reject`.
+    - `gap_timeout: 10m` (default), for waiting messages: time until `on_gap` applies to a missing state.
+      It counts from the first wait, also while no consumer runs: it should be longer than any stop.
+      `on_gap: alert` (default): a warning per key each time that it has passed; the messages keep waiting;
+      `dead_letter`: a message that has waited so long becomes a dead letter with reason `gap`.
+    - `entity: {table: rides, key: ride_id, state: status}`: the state is kept in the user's table. `missing: run`
+      (default), `retry` or `reject` is the policy for a message whose row is missing; with `run` its handler
       creates the row. The strategy writes the column after the handler.
     - `fingerprint: [body.amount, …]`: the same state again with other content is a Conflict.
     """
@@ -90,7 +90,7 @@ class StateMachine(Strategy):
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its options."""
+        """Build the strategy from its options."""
         given = Options("state_machine", options, scope)
         given.known("to", "states", "transitions", "initial", "early", "entity", "fingerprint", *OPTIONS)
         wanted = given.expression("to", given.text("to"))
@@ -103,7 +103,7 @@ class StateMachine(Strategy):
         return cls(wanted, rules, _store(given, scope), early, gaps, PlacePrints.of(given, scope.clock))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe."""
+        """Return why the configuration is unsafe."""
         if facts.effects is Effects.EXTERNAL:
             yield Problem(
                 "state_machine protects what is in the handler's database transaction; effects outside are not",
@@ -123,7 +123,7 @@ class StateMachine(Strategy):
             )
 
     def owns(self) -> Sequence[str]:
-        """Return the column of states, where the user keeps it."""
+        """Return the column of states, if the user's table keeps it."""
         return (self._store.name,) if self._store.name else ()
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:
@@ -138,7 +138,7 @@ class StateMachine(Strategy):
         self._prints.load(run, items)
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Compare where the entity is with where the message wants it."""
+        """Compare the entity's state with the requested one."""
         wanted = self._wanted(item.delivery.message, item.payload)
         if not isinstance(wanted, str):
             return reject(f"`to` found {wanted!r} in the message of key {item.key!r}: a state is text")
@@ -157,7 +157,7 @@ class StateMachine(Strategy):
         return self._refuse(run, item, step, current, wanted)
 
     def record(self, run: Run, item: Item) -> None:
-        """Let the key's next item see the state that this one reached."""
+        """Let the key's next item see the state that this item reached."""
         if item.verdict is PROCEED:
             self._store.change(run, item, run.notes[self][item])
             self._prints.took(run, item, run.notes[self][item])
@@ -174,7 +174,7 @@ class StateMachine(Strategy):
         self._prints.save(run)
 
     def committed(self, run: Run) -> None:
-        """Say aloud what waits too long."""
+        """Warn about messages that have waited too long."""
         self._gaps.alert(run)
 
     def _refuse(self, run: Run, item: Item, step: Step, current: str | None, wanted: str) -> Verdict:
@@ -223,7 +223,7 @@ def _rules(given: Options) -> Rules:
 
 
 def _no_skip(rules: Rules) -> str:
-    """Return what to write instead of giving up the states between: no way but the ones written leads on."""
+    """Return the advice instead of skipping the states between: only the listed transitions are allowed."""
     others = "`on_gap: dead_letter` or `alert`"
     if isinstance(rules, OrderedStates):
         return f"write `early: run` if an entity may skip states, else {others}"

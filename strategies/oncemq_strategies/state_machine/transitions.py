@@ -1,4 +1,4 @@
-"""Transitions between states: two ways to say which state may follow which, one question to ask."""
+"""Transitions between states: two ways to define which state may follow which, behind one interface."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Step(StrEnum):
-    """What a wanted state is, seen from the current one."""
+    """Relation of a wanted state to the current one."""
 
     NEXT = "next"
     SAME = "same"
@@ -24,19 +24,19 @@ class Rules(Protocol):
 
     @property
     def states(self) -> Sequence[str]:
-        """Every state there is."""
+        """All states."""
         ...
 
     @property
     def cycle(self) -> Sequence[str]:
-        """States through which an entity can come back to the first of them; empty where it cannot."""
+        """States through which an entity can return to the first of them; empty if it cannot."""
         ...
 
     def step(self, current: str | None, wanted: str) -> Step:
-        """Return what going from `current` to `wanted` would be; None = the entity has no state yet.
+        """Classify the step from `current` to `wanted`; None = the entity has no state yet.
 
         Raises:
-            LookupError: one of them is no state; with words for people.
+            LookupError: one of them is not a state; with a message for users.
         """
         ...
 
@@ -51,7 +51,7 @@ class OrderedStates:
         self._places[None] = -1
 
     def step(self, current: str | None, wanted: str) -> Step:
-        """See Rules; everything behind the next state is early."""
+        """See Rules; a state after the next one is early."""
         here, there = _find(self._places, current, wanted)
         if there == here:
             return Step.SAME
@@ -61,11 +61,11 @@ class OrderedStates:
 
 
 class Transitions:
-    """States that branch: which may follow each is listed.
+    """States that branch: the successors of each are listed.
 
     Args:
-        followers: for each state those that may follow it; states without followers may be left out.
-        initial: those that an entity may begin with.
+        followers: the allowed successors of each state; states without any may be omitted.
+        initial: allowed first states of an entity.
     """
 
     def __init__(self, followers: Mapping[str, Sequence[str]], initial: Sequence[str]) -> None:
@@ -78,7 +78,7 @@ class Transitions:
         self.cycle: Sequence[str] = self._find_cycle()
 
     def step(self, current: str | None, wanted: str) -> Step:
-        """See Rules; what can only be reached over other states is early, from where we could have come is late."""
+        """See Rules; a state reachable only through others is early, a possible predecessor is late."""
         followers, _ = _find(self._followers, current, wanted)
         if wanted in followers:
             return Step.NEXT

@@ -1,4 +1,4 @@
-"""Uses of one Bloom filter in Redis by an app's consumers, and whether they mean the same one."""
+"""Uses of one Bloom filter in Redis by an app's consumers, and whether they are compatible."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from oncemq.redis import RedisClient
 
 @dataclass(frozen=True, slots=True)
 class FilterUse:
-    """What one consumer makes of a filter.
+    """Parameters with which one consumer uses a filter.
 
     Args:
         name: the filter's.
-        ttl: how long it remembers at least; then it is renewed.
+        ttl: minimum time that it remembers; then it is renewed.
         expected: identities that a generation is made for.
-        false_positives: the share of new identities that it may take for seen, when it is full.
+        false_positives: the share of new identities reported as seen when it is full.
     """
 
     name: str
@@ -26,7 +26,7 @@ class FilterUse:
     false_positives: float
 
     def differences(self, other: "FilterUse") -> Iterator[str]:
-        """Yield what the other one makes otherwise, in words of the configuration: mine, then its."""
+        """Yield the differences from the other use, in words of the configuration: mine, then its."""
         if self.ttl != other.ttl:
             yield f"ttl {format_duration(self.ttl)} and {format_duration(other.ttl)}"
         if self.expected != other.expected:
@@ -36,7 +36,7 @@ class FilterUse:
 
 
 class FilterUses:
-    """All uses of filters in one Redis by one app; got by `client.shared(FilterUses)`.
+    """All uses of filters in one Redis by one app; obtained by `client.shared(FilterUses)`.
 
     Args:
         _client: the app's Redis.
@@ -46,11 +46,11 @@ class FilterUses:
         self._by_consumer: dict[str, FilterUse] = {}
 
     def note(self, consumer: str, use: FilterUse) -> None:
-        """Note what a consumer makes of its filter."""
+        """Note how a consumer uses its filter."""
         self._by_consumer[consumer] = use
 
     def check(self, consumer: str) -> Iterator[Problem]:
-        """Yield why a consumer's filter cannot be the one that others fill."""
+        """Yield why a consumer cannot share its filter with the others that fill it."""
         mine = self._by_consumer[consumer]
         for other, theirs in self._by_consumer.items():
             differences = list(mine.differences(theirs)) if theirs.name == mine.name else []

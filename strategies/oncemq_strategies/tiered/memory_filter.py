@@ -1,4 +1,4 @@
-"""A Bloom filter in memory that never forgets an identity before its time: it may say "maybe" too often, never too seldom."""
+"""Bloom filter in memory that keeps every identity for its time: it may say "maybe" too often, never too seldom."""
 
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -20,7 +20,7 @@ class Bits(Protocol):
         ...
 
     def update(self, identities: Collection[str], /) -> None:
-        """Add all of them."""
+        """Add all identities."""
         ...
 
 
@@ -30,8 +30,8 @@ class _Generation:
 
     Args:
         bits: the filter.
-        added: how many were added.
-        last: when the last one was, in monotonic seconds.
+        added: number of added identities.
+        last: monotonic seconds of the last addition.
     """
 
     bits: Bits
@@ -43,11 +43,11 @@ class SeenFilter:
     """Generations of Bloom filters: a full one is followed by a new one, and dropped when its last entry is old enough.
 
     If they fill faster than they age, the newest of eight takes all further entries: it answers "maybe" more often,
-    which costs a question, and forgets nothing.
+    which costs queries, and forgets nothing.
 
     Args:
-        make: makes an empty filter of the full size.
-        expected: entries that a filter is made for.
+        make: creates an empty filter of the full size.
+        expected: entries that a filter is sized for.
         keep: how long an entry must be remembered.
         clock: monotonic seconds.
     """
@@ -64,16 +64,16 @@ class SeenFilter:
 
     @property
     def fill(self) -> float:
-        """How full the newest generation is; above 1.0 it says "maybe" more often than was asked for."""
+        """Fill level of the newest generation; above 1.0 it says "maybe" more often than configured."""
         return self._generations[-1].added / self._expected
 
     @property
     def generations(self) -> int:
-        """How many filters there are."""
+        """Number of filters."""
         return len(self._generations)
 
     def maybe(self, identities: Sequence[str]) -> list[str]:
-        """Return those that may have been added; all others were never, or longer ago than `keep`."""
+        """Return identities that may have been added; all others never were, or longer ago than `keep`."""
         generations = self._generations
         if len(generations) == 1:
             bits = generations[0].bits
@@ -82,7 +82,7 @@ class SeenFilter:
         return [identity for identity in identities if any(identity in bits for bits in all_bits)]
 
     def add(self, identities: Collection[str]) -> None:
-        """Remember these."""
+        """Add identities."""
         if not identities:
             return
         now = self._clock()
@@ -96,7 +96,7 @@ class SeenFilter:
             newest.last = now
 
     def _next(self, now: float) -> _Generation:
-        alive = [one for one in self._generations if one.last + self._keep >= now]
+        alive = [generation for generation in self._generations if generation.last + self._keep >= now]
         if len(alive) < _MOST_GENERATIONS:
             alive.append(_Generation(self._make(), now))
         self._generations = tuple(alive)

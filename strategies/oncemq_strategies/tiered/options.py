@@ -26,8 +26,8 @@ class BloomOptions:
     """The filter.
 
     Args:
-        expected: identities that one generation of it is made for.
-        false_positives: the share of new identities that it may take for seen, when it is full.
+        expected: identities that one generation is sized for.
+        false_positives: the share of new identities reported as seen when it is full.
         shared: it is in Redis, for all processes and for services on Redisson.
         name: its name there; None = one of the consumer's own.
     """
@@ -39,11 +39,11 @@ class BloomOptions:
 
     @property
     def shape(self) -> Shape:
-        """What a filter in Redis is made for."""
+        """Parameters of a filter in Redis."""
         return Shape.made_for(self.expected, self.false_positives)
 
     def name_for(self, consumer: str) -> str:
-        """Return the filter's name in Redis, where a consumer fills it."""
+        """Return the filter's name in Redis, if a consumer fills it."""
         return self.name or f"oncemq:bloom:{consumer}"
 
 
@@ -54,7 +54,7 @@ class TierOptions:
     Args:
         redis: with marks in Redis.
         bloom: None = without a filter.
-        ttl: how long both remember at least.
+        ttl: minimum time that both remember.
     """
 
     redis: bool
@@ -63,13 +63,13 @@ class TierOptions:
 
     @property
     def in_redis(self) -> tuple[str, ...]:
-        """What is kept in Redis."""
+        """Kinds of data kept in Redis."""
         shared = self.bloom is not None and self.bloom.shared
         return tuple(what for what, wanted in (("marks", self.redis), ("filter", shared)) if wanted)
 
 
 def tier_options(given: Options, scope: Scope) -> TierOptions:
-    """Read `redis`, `bloom` and `ttl`; a mark lives for as long as retries can take, and a margin, unless told otherwise."""
+    """Read `redis`, `bloom` and `ttl`; by default a mark lives as long as retries can take, plus a margin."""
     redis, bloom = given.flag("redis", default=True), _bloom(given)
     if not redis and bloom is None:
         given.refuse("neither Redis nor a filter is left before the database", "write unique_key instead")
@@ -86,7 +86,7 @@ def tier_options(given: Options, scope: Scope) -> TierOptions:
 
 
 def usual_ttl(scope: Scope) -> timedelta:
-    """Return how long something must be remembered: for as long as retries can take, and a margin."""
+    """Return how long an identity must be remembered: as long as retries can take, plus a margin."""
     return scope.retry_horizon + max(_LEAST_MARGIN, scope.retry_horizon * _MARGIN)
 
 
@@ -123,7 +123,7 @@ def _bloom(given: Options) -> BloomOptions | None:
 
 
 def _check_place(given: Options, bloom: BloomOptions) -> None:
-    """Refuse a filter that cannot be in Redis, and a name for one that is not there."""
+    """Refuse a filter that cannot be in Redis, and a name for a filter that is not in Redis."""
     if not bloom.shared:
         if bloom.name is not None:
             _refuse(given, "a filter in memory has no name: write shared: true, or leave the name out")

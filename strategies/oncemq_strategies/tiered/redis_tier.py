@@ -1,4 +1,4 @@
-"""The tier in Redis: marks that are asked, and a filter that is filled for others; each may be left out."""
+"""Redis tier: marks that are queried, and a filter that is filled for other programs; each may be disabled."""
 
 import threading
 import time
@@ -21,21 +21,21 @@ from oncemq_strategies.tiered.restore_watch import RestoreWatch
 from oncemq_strategies.tiered.shared_filter import SharedFilter
 
 _LOOK_EVERY = 30.0
-"""Seconds; so long may a process that runs on while its database is restored believe marks from before."""
+"""Seconds; a process that keeps running during a database restore may trust old marks for so long."""
 
 _SHAPES = 3
-"""So often may a filter turn out to be made for something else than what was known of it."""
+"""Attempts when a filter turns out to have other parameters than cached."""
 
 
 class RedisTier:
-    """What one consumer keeps in Redis.
+    """Data of one consumer in Redis.
 
-    The filter is not asked: to a unit's messages the marks answer in one round trip, surely, and with less work.
+    The filter is not queried: the marks answer for a unit's messages in one round trip, exactly, and with less work.
 
     Args:
         client: the app's Redis.
-        options: which of both there are.
-        scope: the consumer's.
+        options: selects marks and filter.
+        scope: of the consumer.
     """
 
     def __init__(self, client: RedisClient, options: TierOptions, scope: Scope) -> None:
@@ -56,12 +56,12 @@ class RedisTier:
         return self._circuit.open
 
     def look_up(self, identities: Sequence[str]) -> Mapping[str, str] | None:
-        """Return the fingerprint of each that is marked, in one round trip; None when nobody can say."""
+        """Return the fingerprint of each marked identity, in one round trip; None while unknown."""
         marks = self.marks()
         return marks.look_up(identities) if marks is not None else None
 
     def missing(self) -> Iterable[RedisRefused]:
-        """Yield what the Redis user may not do, tried with a mark that no message has."""
+        """Yield missing permissions of the Redis user, tried with a mark that no message has."""
         marks = self.marks()
         if marks is not None:
             name = marks.name(sample())
@@ -105,7 +105,7 @@ class RedisTier:
         return figures
 
     def marks(self) -> Marks | None:
-        """Return the marks, unless there shall be none; none either before it is known that they are of this ledger."""
+        """Return the marks; None if disabled, or before they are known to belong to this ledger."""
         if not self._options.redis:
             return None
         now = time.monotonic()
@@ -120,7 +120,7 @@ class RedisTier:
         return self._marks
 
     def marks_to_look_at(self) -> Marks | None:
-        """Return the marks for a person to look at; writes nothing anywhere."""
+        """Return the marks for inspection; writes nothing."""
         engine = self._scope.engine
         if self._marks is not None or not self._options.redis or engine is None:
             return self._marks
@@ -136,7 +136,7 @@ class RedisTier:
         return self._filter
 
     def _marks_scope(self) -> str:
-        """Marks speak of one ledger: where it is made anew or restored, those of the old one say nothing."""
+        """Marks belong to one ledger: when it is recreated or restored, those of the old one are ignored."""
         engine = self._scope.engine
         try:
             born = self._watch.birth(engine) if engine is not None else ""

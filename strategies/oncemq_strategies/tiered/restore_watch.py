@@ -1,4 +1,4 @@
-"""Notices by itself that the database was restored: Redis remembers a moment of the ledger that the ledger has not had."""
+"""Detects a database restore: Redis remembers a moment of the ledger that the ledger has not had."""
 
 import logging
 from datetime import datetime, timedelta
@@ -16,15 +16,15 @@ _log = logging.getLogger("oncemq")
 
 
 class RestoreWatch:
-    """Compares a ledger with what Redis knows of it, before marks of it are believed.
+    """Compares a ledger with its last moment known to Redis, before its marks are trusted.
 
-    What Redis remembers was committed in the ledger first, so a ledger that is behind it has lost commits: it was
-    restored from a backup, or a replica took over that did not have them. A fail-over that lost nothing is none of this.
+    A moment in Redis was committed in the ledger first, so a ledger that is behind it has lost commits: it was
+    restored from a backup, or a replica without them took over. A failover that lost nothing does not count.
 
     Args:
         circuit: of the app's Redis.
         consumer: the ledger scope.
-        keep: for how long Redis remembers the moment; as long as marks at least.
+        keep: how long Redis remembers the moment; at least as long as marks.
     """
 
     def __init__(self, circuit: Circuit, consumer: str, keep: timedelta) -> None:
@@ -33,7 +33,7 @@ class RestoreWatch:
         self._milliseconds = max(1, round(2 * keep.total_seconds() * 1000))
 
     def birth(self, engine: Engine) -> str | None:
-        """Return the ledger's birth as marks carry it, another one after a restore; None where nothing tells.
+        """Return the ledger's birth as stored in marks, another one after a restore; None if unknown.
 
         Raises:
             SQLAlchemyError: the database does not answer.
@@ -41,7 +41,7 @@ class RestoreWatch:
         born = schema.birth(engine)
         if not born:
             return born
-        # Named like a mark, for accounts that may use those only; no mark has this name.
+        # Named like a mark, for accounts restricted to those; no mark has this name.
         name = key_in_redis("mark", f"{self._consumer}:{born}-pulse", "")
         answers = self._circuit.ask(lambda: [Call(name, ("GET", name))])
         if answers is None or isinstance(answers[0], Failure):
@@ -52,7 +52,7 @@ class RestoreWatch:
                 if went_back:
                     schema.note_restored(connection)
         except SQLAlchemyError:
-            return None  # it may only read, or cannot be written now
+            return None  # Redis is read-only, or cannot be written now
         if went_back:
             _log.warning(
                 "the database of %s went back in time (a restore, or a fail-over that lost commits): marks and flags from "

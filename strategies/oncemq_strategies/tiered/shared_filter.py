@@ -1,4 +1,4 @@
-"""The Bloom filter of what one consumer has applied, filled for other services; renewed in time, and never too early."""
+"""Bloom filter of the identities that one consumer has applied, filled for other services; renewed, never too early."""
 
 import logging
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _SAMPLE_BYTES = 8192
 """Bits are spread evenly: so many bytes tell how full the filter is, to about three percent of its false positives."""
 
 _TOO_MANY = 1.1
-"""More false positives than asked for, by more than the sample errs."""
+"""More false positives than configured, beyond the sampling error."""
 
 _log = logging.getLogger(__name__)
 
@@ -25,15 +25,15 @@ _log = logging.getLogger(__name__)
 class SharedFilter:
     """Generations of a filter under two names, each an `RBloomFilter`: NAME, and `{NAME}:previous`.
 
-    A generation that is as old as `keep` becomes the previous one, which lives as long again: together they know
-    everything of the last `keep`. A filter at NAME that others made – its settings have no end – is filled as it is,
-    and never renewed.
+    A generation as old as `keep` becomes the previous one, which lives as long again: together they contain all
+    identities of the last `keep`. A filter at NAME made by other programs – its settings have no expiry – is filled as
+    it is, and never renewed.
 
     Args:
-        client: where it is.
-        name: Redisson's name of it.
-        shape: what a new generation is made for.
-        keep: how long an identity is remembered at least.
+        client: of the Redis that keeps it.
+        name: Redisson's name of the filter.
+        shape: parameters of a new generation.
+        keep: minimum time that an identity is remembered.
     """
 
     def __init__(self, client: RedisClient, name: str, shape: Shape, keep: timedelta) -> None:
@@ -72,10 +72,10 @@ class SharedFilter:
             self._shape = Shape.read(answer[1:])
             return None
         self._measure(int(answer[1]))
-        return [one == 1 for one in answer[2:]]
+        return [added == 1 for added in answer[2:]]
 
     def failed(self, error: Failure) -> None:
-        """Say once that the filter is not filled, where that is no matter of waiting."""
+        """Log once that the filter is not filled, unless the error is transient."""
         if isinstance(error, RedisRefused) and not self._refused:
             self._refused = True
             _log.warning("Bloom filter %r is not filled: %s", self.name, error)

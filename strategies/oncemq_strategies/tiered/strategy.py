@@ -1,4 +1,4 @@
-"""`tiered`: copies are found in a Bloom filter and in Redis, so that the unique key decides about new messages alone."""
+"""`tiered`: copies are found in a Bloom filter and in Redis, so that the database decides only about new messages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -27,20 +27,20 @@ class Tiered(Strategy):
     """As `unique_key`, but most copies never reach the database.
 
     A message whose identity the filter has never seen goes straight to the insert, which decides. One that it may
-    have seen is looked up in Redis, all of a unit in one round trip; a mark there says that the database has it.
-    Everything else goes to the insert. Filter and marks are written after the commit, so losing them, or Redis
-    being away, costs nothing but speed.
+    have seen is looked up in Redis, a whole unit in one round trip; a mark there says that the database has it.
+    All others go to the insert. Filter and marks are written after the commit, so losing them, or an outage of
+    Redis, costs only speed.
 
-    Options, all of them optional:
+    Options, all optional:
 
     - `redis: false`: without marks. Default: with them.
     - `bloom: true`, or `bloom: {expected: 1000000, false_positives: 0.01}`: a filter in this process' memory, which
-      saves asking Redis about new messages. It knows nothing of what other processes applied.
+      saves querying Redis about new messages. It does not contain identities applied by other processes.
     - `bloom: shared`, or `bloom: {shared: true, name: orders-seen, expected: 1000000, false_positives: 0.01}`: a filter
-      in Redis instead, filled with what all processes applied. It is Redisson's `RBloomFilter`, for services in Java and
-      in Python that want to know; `tiered` itself asks the marks, which know more in the same round trip. Without
-      marks nobody asks: whatever the filter said, the insert would have to decide.
-    - `ttl: 7d`: how long marks and filter remember at least; not less than retries can take, which is the default.
+      in Redis instead, filled with the identities applied by all processes. It is Redisson's `RBloomFilter`, for other
+      services in Java and Python; `tiered` itself queries the marks, which are exact in the same round trip. Without
+      marks it is not queried: whatever the filter said, the insert would have to decide.
+    - `ttl: 7d`: minimum time that marks and filter remember; not less than retries can take, which is the default.
     - `fingerprint`, `result`: as for `unique_key`; the result is kept in the ledger alone.
     """
 
@@ -57,7 +57,7 @@ class Tiered(Strategy):
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its options."""
+        """Build the strategy from its options."""
         given = Options("tiered", options, scope)
         given.known("redis", "bloom", "ttl", "fingerprint", "result")
         fingerprint = fingerprint_option(given)
@@ -65,11 +65,11 @@ class Tiered(Strategy):
         return cls(records, fingerprint, tier_options(given, scope), scope)
 
     def missing_in_redis(self) -> Iterable[RedisRefused]:
-        """Yield what the Redis user may not do, tried with a mark that no message has."""
+        """Yield missing permissions of the Redis user, tried with a mark that no message has."""
         yield from self._tiers.missing_in_redis()
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe, or cannot help."""
+        """Return why the configuration is unsafe or useless."""
         yield from check_transactional(facts, "tiered")
         yield from check_records(facts, "tiered")
         if "unique_key" in facts.strategies:
@@ -93,9 +93,11 @@ class Tiered(Strategy):
         return (attach(processed.TABLE, metadata),)
 
     def reserve(self, unit: Unit) -> None:
-        """Settle what is marked as applied; the rest goes to the database."""
-        open_ = [one for one in unit.deliveries if _is_ours(unit, one)]
-        found = self._tiers.look_up([one.envelope.identity for one in open_ if one.envelope is not None])
+        """Settle messages that are marked as applied; the rest goes to the database."""
+        open_ = [candidate for candidate in unit.deliveries if _is_ours(unit, candidate)]
+        found = self._tiers.look_up(
+            [candidate.envelope.identity for candidate in open_ if candidate.envelope is not None]
+        )
         if not found:
             return
         kept_off = 0
@@ -107,7 +109,7 @@ class Tiered(Strategy):
         self._tiers.counts.add(kept_off=kept_off)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Find out, for all items at once, which are new."""
+        """Find out which items are new, all at once."""
         self._records.load(run, items)
 
     def decide(self, run: Run, item: Item) -> Verdict:
@@ -119,11 +121,11 @@ class Tiered(Strategy):
         self._records.record(run, item)
 
     def save(self, run: Run) -> None:
-        """Store what is known now; leave nothing of items that are not final."""
+        """Store what is known now; remove rows of items that are not final."""
         self._records.save(run)
 
     def committed(self, run: Run) -> None:
-        """Mark what the database has now."""
+        """Mark the identities that the database has now."""
         duplicates = sum(
             item.verdict is not None and item.verdict.outcome is Outcome.DUPLICATE for item in run.items
         )
@@ -131,7 +133,7 @@ class Tiered(Strategy):
         self._tiers.remember(self._records.known(run))
 
     def figures(self) -> Mapping[str, float]:
-        """Return how well the tiers do."""
+        """Return figures on how well the tiers work."""
         return self._tiers.figures()
 
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:
@@ -151,5 +153,5 @@ class Tiered(Strategy):
 
 
 def _is_ours(unit: Unit, delivery: Delivery) -> bool:
-    """A message that was parked is deleted from there by the transaction that decides about it."""
+    """Whether this strategy decides: a parked message is deleted by the transaction that decides about it."""
     return delivery.envelope is not None and delivery.source is None and delivery not in unit.verdicts

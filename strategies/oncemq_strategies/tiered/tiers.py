@@ -1,4 +1,4 @@
-"""The tiers before the database: a Bloom filter, then marks in Redis; each may be left out."""
+"""Tiers before the database: a Bloom filter, then marks in Redis; each may be disabled."""
 
 import threading
 from collections import Counter
@@ -18,24 +18,24 @@ from oncemq_strategies.tiered.redis_tier import RedisTier
 
 
 class TierCounts:
-    """Counts of messages; safe for any number of threads."""
+    """Counts of messages; thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._counts: Counter[str] = Counter()
 
     def add(self, **counts: int) -> None:
-        """Count so many more of each."""
+        """Add to each count."""
         with self._mutex:
             for name, count in counts.items():
                 self._counts[name] += count
 
     def figures(self) -> Mapping[str, float]:
-        """Return shares between 0 and 1; one of nothing is left out.
+        """Return shares between 0 and 1; a share of zero messages is omitted.
 
-        - `false_positive_rate`: of the new identities, those that the filter took for seen.
-        - `redis_hit_rate`: of the identities that Redis was asked about, those that were marked.
-        - `database_conflict_rate`: of the identities that were inserted, those that were there.
+        - `false_positive_rate`: of the new identities, those that the filter reported as seen.
+        - `redis_hit_rate`: of the identities looked up in Redis, those that were marked.
+        - `database_conflict_rate`: of the inserted identities, those that existed.
         - `kept_off_database`: of the duplicates, those that never reached the database.
         """
         with self._mutex:
@@ -50,10 +50,10 @@ class TierCounts:
 
 
 class Tiers:
-    """What one consumer asks before its database.
+    """Tiers that one consumer queries before its database.
 
     Attributes:
-        counts: how well they do.
+        counts: counts of their answers.
     """
 
     def __init__(self, options: TierOptions, scope: Scope) -> None:
@@ -78,7 +78,7 @@ class Tiers:
             )
 
     def check(self) -> Iterable[Problem]:
-        """Yield what cannot work, or cannot help."""
+        """Yield why the tiers cannot work, or cannot help."""
         if self._options.in_redis and self._redis is None:
             yield Problem(
                 f"tiered keeps its {' and '.join(self._options.in_redis)} in Redis, but the app has none",
@@ -101,12 +101,12 @@ class Tiers:
             yield from self._uses.check(self._scope.consumer)
 
     def missing_in_redis(self) -> Iterable[RedisRefused]:
-        """Yield what the Redis user may not do."""
+        """Yield missing permissions of the Redis user."""
         if self._redis is not None:
             yield from self._redis.missing()
 
     def look_up(self, identities: Sequence[str]) -> Mapping[str, str]:
-        """Return the fingerprint of every identity that is known to be applied; the others' insert decides."""
+        """Return the fingerprint of every identity known to be applied; the insert decides about the others."""
         if self._seen is not None:
             identities = self._seen.maybe(identities)
         found = self._redis.look_up(identities) if self._redis is not None and identities else None
@@ -116,7 +116,7 @@ class Tiers:
         return found
 
     def remember(self, known: Known) -> None:
-        """Take note of what the database has, now that it is committed."""
+        """Note the identities that the database has, now that they are committed."""
         self.counts.add(new=len(known.new), there=len(known.there))
         if self._seen is not None:
             new = list(known.new)
@@ -147,7 +147,7 @@ class Tiers:
         found = marks.look_up(identities)
         if found is None:
             return {"marks": "not known: Redis does not answer"}
-        return {f"mark {one}": _words(found.get(one)) for one in identities}
+        return {f"mark {identity}": _words(found.get(identity)) for identity in identities}
 
 
 def _words(print_: str | None) -> str:

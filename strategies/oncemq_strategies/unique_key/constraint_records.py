@@ -1,6 +1,6 @@
-"""The user's own unique constraint as the place that decides: the handler inserts the row, we look whether it is there.
+"""The user's own unique constraint as the authority: the handler inserts the row, the strategy checks that it exists.
 
-Looking first is for speed and for words; the constraint is what makes it safe. When a rival in another
+Checking first is for speed and for clear errors; the constraint gives the guarantee. When a rival in another
 process inserts the same values meanwhile, the handler's insert fails with a unique violation, its unit is rolled back,
 and the next try finds the rival's row: a duplicate.
 """
@@ -36,7 +36,7 @@ from oncemq_strategies.common.table_lookup import LookedUp
 
 
 class _Target:
-    """The table, looked up."""
+    """The table as found in the database."""
 
     def __init__(self, connection: Connection, scope: Scope, table: str, columns: Sequence[str]) -> None:
         found = look_up(connection, scope.metadata, table)
@@ -53,10 +53,10 @@ class _Target:
         return self._equality.folds
 
     def fit(self, values: Values) -> Values:
-        """Return `values`, unless the columns would cut them.
+        """Return `values`, unless the columns would truncate them.
 
         Raises:
-            ValueError: says which.
+            ValueError: a column would truncate its value.
         """
         self._equality.fit(values)
         return values
@@ -71,13 +71,13 @@ class _Target:
 
 
 class _Notes:
-    """What one run knows about the values of its items.
+    """State of one run: the values of its items.
 
     Attributes:
         values: by item; missing where the message's values do not fit.
         refused: why they do not fit.
-        found: which have a row.
-        done: those whose handler ran in this run, with its item.
+        found: values that have a row.
+        done: values whose handler ran in this run, with its item.
     """
 
     __slots__ = ("done", "found", "refused", "values")
@@ -93,10 +93,10 @@ class ConstraintRecords:
     """Rows of the user's table, addressed by the columns of a unique constraint.
 
     Args:
-        scope: what the strategy is built with.
+        scope: given to the strategy.
         table: the table's name, perhaps with a schema.
         columns: expressions by column name, over exactly the columns of a unique constraint.
-        required: a handler that did not insert its row fails; else its next copy runs again.
+        required: a handler that did not insert its row fails; otherwise its next copy runs again.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class ConstraintRecords:
         )
 
     def check(self) -> list[Problem]:
-        """Return why the table cannot serve."""
+        """Return why the table cannot be used."""
         return self._target.check()
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Ask which of the items' values have a row."""
+        """Find which of the items' values have a row."""
         target = self._target.get(run.connection)
         notes = run.notes[self] = _Notes()
         for item in items:
@@ -150,7 +150,7 @@ class ConstraintRecords:
             notes.done[notes.values[item]] = item
 
     def save(self, run: Run) -> None:
-        """Make sure that every handler inserted its row: without it nothing would stop the next copy."""
+        """Verify that every handler inserted its row: without it nothing would stop the next copy."""
         notes: _Notes = run.notes[self]
         if not self._required or not notes.done:
             return

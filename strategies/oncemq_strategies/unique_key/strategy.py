@@ -21,7 +21,7 @@ from oncemq_strategies.unique_key.constraint_records import ConstraintRecords
 
 
 class _Records(Protocol):
-    """Where it is written which messages have taken effect."""
+    """Record of applied messages."""
 
     def load(self, run: Run, items: Sequence[Item]) -> None: ...
     def decide(self, run: Run, item: Item) -> Verdict: ...
@@ -32,13 +32,13 @@ class _Records(Protocol):
 class UniqueKey(Strategy):
     """Record-and-check in the ledger, or by the user's own unique constraint.
 
-    Options, all of them optional:
+    Options, all optional:
 
     - `fingerprint: [body.amount, …]`: the same identity with other content is a Conflict.
-    - `result: true`: what the handler returns (as JSON, at most 64 KiB) is kept and given to a duplicate.
+    - `result: true`: the handler's result (as JSON, at most 64 KiB) is kept and given to a duplicate.
     - `table: payments` with `columns: {order_id: body.order_id, payment_no: body.payment_no}`: the user's
       table decides by a unique constraint over exactly these columns; the handler inserts the row.
-    - `required: false`, with `table`: a handler may leave its row out.
+    - `required: false`, with `table`: a handler may omit its row.
     """
 
     traits: ClassVar[Traits] = Traits(decides=True)
@@ -50,7 +50,7 @@ class UniqueKey(Strategy):
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its options."""
+        """Build the strategy from its options."""
         given = Options("unique_key", options, scope)
         given.known("fingerprint", "result", "table", "columns", "required")
         if given.has("table") or given.has("columns"):
@@ -68,7 +68,7 @@ class UniqueKey(Strategy):
         )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe."""
+        """Return why the configuration is unsafe."""
         yield from check_transactional(facts, "unique_key")
         if isinstance(self._records, ConstraintRecords):
             yield from self._records.check()
@@ -84,7 +84,7 @@ class UniqueKey(Strategy):
         return (attach(processed.TABLE, metadata),)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Find out, for all items at once, which are new."""
+        """Find out which items are new, all at once."""
         self._records.load(run, items)
 
     def decide(self, run: Run, item: Item) -> Verdict:
@@ -96,7 +96,7 @@ class UniqueKey(Strategy):
         self._records.record(run, item)
 
     def save(self, run: Run) -> None:
-        """Store what is known now; leave nothing of items that are not final."""
+        """Store what is known now; remove rows of items that are not final."""
         self._records.save(run)
 
 

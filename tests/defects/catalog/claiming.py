@@ -102,7 +102,7 @@ DEFECTS = (
         [
             Edit(
                 "strategies/oncemq_strategies/redis_lock/strategy.py",
-                "        self._locks.confirm({id(one): one for one in map(notes.holding, ran)}.values())\n",
+                "        self._locks.confirm({id(holding): holding for holding in map(notes.holding, ran)}.values())\n",
                 "",
             )
         ],
