@@ -1,4 +1,4 @@
-"""Clock that the code reads, so that tests can bring their own."""
+"""Clock that the code reads, so that tests can substitute their own."""
 
 import time
 from datetime import UTC, datetime

@@ -14,7 +14,7 @@ _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", re.ASCII)
 
 
 def parse_duration(text: str) -> timedelta:
-    """Return the duration that `text` says; zero is refused because it never means what was wanted.
+    """Return the duration that `text` means; zero is refused because it is never intended.
 
     Raises:
         ValueError: `text` is not one positive number and one unit.
@@ -34,15 +34,15 @@ def parse_duration(text: str) -> timedelta:
 
 
 LONGEST_DELAY = timedelta(days=3650)
-"""No message waits for longer; beyond that a date can no longer be computed on every database."""
+"""Longest wait of a message; beyond it, some databases cannot compute the date."""
 
 
 def delay_of(value: object) -> timedelta:
-    """Return how long `value` says: seconds as a number, text such as "5m", or a timedelta; zero means at once.
+    """Return the duration that `value` means: seconds, text such as "5m", or a timedelta; zero means at once.
 
     Raises:
         TypeError: it is none of these; a bool is not a number of seconds.
-        ValueError: it is negative, not finite or longer than ten years, or a text that is no duration.
+        ValueError: it is negative, not finite or longer than ten years, or text that is not a duration.
     """
     if isinstance(value, str):
         delay = parse_duration(value)
@@ -81,5 +81,5 @@ def format_duration(duration: timedelta) -> str:
 
 
 def _three_digits(number: float) -> str:
-    # From 1,000 on the short form has an exponent, which nobody reads as a duration.
+    # From 1,000 on the short form has an exponent, hard to read as a duration.
     return f"{number:.3g}" if number < 999.5 else f"{number:.0f}"

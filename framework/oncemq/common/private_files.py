@@ -1,4 +1,4 @@
-"""Folders and files that only this user may read or write, also where the folder around them is shared, such as /tmp."""
+"""Creates folders and files that only this user can access, even inside a shared folder such as /tmp."""
 
 import os
 import stat
@@ -10,10 +10,10 @@ _ALL_BUT_US = 0o077
 
 
 def private_folder(path: Path) -> Path:
-    """Return `path`, made if it is missing: a folder of mode 700 that is ours, and no link.
+    """Return `path`, created if missing: a folder with mode 700, owned by this user, and not a link.
 
     Raises:
-        PermissionError: it is a link, no folder, or somebody else's.
+        PermissionError: it is a link, not a folder, or owned by another user.
     """
     with suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
@@ -28,9 +28,9 @@ def private_folder(path: Path) -> Path:
 
 
 def state_folder(path: Path) -> Path:
-    """Return `path`, made with mode 700 if it is missing; one that is there and ours is closed to others.
+    """Return `path`, created with mode 700 if missing; an existing one of this user is closed to others.
 
-    A volume may be a link, or belong to somebody else: its files are private by themselves.
+    A volume may be a link or owned by another user: its files are private by their own modes.
     """
     with suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
@@ -41,10 +41,10 @@ def state_folder(path: Path) -> Path:
 
 
 def open_private(path: Path) -> int:
-    """Open a file of ours for reading and writing, made with mode 600 if it is missing; returns its descriptor.
+    """Open a file of this user for reading and writing, created with mode 600 if missing; returns its descriptor.
 
     Raises:
-        OSError: it is a link, or somebody else's.
+        OSError: it is a link, or owned by another user.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     found = os.fstat(file)
@@ -57,7 +57,7 @@ def open_private(path: Path) -> int:
 
 
 def close_to_others(path: Path) -> None:
-    """Make a file with mode 600 unless it is there; one of ours is closed to those who are not in its group."""
+    """Create a file with mode 600 unless it exists; one of this user is closed to those outside its group."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         return

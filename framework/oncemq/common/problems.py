@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """An error keeps the app from starting; a warning is said at every start."""
+    """An error keeps the app from starting; a warning is logged at every start."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -13,7 +13,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that cannot be safe, in words that say what to change.
+    """One unsafe setting, with advice on what to change.
 
     Args:
         text: what is wrong.

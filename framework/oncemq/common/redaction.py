@@ -1,4 +1,4 @@
-"""Redacts what must not be shown: credentials and values of rows in any text, and control characters that forge lines."""
+"""Redacts secrets: credentials and row values in any text, and control characters that forge log lines."""
 
 import re
 from collections.abc import Iterable
@@ -9,19 +9,19 @@ from urllib.parse import quote, quote_plus
 MASK = "***"
 
 MIN_KNOWN_SECRET = 6
-"""Shorter known secrets are masked by their place only (URL, field): `guest` would mask half the log."""
+"""Shorter known secrets are masked only by their position (URL, field): `guest` would mask half the log."""
 
 _NAMES = (
     r"pass(?:word|wd|phrase)|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie"
 )
 _STEMS = ("pass", "pwd", "secret", "token", "api", "access", "private", "credential", "cookie")
-"""At least one of these is in each of `_NAMES`."""
+"""Every pattern of `_NAMES` contains at least one of these."""
 _SCHEMES = ("bearer", "basic", "negotiate", "ntlm", "digest")
 
 _SECRET_NAME = re.compile(rf"(?:{_NAMES}|authorization|^pass$)", re.IGNORECASE)
-# All repetitions are bounded, so that a hostile text costs no more than a plain one.
+# All repetitions are bounded, so that a hostile text costs no more than a normal one.
 _QUOTED = r"""\\{0,3}"(?:[^"\\]|\\[^"]){0,500}\\{0,3}"|\\{0,3}'(?:[^'\\]|\\[^']){0,500}\\{0,3}'"""
-# Up to the last @ of the word: a password written without percent-encoding may hold any other character.
+# Up to the last @ of the word: a password that is not percent-encoded may contain any other character.
 _USERINFO = re.compile(r"(://[^\s/:@]{0,200}:)\S{0,500}@")
 _LOGIN = re.compile(
     r"""(\b(?:dsn|conninfo|connection[_-]?string|connect|login)["']?\s{0,5}[=:]\s{0,5}["']?[^\s/:@"']{1,200}[/:])[^\s"']{1,500}@""",
@@ -33,7 +33,7 @@ _ASSIGNMENT = re.compile(
     re.IGNORECASE,
 )
 _HEADER = re.compile(rf"(\bx-[\w-]{{0,60}}(?:{_NAMES})[\w-]{{0,30}}\s{{1,5}})[^\s,;&)\]}}=:]+", re.IGNORECASE)
-# A header's value may have several parts, so what is not in quotes ends with its line.
+# A header's value may have several parts, so an unquoted value ends at the end of its line.
 _AUTHORIZATION = re.compile(
     rf"""(\bauthorization\\{{0,3}}["']?\s{{0,5}}[=:,]\s{{0,5}})({_QUOTED}|[^\r\n]{{1,2000}})""", re.IGNORECASE
 )
@@ -51,12 +51,12 @@ _ENTRY = re.compile(
 
 
 class _Pattern(NamedTuple):
-    """What one kind of text looks like.
+    """Pattern of one kind of secret.
 
     Args:
-        stems: at least one of these, in small letters, is in whatever matches.
+        stems: every match contains at least one of these, in lower case.
         found: the pattern.
-        shown: what stands there instead.
+        shown: the replacement.
     """
 
     stems: tuple[str, ...]
@@ -72,7 +72,7 @@ PATTERNS = (
     _Pattern(_STEMS, _HEADER, rf"\1{MASK}"),
     _Pattern(_SCHEMES, _SCHEME, rf"\1\2 {MASK}"),
 )
-"""Credentials, where they usually stand."""
+"""Credentials at their usual positions."""
 
 ROW_VALUES = (
     _Pattern(("detail:",), _DETAIL, rf"\1{MASK}"),
@@ -83,12 +83,12 @@ ROW_VALUES = (
 
 @lru_cache(maxsize=1024)
 def is_secret_name(name: str) -> bool:
-    """Return whether a field of this name holds something that is never shown."""
+    """Return whether a field of this name holds a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def escape(text: str) -> str:
-    r"""Return `text` on one line: what is not printable, ANSI and bidi codes included, becomes like `\n` or `\x1b`."""
+    r"""Return `text` on one line: unprintable characters, ANSI and bidi codes included, become like `\n` or `\x1b`."""
     if text.isprintable():
         return text
     return "".join(
@@ -98,13 +98,13 @@ def escape(text: str) -> str:
 
 
 class Redactor:
-    """Masks credentials in texts: where URLs and assignments hold them, and known ones wherever they stand.
+    """Masks credentials in texts: in URLs and assignments, and known secrets anywhere.
 
-    Values of rows, which databases quote in their errors (`Key (card)=(4111…) already exists`), are masked, too.
+    Row values, which databases quote in their errors (`Key (card)=(4111…) already exists`), are masked, too.
 
     Args:
         secrets: values known to be secret, such as those of `${VAR}` in a password; also found percent-encoded.
-        row_values: whether values of rows may be shown.
+        row_values: whether row values may be shown.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, row_values: bool = False) -> None:
@@ -125,7 +125,7 @@ class Redactor:
         """Return `text` without credentials."""
         if _holds(text, self._forms):
             text = self._known.sub(MASK, text)
-        # Beyond ASCII a pattern that ignores case knows letters that lower() does not.
+        # Outside ASCII, a case-insensitive pattern matches letters that lower() does not map.
         lowered = text.lower() if text.isascii() else None
         for pattern in self._patterns:
             if lowered is None or _holds(lowered, pattern.stems):
@@ -134,7 +134,7 @@ class Redactor:
 
 
 def _holds(text: str, parts: Iterable[str]) -> bool:
-    """Return whether one of `parts` is in `text`: far cheaper than to search a traceback for a pattern."""
+    """Return whether any of `parts` is in `text`: far cheaper than a pattern search over a traceback."""
     for part in parts:  # noqa: SIM110 - any() with a generator takes three times as long
         if part in text:
             return True

@@ -1,7 +1,7 @@
-"""Chooses the shard of a sharded database that a key belongs to: the same in every process and every version.
+"""Maps a key to its shard: the same in every process and every version.
 
-A key's slot is `int.from_bytes(sha256(key in UTF-8)[:8], "big") % 1024`; every slot belongs to one shard. Without
-further words shard i of n has the slots s with s * n // 1024 == i, which are neighbours.
+A key's slot is `int.from_bytes(sha256(key in UTF-8)[:8], "big") % 1024`; every slot belongs to one shard. By
+default shard i of n has the slots s with s * n // 1024 == i, which are contiguous.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ def slot_of(key: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which shard has which slots.
+    """Assignment of slots to shards.
 
     Args:
-        owners: for each slot the number of its shard, counted from 0.
-        chosen: somebody wrote it down; otherwise it follows from the number of shards.
+        owners: the shard number of each slot, counted from 0.
+        chosen: configured explicitly; otherwise derived from the number of shards.
     """
 
     owners: tuple[int, ...]
@@ -30,7 +30,7 @@ class Layout:
 
     @classmethod
     def even(cls, shards: int) -> "Layout":
-        """Return the layout of so many shards that nobody has chosen otherwise."""
+        """Return the default layout for this number of shards."""
         return cls(tuple(slot * shards // SLOTS for slot in range(SLOTS)))
 
     @classmethod
@@ -38,7 +38,7 @@ class Layout:
         """Return the layout in which shard i has the slots `slots[i]`, such as `0-340, 1000-1023`.
 
         Raises:
-            ValueError: a slot is nobody's, or two shards', or there is no such slot; says which.
+            ValueError: a slot has no shard or two, or does not exist; says which.
         """
         owners: list[int | None] = [None] * SLOTS
         for shard, text in enumerate(slots):
@@ -54,7 +54,7 @@ class Layout:
 
     @property
     def shards(self) -> int:
-        """How many shards there are."""
+        """Number of shards."""
         return max(self.owners) + 1
 
     def shard_of(self, key: str) -> int:
@@ -62,7 +62,7 @@ class Layout:
         return self.owners[slot_of(key)]
 
     def slots(self, shard: int) -> str:
-        """Return the slots of a shard, in the form in which they are written."""
+        """Return the slots of a shard as they are written in the configuration."""
         return _shown([slot for slot, owner in enumerate(self.owners) if owner == shard])
 
 

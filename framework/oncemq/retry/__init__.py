@@ -1,1 +1,1 @@
-"""Retries: when a failed message is tried again, and which failures are the message's own."""
+"""Retries: when a failed message is tried again, and which failures count against the message."""

@@ -1,4 +1,4 @@
-"""Retry policy: how many times a message is tried and how long the pauses between the tries are."""
+"""Retry policy: number of attempts and length of the pauses between them."""
 
 import random
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ class RetryPolicy:
     Args:
         attempts: tries in all, the first included.
         first: pause before the second try.
-        factor: every further pause is so many times the one before.
+        factor: each further pause is this many times the previous one.
         max: no pause is longer, jitter aside.
-        jitter: each pause is drawn from ± this share of itself, so that failures do not come back in step.
+        jitter: each pause is drawn from ± this share of itself, so that failed messages are not retried in step.
     """
 
     attempts: int = 6
@@ -30,7 +30,7 @@ class RetryPolicy:
     jitter: float = 0.2
 
     def pause(self, attempt: int, draw: random.Random) -> timedelta:
-        """Return how long to wait after try number `attempt` failed."""
+        """Return the pause after try number `attempt` failed."""
         return self._plain_pause(attempt) * (1 + self.jitter * draw.uniform(-1, 1))
 
     def _plain_pause(self, attempt: int) -> timedelta:
@@ -41,20 +41,20 @@ class RetryPolicy:
         return min(self.max, timedelta(seconds=min(seconds, self.max.total_seconds())))
 
     def horizon(self) -> timedelta:
-        """Return the longest time all pauses together can take."""
+        """Return the longest total of all pauses."""
         pauses = (self._plain_pause(attempt) for attempt in range(1, self.attempts))
         return sum(pauses, timedelta(0)) * (1 + self.jitter)
 
     def longest_pause(self) -> timedelta:
-        """Return the longest that a single pause can be; nothing where there is none."""
+        """Return the longest single pause; zero if there is none."""
         return self._plain_pause(self.attempts - 1) * (1 + self.jitter) if self.attempts > 1 else timedelta(0)
 
 
 def pause_before_turn(headers: Mapping[str, str], now: datetime) -> timedelta:
-    """Return for how long the broker keeps a message that came before what it needs; longer the longer it has waited.
+    """Return how long the broker delays a message that arrived before its predecessor; grows with the time waited.
 
     Args:
-        headers: the message's; they say since when it has waited.
+        headers: the message's; they tell since when it has waited.
         now: the current time.
     """
     since = names.time_of(headers, names.WAITING_SINCE)

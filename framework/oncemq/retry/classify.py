@@ -1,6 +1,6 @@
 """Classifies database errors: one table for each database, and one function that reads them.
 
-Whose fault an error is follows from that and from who else meets it: see `oncemq.engine.transaction.error_attribution`.
+Whether an error is charged depends on this and on who else meets it: see `oncemq.engine.transaction.error_attribution`.
 """
 
 import re
@@ -15,20 +15,20 @@ from oncemq.errors import InfrastructureError
 
 
 class Fault(StrEnum):
-    """What an error says about whom to blame, and so what to do next."""
+    """Cause of an error, which decides what to do next."""
 
     TRANSIENT = "transient"
-    """Deadlock, serialization failure, lock time-out: the same run may work in a moment."""
+    """Deadlock, serialization failure, lock wait timed out: the same run may succeed in a moment."""
     OFFLINE = "offline"
-    """Connection lost, server away, full or read-only: wait until it is back."""
+    """Connection lost, server unavailable, full or read-only: wait until it recovers."""
     DATA = "data"
-    """The item's own values do not fit: constraint or data error."""
+    """The item's own values are invalid: constraint or data error."""
     CANCELLED = "cancelled"
     """The statement was cancelled by a time limit."""
     SETUP = "setup"
-    """A table, column or permission is missing: a person must act."""
+    """A table, column or permission is missing: an operator must act."""
     UNKNOWN = "unknown"
-    """Not a database error, or one that no table knows."""
+    """Not a database error, or not listed in any table."""
 
 
 POSTGRESQL: Mapping[str, Fault] = {
@@ -37,23 +37,23 @@ POSTGRESQL: Mapping[str, Fault] = {
     "40003": Fault.TRANSIENT,  # statement completion unknown
     "55P03": Fault.TRANSIENT,  # lock not available
     "55006": Fault.TRANSIENT,  # object in use
-    "53200": Fault.TRANSIENT,  # out of memory, which includes the table of locks
+    "53200": Fault.TRANSIENT,  # out of memory, which includes the lock table
     "57014": Fault.CANCELLED,  # query cancelled
     "25P04": Fault.CANCELLED,  # transaction time-out
-    "25006": Fault.OFFLINE,  # read-only: we are talking to a replica
-    "25P03": Fault.OFFLINE,  # idle in transaction for too long; the connection is gone
+    "25006": Fault.OFFLINE,  # read-only: we are connected to a replica
+    "25P03": Fault.OFFLINE,  # idle-in-transaction time-out; the connection is closed
     "57P01": Fault.OFFLINE,  # admin shutdown
     "57P02": Fault.OFFLINE,  # crash shutdown
     "57P03": Fault.OFFLINE,  # cannot connect now
     "57P04": Fault.SETUP,  # database dropped
-    "57": Fault.OFFLINE,  # operator intervention, such as an idle session's end
+    "57": Fault.OFFLINE,  # operator intervention, such as an idle session time-out
     "08": Fault.OFFLINE,  # connection exception
     "53": Fault.OFFLINE,  # too many connections, disk full
-    "58": Fault.OFFLINE,  # system error, such as input and output
+    "58": Fault.OFFLINE,  # system error, such as I/O
     "22": Fault.DATA,  # data exception
     "23": Fault.DATA,  # unique, foreign key, check, not null
     "44": Fault.DATA,  # check option of a view
-    "54": Fault.DATA,  # program limit exceeded, such as an index row that is too long
+    "54": Fault.DATA,  # program limit exceeded, such as an index row too long
     "P0001": Fault.DATA,  # raised by a trigger
     "0A": Fault.SETUP,  # feature not supported
     "28": Fault.SETUP,  # wrong user or password
@@ -64,10 +64,10 @@ POSTGRESQL: Mapping[str, Fault] = {
 """By SQLSTATE; two characters stand for the whole class."""
 
 MYSQL: Mapping[int, Fault] = {
-    1213: Fault.TRANSIENT,  # deadlock; the normal path when the first of several duplicates rolls back
+    1213: Fault.TRANSIENT,  # deadlock; the normal case when the first of several duplicates rolls back
     1205: Fault.TRANSIENT,  # lock wait time-out
     1020: Fault.TRANSIENT,  # record has changed since last read
-    3572: Fault.TRANSIENT,  # NOWAIT found a lock
+    3572: Fault.TRANSIENT,  # NOWAIT found the row locked
     1206: Fault.TRANSIENT,  # lock table is full
     1317: Fault.CANCELLED,  # query interrupted
     1969: Fault.CANCELLED,  # MariaDB max_statement_time
@@ -90,7 +90,7 @@ MYSQL: Mapping[int, Fault] = {
     2005: Fault.OFFLINE,
     2006: Fault.OFFLINE,  # server has gone away
     2013: Fault.OFFLINE,  # lost connection during query
-    2014: Fault.OFFLINE,  # the connection is out of step
+    2014: Fault.OFFLINE,  # commands out of sync
     2055: Fault.OFFLINE,
     4031: Fault.OFFLINE,  # disconnected for inactivity
     3: Fault.OFFLINE,  # error writing a file
@@ -121,14 +121,14 @@ MYSQL: Mapping[int, Fault] = {
     1586: Fault.DATA,
     1644: Fault.DATA,  # SIGNAL by a trigger
     1690: Fault.DATA,
-    1139: Fault.DATA,  # MariaDB: not a regular expression
-    **dict.fromkeys(range(3685, 3701), Fault.DATA),  # MySQL: the same, one number for each mistake in it
+    1139: Fault.DATA,  # MariaDB: invalid regular expression
+    **dict.fromkeys(range(3685, 3701), Fault.DATA),  # MySQL: the same, one number for each kind of mistake
     1242: Fault.DATA,  # a subquery found several rows
-    1300: Fault.DATA,  # not UTF-8
+    1300: Fault.DATA,  # invalid UTF-8
     1301: Fault.DATA,  # larger than max_allowed_packet
     1526: Fault.DATA,  # no partition for this value
-    3140: Fault.DATA,  # not JSON, in a column of MySQL
-    3141: Fault.DATA,  # not JSON, in a function
+    3140: Fault.DATA,  # invalid JSON in a column of MySQL
+    3141: Fault.DATA,  # invalid JSON in a function
     3819: Fault.DATA,  # MySQL check constraint
     4025: Fault.DATA,  # MariaDB check constraint
     1044: Fault.SETUP,  # no access to the database
@@ -143,33 +143,33 @@ MYSQL: Mapping[int, Fault] = {
     1305: Fault.SETUP,
     1370: Fault.SETUP,
     1193: Fault.SETUP,  # unknown variable
-    1251: Fault.SETUP,  # the client cannot authenticate as this user must
+    1251: Fault.SETUP,  # the client does not support this user's authentication method
     1273: Fault.SETUP,  # unknown collation
     1665: Fault.SETUP,  # binlog_format = STATEMENT allows no READ COMMITTED
     1698: Fault.SETUP,  # access denied without a password
     1820: Fault.SETUP,  # the password must be changed
     1862: Fault.SETUP,  # the password has expired
-    2059: Fault.SETUP,  # PyMySQL cannot authenticate as this user must
+    2059: Fault.SETUP,  # PyMySQL does not support this user's authentication method
     3105: Fault.SETUP,  # a value for a generated column
     3118: Fault.SETUP,  # the account is locked
-    3159: Fault.SETUP,  # the server insists on TLS
-    3568: Fault.SETUP,  # FOR UPDATE OF what is not in the query
+    3159: Fault.SETUP,  # the server requires TLS
+    3568: Fault.SETUP,  # FOR UPDATE OF a table that is not in the query
     4151: Fault.SETUP,  # MariaDB: the account is locked
 }
 """By error number of MySQL, MariaDB and their client library."""
 
 MYSQL_STATES: Mapping[str, Fault] = {
-    "40": Fault.TRANSIENT,  # rolled back, such as by another member of a replication group at COMMIT
+    "40": Fault.TRANSIENT,  # rolled back, for example by another member of a replication group at COMMIT
     "08": Fault.OFFLINE,  # connection exception
     "22": Fault.DATA,  # data exception
     "23": Fault.DATA,  # unique, foreign key, not null
     "44": Fault.DATA,  # check option of a view
     "45": Fault.DATA,  # raised by a trigger
-    "21": Fault.SETUP,  # as many values as columns are asked for
+    "21": Fault.SETUP,  # number of values and columns differs
     "28": Fault.SETUP,  # wrong user or password
     "42": Fault.SETUP,  # undefined table or column, permission, syntax
 }
-"""By the class of the SQLSTATE, for numbers that `MYSQL` does not know; HY000, which most have, says nothing."""
+"""By the class of the SQLSTATE, for numbers not in `MYSQL`; the most frequent class, HY000, says nothing."""
 
 SQLITE: Mapping[int, Fault] = {
     5: Fault.TRANSIENT,  # BUSY
@@ -195,7 +195,7 @@ SQLITE: Mapping[int, Fault] = {
 """By SQLite's primary result code."""
 
 _MYSQL_UNIQUE = frozenset({1022, 1062, 1169, 1586})
-"""Those of `MYSQL` that say that a row with these unique values is there already."""
+"""The numbers of `MYSQL` for a unique constraint violation."""
 
 _MYSQL_LOCKED = frozenset({1205, 3572})
 _SQLITE_LOCKED = frozenset({5, 6})
@@ -208,9 +208,9 @@ _BY_CLASS: Mapping[str, Fault] = {
     "ProgrammingError": Fault.DATA,
     "NotSupportedError": Fault.DATA,
 }
-"""For errors that a driver raises itself, without a code of the server: the names are those of PEP 249.
+"""For errors that a driver raises itself, without a server code: the names are those of PEP 249.
 
-What a driver refuses before it asks the server, such as a value of a type that it cannot send, says nothing about tables.
+A value that the driver itself refuses, for example because it cannot send its type, says nothing about tables.
 """
 
 
@@ -218,12 +218,12 @@ _NUMBERS = re.compile(r"\d+")
 
 
 def classify(error: BaseException) -> Fault:
-    """Return what `error` says; SQLAlchemy's wrappers and plain driver errors are both understood; never raises."""
-    kind = type(error)  # not isinstance, which asks the object what it is
+    """Return the fault behind `error`; understands SQLAlchemy's wrappers and plain driver errors; never raises."""
+    kind = type(error)  # not isinstance, which runs the object's own code
     if issubclass(kind, StaleDataError):
-        return Fault.DATA  # its row is gone or was changed by a rival; see `is_stale`
+        return Fault.DATA  # its row is gone or was changed concurrently; see `is_stale`
     if issubclass(kind, InfrastructureError | exc.TimeoutError):
-        return Fault.TRANSIENT  # ours; no free connection in the pool
+        return Fault.TRANSIENT  # our own pool has no free connection
     if issubclass(kind, exc.DBAPIError):
         if attribute(error, "connection_invalidated"):
             return Fault.OFFLINE
@@ -232,12 +232,12 @@ def classify(error: BaseException) -> Fault:
             return Fault.UNKNOWN
     try:
         return _of_driver(error)
-    except Exception:  # a driver's error with attributes that no driver sets
+    except Exception:  # an error with attributes that no driver sets
         return Fault.UNKNOWN
 
 
 def is_unique_violation(error: BaseException) -> bool:
-    """Return whether `error` says that a row with these unique values exists."""
+    """Return whether `error` is a unique constraint violation."""
     original = _original(error)
     if _driver(original) == "sqlite3":
         return getattr(original, "sqlite_errorname", "") in {
@@ -249,32 +249,32 @@ def is_unique_violation(error: BaseException) -> bool:
 
 
 def is_lock_timeout(error: BaseException) -> bool:
-    """Return whether `error` says that somebody else holds a row for longer than a statement waits."""
+    """Return whether `error` is a lock wait that timed out: another transaction holds the row."""
     original = _original(error)
     return _sqlstate(original) == "55P03" or (_is_mysql(original) and _errno(original) in _MYSQL_LOCKED)
 
 
 def is_stale(error: BaseException) -> bool:
-    """Return whether a row was not there any more, or not as it had been read: a rival was faster, or always is."""
+    """Return whether a row was deleted or changed since it was read: by a concurrent transaction, or always."""
     return issubclass(type(error), StaleDataError)
 
 
 def is_contention(error: BaseException) -> bool:
-    """Return whether `error` says that transactions of several units were in each other's way."""
+    """Return whether `error` is a conflict between transactions of several units."""
     return classify(error) is Fault.TRANSIENT and not issubclass(
         type(error), InfrastructureError | exc.TimeoutError
     )
 
 
 def signature_of(error: BaseException) -> tuple[str, str, str]:
-    """Return what makes two errors alike: class, the server's code and its words, numbers aside."""
+    """Return the parts that make two errors alike: class, server code, and text without numbers."""
     original = _original(error)
     code = _sqlstate(original) or str(_errno(original))
     return type(original).__name__, code, _NUMBERS.sub("0", text_of(original, 200))
 
 
 def is_whole_database_locked(error: BaseException) -> bool:
-    """Return whether `error` says that nobody can write now: where one writes at a time, somebody does not end."""
+    """Return whether `error` says that the whole database is locked: a single writer does not end."""
     original = _original(error)
     return (
         _driver(original) == "sqlite3" and getattr(original, "sqlite_errorcode", 0) & 0xFF in _SQLITE_LOCKED
@@ -321,7 +321,7 @@ def _of_class(error: BaseException) -> Fault:
 
 
 def _driver(error: BaseException) -> str:
-    """Return the top package that defines the error's class; drivers are optional, so none is imported."""
+    """Return the top-level package that defines the error's class; drivers are optional, so none is imported."""
     module = attribute(type(error), "__module__")
     return module.partition(".")[0] if isinstance(module, str) else ""
 

@@ -1,4 +1,4 @@
-"""A unique constraint of the user's own that was violated, told alike for every database: table, columns, values."""
+"""Reports a violated unique constraint of the user's tables, alike for every database: table, columns, values."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Look = Callable[[str], Sequence[tuple[str, str]]]
 
 _POSTGRESQL = re.compile(
     r"\((?P<columns>.*)\)=\((?P<values>.*)\)", re.DOTALL
-)  # the words around are translated
+)  # the surrounding text is localized
 _MYSQL = re.compile(r"'(?P<values>.*)'.* '(?P<key>[^']*)'", re.DOTALL)
 _SQLITE = re.compile(r"UNIQUE constraint failed: (?P<columns>(?!index ').*)")
 _INTO = re.compile(
@@ -25,16 +25,16 @@ _INTO = re.compile(
 
 
 class UniqueViolation(IntegrityError, OnceMQError):
-    """A row with these unique values is there already; SQLAlchemy's IntegrityError, so either can be caught.
+    """A row with these unique values exists already; a kind of SQLAlchemy's IntegrityError, so either can be caught.
 
     Attributes:
-        table: the table's name; empty where the database does not say.
-        columns: those of the constraint, in its order; empty where the database does not say.
-        values: theirs, as the database shows them; empty where it does not.
+        table: the table's name; empty if the database does not report it.
+        columns: those of the constraint, in its order; empty if the database does not report them.
+        values: of these columns, as the database shows them; empty if it does not.
     """
 
     speaks_for_itself = True
-    """The driver's words hold values; see `oncemq.common.error_text.describe`."""
+    """The driver's text contains values; see `oncemq.common.error_text.describe`."""
 
     def __init__(
         self, error: IntegrityError, table: str, columns: Sequence[str] = (), values: Sequence[str] = ()
@@ -53,17 +53,17 @@ class UniqueViolation(IntegrityError, OnceMQError):
         self.values = tuple(values)
 
     def __str__(self) -> str:
-        """Return words without any value: those may be nobody's business where errors are read."""
+        """Return text without values: readers of the error may not be allowed to see them."""
         named = f" with the same {', '.join(self.columns)}" if self.columns else ""
         return f"{self.table or 'the table'} has a row{named} already"
 
 
 def unique_violation_of(error: BaseException, look: Look | None = None) -> UniqueViolation | None:
-    """Return what `error` says about a unique constraint; None when it is about something else.
+    """Return the violated unique constraint behind `error`; None if the error is another one.
 
     Args:
         error: SQLAlchemy's error.
-        look: asks the database for an index; MySQL and MariaDB name no columns themselves.
+        look: reads an index from the database; MySQL and MariaDB do not name the columns themselves.
     """
     if isinstance(error, UniqueViolation):
         return error
@@ -116,8 +116,8 @@ def _table_of(statement: str) -> str:
 
 
 def _index(context: ExceptionContext, name: str) -> Sequence[tuple[str, str]]:
-    """Ask by the driver's own means: SQLAlchemy is in the middle of an error."""
-    # By the failed cursor: a handler that takes the driver's connection itself would have to run alone.
+    """Query through the driver itself: SQLAlchemy is handling an error at this point."""
+    # Uses the failed cursor: a handler that takes the driver's connection itself would have to run alone.
     driver = getattr(getattr(context.execution_context, "cursor", None), "connection", None)
     if driver is None:
         if context.connection is None:
