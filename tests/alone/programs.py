@@ -31,7 +31,7 @@ from support.units import UnitBench
 
 ALL = {**STEPS, **FAILURES, **SETTINGS, **NOTICING, **HIDDEN}
 ATTEMPTS = 2
-_NUMBERS = re.compile(r"\d+")
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _PLACE = re.compile(r"\s(?:at character 0|LINE 0:.*)", re.DOTALL)
 _STATES = ["created", "paid", "shipped", "cancelled"]
 _CHAINS: Mapping[str, Sequence[tuple[type[Strategy], dict[str, Any]]]] = {

@@ -240,8 +240,12 @@ class Call:
     def fault(self) -> BaseException | None:
         """Return why what the handler did cannot be kept, although it has returned; None if it can."""
         watch = self.frame.watch
-        if watch.doomed is None and watch.statements == self.statements:
-            return None  # a savepoint is a statement, too
+        if (
+            watch.doomed is None
+            and watch.statements == self.statements
+            and not self.session._nested_transaction
+        ):
+            return None
         if self.guard is not None and self.guard.lost and self.frame.watch.doomed is None:
             return self.frame.watch.refused or HandlerFault(
                 "the handler went on after a flush that failed, with which SQLAlchemy rolls back what it had written: let "

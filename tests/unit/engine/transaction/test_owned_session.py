@@ -74,6 +74,17 @@ def test_ending_the_transaction_charges_that_message_alone(engine: Engine, misde
     assert effects(engine) == ["a", "c"]
 
 
+def test_a_savepoint_is_not_left_open_where_nothing_was_sent(engine: Engine) -> None:
+    """SQLAlchemy sends a session's savepoint with the first statement in it; left open it is refused before that."""
+
+    def handler(order: dict[str, str], session: Session) -> None:
+        session.begin_nested()
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    assert bench.run(*orders("a")) == ["retry"]
+    assert bench.errors() == ["SessionOwned"]
+
+
 @pytest.mark.parametrize("misdeed", REFUSED.values(), ids=REFUSED)
 def test_ending_the_transaction_is_named(engine: Engine, misdeed: Misdeed) -> None:
     """The charge says that the handler did what only the framework may do."""
