@@ -8,7 +8,7 @@ from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from alone.world import NAMES, Account, Entry, Line, Order, Versioned
+from alone.world import Account, Entry, Line, Order, Versioned
 from oncemq import Publisher, Reject, Retry
 
 
@@ -186,9 +186,8 @@ def swallowed_flush(do: Doing) -> None:
 def shown(do: Doing) -> None:
     """Say what the session holds."""
     session = do.session
-    # How long objects live that nothing refers to is the collector's affair.
-    others = [key[1][0] for key in session.identity_map if key[1][0] not in NAMES]
-    do.note(f"seen {others} {len(session.new)} {len(session.dirty)} {len(session.deleted)}")
+    # Not its identity map: how long objects live that nothing refers to is the collector's affair.
+    do.note(f"seen {len(session.new)} {len(session.dirty)} {len(session.deleted)}")
 
 
 def merged(do: Doing) -> None:
