@@ -1,4 +1,4 @@
-"""`python -m oncemq`: the program, where its script is not on the path."""
+"""Runs the `oncemq` program by `python -m oncemq`, where its script is not on the path."""
 
 from oncemq.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Old name of `oncemq.contracts.adapter`; it warns, and goes with the next release."""
+"""Old name of `oncemq.contracts.adapter`; importing from it warns; removed in the next release."""
 
 import warnings
 from typing import Any
@@ -9,6 +9,6 @@ _RENAMED = {"Later": "RetryRequest", "Dead": "DeadLetterRequest", "Burial": "Par
 
 
 def __getattr__(name: str) -> Any:
-    """Return what the new module has by this name, and warn of the old one."""
+    """Return the attribute of the new module, with a deprecation warning."""
     warnings.warn("oncemq.adapter is now oncemq.contracts.adapter", DeprecationWarning, stacklevel=2)
     return getattr(oncemq.contracts.adapter, _RENAMED.get(name, name))

@@ -9,14 +9,14 @@ from oncemq.ledger.sql.tables import PREFIX
 
 
 def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | None]) -> bool:
-    """Return whether Alembic should look at a database object; it should not at the framework's tables.
+    """Return whether Alembic should look at a database object; False for the framework's tables.
 
-    `oncemq tables create` and `oncemq tables upgrade` look after those.
+    `oncemq tables create` and `oncemq tables upgrade` manage those.
 
     Args:
         name: the object's name.
         type_: "schema", "table", "column", "index", "unique_constraint" or "foreign_key_constraint".
-        parent_names: the names of what it belongs to, "table_name" among them.
+        parent_names: the names of its parents, including "table_name".
     """
     table = name if type_ == "table" else parent_names.get("table_name")
     return not (table or "").startswith(PREFIX)

@@ -1,4 +1,4 @@
-"""An app declared in Python: the same model, checks and plan as from YAML, for scripts and tests."""
+"""App declared in Python: the same model, checks and plan as from YAML, for scripts and tests."""
 
 import os
 import sys
@@ -37,18 +37,18 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 class App:
-    """A consumer app: `app.topic(…)` says what messages are, `@app.consumer(…)` what becomes of them.
+    """A consumer app: `app.topic(…)` describes the messages, `@app.consumer(…)` the functions that handle them.
 
-    Everything is named and means the same as in YAML; durations may be `timedelta` too, and handlers,
-    schemas and the like the objects themselves.
+    Every name means the same as in YAML; durations may also be `timedelta`, and handlers,
+    schemas and the like may be the objects themselves.
 
     Args:
         name: the app's name; part of groups and of every ledger row.
         brokers: by a name of your choice; a URL, or a mapping with `url` and the adapter's options.
         database: a URL, or a mapping with `url`, `username`, `password`, `pool_size`.
         redis: a URL, or a mapping with `url`, `username`, `password`, `timeout`, `connections`.
-        defaults: what every consumer has unless it says otherwise.
-        catalog: which adapters and strategies there are; what is installed, unless given.
+        defaults: what applies to every consumer that does not override it.
+        catalog: the available adapters and strategies; the installed ones by default.
         settings: the other sections of a file: `http`, `logging`, `state`, `grace`.
     """
 
@@ -86,10 +86,10 @@ class App:
 
     @classmethod
     def from_yaml(cls, *files: str | Path) -> Self:
-        """Return the app that YAML files declare; topics and consumers may be added to it.
+        """Return the app that YAML files declare; you may add topics and consumers to it.
 
         Args:
-            files: the app, and files laid over it; `app.yaml` unless given. They are read when they are needed.
+            files: the app, and overlay files; `app.yaml` by default. They are read when needed.
         """
         paths = tuple(Path(file) for file in files or ("app.yaml",))
         app = cls(str(paths[0]), brokers={})
@@ -108,15 +108,15 @@ class App:
         options: Mapping[str, Any] | None = None,
         **more: Unpack[TopicOptions],
     ) -> None:
-        """Declare what the messages of a topic are; every consumer of it inherits that.
+        """Declare what the messages of a topic are; its consumers inherit this.
 
         Args:
             name: the topic's name, for consumers and, unless options say otherwise, for the broker.
-            key: the expression of the business entity; several make one key together.
+            key: the expression of the business entity; several together form one key.
             version: the expression of the entity's version or sequence number.
-            identity: the expressions of what makes two messages the same one.
-            broker: the broker's name; may be left out where there is one.
-            strategies: those of its consumers, unless they say otherwise.
+            identity: the expressions whose values identify a message.
+            broker: the broker's name; may be omitted if there is only one.
+            strategies: for its consumers, unless they override it.
             options: options of an adapter of your own, by name; those of the shipped adapters are arguments.
             more: `format`, `schema`, `unroutable`, and the shipped adapters' options (`queue`, `exchange` …).
         """
@@ -140,14 +140,14 @@ class App:
         strategies: Strategies | None = None,
         **more: Unpack[ConsumerOptions],
     ) -> Callable[[Handler], Handler]:
-        """Make the decorated function a consumer; it stays an ordinary function.
+        """Make the decorated function a consumer; it remains an ordinary function.
 
         Args:
             topic: the name of a declared topic.
-            name: the consumer's name; the function's unless given.
-            group: members with the same group share the messages, every group gets all.
-            strategies: how it is made idempotent, in order.
-            more: `effects`, `retry`, `limits`, `workers` and whatever else a consumer may say in YAML.
+            name: the consumer's name; the function's name by default.
+            group: members with the same group share the messages; every group gets all of them.
+            strategies: how the consumer is made idempotent, in order.
+            more: `effects`, `retry`, `limits`, `workers` and every other consumer option of YAML.
         """
         position = _caller()
 
@@ -160,7 +160,7 @@ class App:
         return declare
 
     def check(self) -> list[str]:
-        """Return what a person should know about the app; connects to no broker.
+        """Return what a person should know about the app; does not connect to a broker.
 
         Raises:
             ConfigError: the app cannot run; carries every problem.
@@ -171,7 +171,7 @@ class App:
         return [str(warning) for warning in loaded.warnings]
 
     def plan(self) -> AppPlan:
-        """Return what the engine runs.
+        """Return the plan that the engine runs.
 
         Raises:
             ConfigError: the app cannot run; carries every problem.
@@ -179,12 +179,12 @@ class App:
         return self.load().plan
 
     def run(self, until_idle: timedelta | str | None = None) -> int:
-        """Run in this process until SIGTERM or Ctrl-C, or until nothing has come for `until_idle`.
+        """Run in this process until SIGTERM or Ctrl-C, or until no message has arrived for `until_idle`.
 
-        Returns the exit code: 0 when everything that was begun is settled.
+        Returns the exit code: 0 when everything that was started is settled.
 
         Raises:
-            OnceMQError: it could not start.
+            OnceMQError: the app could not start.
         """
         loaded = self.load()
         idle = parse_duration(until_idle) if isinstance(until_idle, str) else until_idle
@@ -193,11 +193,11 @@ class App:
     def start(self) -> None:
         """Consume in threads of this process, and return when every consumer is subscribed; for services and tests.
 
-        Logging and signals stay the caller's. Every thread that publishes or handles is ended by `stop`.
+        Logging and signals stay with the caller. `stop` ends every thread that publishes or handles.
 
         Raises:
-            OnceMQError: it could not start; everything opened so far is closed.
-            RuntimeError: it runs already.
+            OnceMQError: the app could not start; everything opened so far is closed.
+            RuntimeError: the app is already running.
         """
         if self._running is not None:
             raise RuntimeError(f"{self!r} runs already")
@@ -206,9 +206,9 @@ class App:
         self._running = running
 
     def stop(self) -> int:
-        """Finish and settle what was begun, within `grace`, and close what `publish` opened.
+        """Finish and settle what was started, within `grace`, and close what `publish` opened.
 
-        Returns the exit code that `run` would have: 0 when everything that was begun is settled.
+        Returns the exit code that `run` would have: 0 when everything that was started is settled.
         """
         running, self._running = self._running, None
         publisher, self._publisher = self._publisher, None
@@ -233,7 +233,7 @@ class App:
                 engine.dispose()
 
     def engine(self) -> Engine:
-        """Return a new engine on the app's database, for scripts that make tables or look at effects; yours to dispose.
+        """Return a new engine on the app's database, for scripts that create tables or read effects; the caller disposes it.
 
         Raises:
             ConfigError: the app cannot work, or has no database, or several.
@@ -246,14 +246,14 @@ class App:
         return engines[0]
 
     def inspect(self, key: str, *, consumer: str | None = None) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Return what is known about a business key, as `oncemq inspect KEY --json`: rows by what they are about.
+        """Return what is known about a business key, as `oncemq inspect KEY --json`: rows by subject.
 
         `processed`, `claims`, `states`, `strategies`, `parked`, `history`, `suspects`, `outbox`, `requests`, `dead_letters`;
-        what could not be asked, since a broker is away, is a row of `problems` with its `text`.
+        anything that could not be read, since a broker is away, is a row of `problems` with its `text`.
 
         Args:
             key: the business key.
-            consumer: only what concerns this one; without it also requests and calls.
+            consumer: only this consumer; without it also requests and calls.
 
         Raises:
             ConfigError: the app cannot work, or has no such consumer.
@@ -272,7 +272,7 @@ class App:
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """What `oncemq dead-letters` does: `list`, `replay` and `purge`; each call connects by itself."""
+        """The functions of `oncemq dead-letters`: `list`, `replay` and `purge`; each call opens its own connection."""
         return DeadLetters(self.plan)
 
     def publish(
@@ -298,7 +298,7 @@ class App:
         )
 
     def publisher(self) -> AppPublisher:
-        """Return what publishes to the app's topics from outside of handlers; as `oncemq.open_publisher`."""
+        """Return a publisher to the app's topics for use outside of handlers; as `oncemq.open_publisher`."""
         return AppPublisher(lambda: _for_publishing(self.load(consumers=False)))
 
     def async_publisher(self) -> AsyncAppPublisher:
@@ -306,7 +306,7 @@ class App:
         return AsyncAppPublisher(lambda: _for_publishing(self.load(consumers=False)))
 
     def load(self, *, consumers: bool = True) -> LoadedApp:
-        """Return the app checked and built, as the program `oncemq` takes it: `oncemq -f module:app run`.
+        """Return the app checked and built, as the program `oncemq` uses it: `oncemq -f module:app run`.
 
         Args:
             consumers: build the consumers; without them the app can only publish.
@@ -339,7 +339,7 @@ class App:
         return found, Path(self._position.file).parent
 
     def _add(self, tree: Fields, section: str, added: Fields, problems: Problems) -> None:
-        """Lay what was declared in Python beside what the files declare."""
+        """Merge the declarations in Python with those of the files."""
         there = tree.fields.setdefault(section, Fields({}, self._position))
         if not isinstance(there, Fields):
             return
@@ -367,12 +367,12 @@ class App:
 
 
 def open_publisher(*files: str | Path) -> AppPublisher:
-    """Return what publishes to the topics of an app in YAML, from a web request, a script or a scheduled job.
+    """Return a publisher to the topics of an app in YAML, for a web request, a script or a scheduled job.
 
-    No handler is imported. One for each process is enough, for all threads; open it by `with`, or call `close()`.
+    No handler is imported. One per process is enough, for all threads; open it by `with`, or call `close()`.
 
     Args:
-        files: the app, and files laid over it; `app.yaml` unless given.
+        files: the app, and overlay files; `app.yaml` by default.
 
     Raises:
         ConfigError: by `with` or the first message, if the app cannot work; carries every problem.
@@ -384,13 +384,13 @@ def open_async_publisher(*files: str | Path) -> AsyncAppPublisher:
     """Return the same for coroutines; open it by `async with`, or as the lifespan of a FastAPI application.
 
     Args:
-        files: the app, and files laid over it; `app.yaml` unless given.
+        files: the app, and overlay files; `app.yaml` by default.
     """
     return AsyncAppPublisher(partial(_load_files, files))
 
 
 def publisher_of(*files: str | Path) -> AppPublisher:
-    """Return `open_publisher(*files)`; deprecated, will go in the next release."""
+    """Return `open_publisher(*files)`; deprecated, removed in the next release."""
     warnings.warn("oncemq.publisher_of is now oncemq.open_publisher", DeprecationWarning, stacklevel=2)
     return open_publisher(*files)
 

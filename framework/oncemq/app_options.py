@@ -1,4 +1,4 @@
-"""Types of what `App.topic` and `App.consumer` accept besides their named arguments; each means the same as in YAML."""
+"""Types of what `App.topic` and `App.consumer` accept in addition to their named arguments; each means the same as in YAML."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -9,7 +9,7 @@ Span = timedelta | str
 
 
 class TopicOptions(TypedDict, total=False):
-    """Options of a topic. Those of the shipped adapters are here too; an adapter of your own takes its from `options=`."""
+    """Options of a topic. Those of the shipped adapters are here too; a custom adapter gets its options from `options=`."""
 
     format: str
     schema: type[Any] | str

@@ -1,4 +1,4 @@
-"""Runs a loaded app in this process: logs set up, signals obeyed."""
+"""Runs a loaded app in this process, with logging and signal handling."""
 
 import os
 import signal
@@ -27,17 +27,17 @@ def run_loaded(
     deadline: timedelta | None = None,
     others: Sequence[Observer] = (),
 ) -> int:
-    """Run an app in this process: logs set up, signals obeyed; returns the exit code.
+    """Run an app in this process, with logging and signal handling; returns the exit code.
 
     Args:
         loaded: from `oncemq.config.load`, or an `App`.
-        index: which of several processes this is, counted from 0.
-        until_idle: end when nothing has come for so long.
-        deadline: end after so long in any case; only together with `until_idle`.
-        others: observers beside the app's own.
+        index: the number of this process among several, from 0.
+        until_idle: end when no message has arrived for this long.
+        deadline: end after this long in any case; only together with `until_idle`.
+        others: observers in addition to the app's own.
 
     Raises:
-        OnceMQError: it could not start.
+        OnceMQError: the app could not start.
     """
     logging = loaded.model.logging
     if logging is None:
@@ -55,7 +55,7 @@ def run_loaded(
 
 @contextmanager
 def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal drains, the second ends the process at once; other threads have no say in signals."""
+    """The first signal drains, the second ends the process at once; only the main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -78,5 +78,5 @@ def _signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _is_ours(number: signal.Signals) -> bool:
-    """A supervisor ignores Ctrl-C in its children, since it decides itself what it means."""
+    """A supervisor ignores Ctrl-C in its children, since it decides itself how to react."""
     return signal.getsignal(number) is not signal.SIG_IGN

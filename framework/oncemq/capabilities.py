@@ -1,4 +1,4 @@
-"""Old name of `oncemq.contracts.capabilities`; it warns, and goes with the next release."""
+"""Old name of `oncemq.contracts.capabilities`; importing from it warns; removed in the next release."""
 
 import warnings
 from typing import Any
@@ -7,7 +7,7 @@ import oncemq.contracts.capabilities
 
 
 def __getattr__(name: str) -> Any:
-    """Return what the new module has by this name, and warn of the old one."""
+    """Return the attribute of the new module, with a deprecation warning."""
     warnings.warn(
         "oncemq.capabilities is now oncemq.contracts.capabilities", DeprecationWarning, stacklevel=2
     )

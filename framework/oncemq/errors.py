@@ -1,44 +1,44 @@
-"""Every error that OnceMQ raises, as one tree with one root.
+"""All errors that OnceMQ raises, as one tree with one root.
 
 OnceMQError
 ├── ConfigError              the app as declared cannot work; carries every problem found
 ├── UnknownName              a strategy, adapter or option that does not exist, with a suggestion
 ├── MissingExtra             an optional dependency is not installed; says the install line
 ├── MessageRefused           this message can never be applied; ends as a dead letter
-│   ├── Undecodable          its bytes are not what the topic's format says
-│   ├── InvalidPayload       it decodes, but is not what the handler's type says
+│   ├── Undecodable          its bytes do not match the topic's format
+│   ├── InvalidPayload       it decodes, but does not match the handler's type
 │   ├── MissingKey           the key expression found nothing
 │   └── InvalidKey           key, version or identity is not usable (empty, NUL, too long …)
-├── Signal                   raised by handlers to say what shall happen to this message
+├── Signal                   raised by handlers to decide about this message
 │   ├── Reject               dead-letter it now
 │   └── Retry                deliver it again later
-├── HandlerFault             a handler did what only the framework may do
-│   ├── SessionOwned         it ended the transaction or the session it was lent
+├── HandlerFault             a handler did something that is reserved for the framework
+│   ├── SessionOwned         it ended the transaction or the session it was given
 │   ├── TimeLimitExceeded    it took longer than its soft time limit
-│   └── Unpublishable        it published what no consumer of that topic could read
-├── RequestRefused           a protected request or call was not carried out this time
+│   └── Unpublishable        it published a message that no consumer of that topic could read
+├── RequestRefused           a protected request or call was not executed this time
 │   ├── RequestKeyInvalid    it has no key, or one that cannot be used
-│   ├── RequestConflict      its key came before, with other content
-│   ├── RequestInProgress    the same one is being carried out now; come again
-│   ├── OutcomeUnknown       an earlier try ended without an answer; it may have been carried out
-│   └── AnswerNotKept        it has been carried out, but its answer was not kept
+│   ├── RequestConflict      its key was used before with different content
+│   ├── RequestInProgress    the same request is being executed now; retry later
+│   ├── OutcomeUnknown       an earlier attempt ended without an answer; it may have been executed
+│   └── AnswerNotKept        it was executed, but its answer was not kept
 ├── BrokerError
-│   ├── BrokerUnavailable    cannot be reached now; trying again may help
-│   ├── BrokerRefused        it said no; trying again will not help
-│   │   └── Unroutable       no queue or topic is there that could take the message
-│   └── PartlyPublished      it did not confirm all of many messages; says which
+│   ├── BrokerUnavailable    cannot be reached now; retrying may help
+│   ├── BrokerRefused        it refused; retrying will not help
+│   │   └── Unroutable       there is no queue or topic for the message
+│   └── PartlyPublished      it did not confirm all messages; says which
 ├── SettleError
 │   ├── AlreadySettled       a delivery was settled twice
-│   └── DeliveryVoid         the connection or lease of the delivery is gone; the broker delivers it again
-├── IdsUnavailable           no id can be made that nobody else may make, too
-│   ├── ClockSetBack         the machine's clock went back by more than can be waited for
-│   └── WorkerNumberLost     this process has no worker number of its own now
-├── UniqueViolation          oncemq.retry.unique: a row with these unique values is there already
-├── InfrastructureError      the database is away or busy; nobody's message is at fault
-│   └── RedisUnavailable     Redis is; says whether the command may have been applied
-├── RedisRefused             Redis said no; the same again will not help
+│   └── DeliveryVoid         the connection or lease of the delivery is gone; the broker redelivers it
+├── IdsUnavailable           no id can be made that is certain to be unique
+│   ├── ClockSetBack         the machine's clock went back by more than can be waited out
+│   └── WorkerNumberLost     this process has no exclusive worker number now
+├── UniqueViolation          oncemq.retry.unique: a row with these unique values exists already
+├── InfrastructureError      the database is away or busy; no message is at fault
+│   └── RedisUnavailable     the same for Redis; says whether the command may have been applied
+├── RedisRefused             Redis refused the command; retrying will not help
 ├── LedgerError              the framework's own tables are missing or of another version
-└── StrategyBug              a strategy failed where it may not; the consumer pauses
+└── StrategyBug              a strategy failed in a hook that must not fail; the consumer pauses
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class Located(Protocol):
 
 
 class ConfigError(OnceMQError):
-    """The declared app cannot work; `problems` holds one line for each reason; a single one may be a plain text."""
+    """The declared app cannot work; `problems` holds one line for each reason; a single reason may be plain text."""
 
     def __init__(self, problems: Sequence[Located | str] | str) -> None:
         self.problems: tuple[Located | str, ...] = (
@@ -69,7 +69,7 @@ class ConfigError(OnceMQError):
 
 
 class UnknownName(OnceMQError):
-    """A name that nothing is registered under."""
+    """No implementation is registered under this name."""
 
 
 class MissingExtra(OnceMQError):
@@ -83,13 +83,13 @@ class MessageRefused(OnceMQError):
 
 
 class Undecodable(MessageRefused):
-    """The body is not what the topic's format says."""
+    """The body does not match the topic's format."""
 
     reason = "undecodable"
 
 
 class InvalidPayload(MessageRefused):
-    """The body decodes, but is not what the handler's type says."""
+    """The body decodes, but does not match the handler's type."""
 
     reason = "invalid"
 
@@ -101,13 +101,13 @@ class MissingKey(MessageRefused):
 
 
 class InvalidKey(MessageRefused):
-    """The key, version or identity cannot be used as one."""
+    """The key, version or identity is not usable."""
 
     reason = "invalid-key"
 
 
 class Signal(OnceMQError):
-    """What a handler raises to decide about its message; ordinary control flow."""
+    """Raised by a handler to decide about its message; ordinary control flow."""
 
 
 class Reject(Signal):
@@ -115,7 +115,7 @@ class Reject(Signal):
 
 
 class Retry(Signal):
-    """Deliver this message again; after `after`, or when the retry policy says so.
+    """Redeliver this message: after `after`, or when the retry policy says so.
 
     Args:
         why: a few words for people.
@@ -131,11 +131,11 @@ class Retry(Signal):
 
 
 class HandlerFault(OnceMQError):
-    """A handler did what only the framework may do."""
+    """A handler did something that is reserved for the framework."""
 
 
 class SessionOwned(HandlerFault):
-    """A handler tried to end the transaction or session that it was lent."""
+    """A handler tried to end the transaction or session that it was given."""
 
 
 class TimeLimitExceeded(HandlerFault):
@@ -143,23 +143,23 @@ class TimeLimitExceeded(HandlerFault):
 
 
 class Unpublishable(HandlerFault):
-    """A handler published to a topic that is not there, or what no consumer of the topic could read."""
+    """A handler published to an unknown topic, or a message that no consumer of the topic could read."""
 
 
 class RequestRefused(OnceMQError):
-    """A protected request or call was not carried out this time."""
+    """A protected request or call was not executed this time."""
 
 
 class RequestKeyInvalid(RequestRefused):
-    """A protected request has no key, or one that cannot be used."""
+    """A protected request has no key, or an unusable one."""
 
 
 class RequestConflict(RequestRefused):
-    """The key of this request came before, with other content."""
+    """The key of this request was used before with different content."""
 
 
 class RequestInProgress(RequestRefused):
-    """The same request is being carried out now: come again after `retry_after`."""
+    """The same request is being executed now: retry after `retry_after`."""
 
     def __init__(self, text: str, retry_after: timedelta = timedelta(seconds=1)) -> None:
         super().__init__(text)
@@ -167,11 +167,11 @@ class RequestInProgress(RequestRefused):
 
 
 class OutcomeUnknown(RequestRefused):
-    """An earlier try of this request ended without an answer: it may have been carried out."""
+    """An earlier attempt at this request ended without an answer: it may have been executed."""
 
 
 class AnswerNotKept(RequestRefused):
-    """This request has been carried out, but its answer was not kept; `status` is the answer's, if it had one."""
+    """This request was executed, but its answer was not kept; `status` is the answer's status, if it had one."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
         super().__init__(text)
@@ -179,23 +179,23 @@ class AnswerNotKept(RequestRefused):
 
 
 class BrokerError(OnceMQError):
-    """Something went wrong between us and a message broker."""
+    """An error between this process and a message broker."""
 
 
 class BrokerUnavailable(BrokerError):
-    """The broker cannot be reached now; trying again may help."""
+    """The broker cannot be reached now; retrying may help."""
 
 
 class BrokerRefused(BrokerError):
-    """The broker said no; trying the same again will not help."""
+    """The broker refused; retrying the same will not help."""
 
 
 class Unroutable(BrokerRefused):
-    """There is no queue or topic that could take the message; it can be sent when one has been made."""
+    """There is no queue or topic for the message; it can be sent once one has been created."""
 
 
 class PartlyPublished(BrokerError):
-    """A broker did not confirm all of many messages; `errors` holds the reason by position, the others are confirmed."""
+    """A broker did not confirm all of several messages; `errors` maps positions to reasons, the others are confirmed."""
 
     def __init__(self, topic: str, total: int, errors: Mapping[int, BrokerError]) -> None:
         first = min(errors)
@@ -206,35 +206,35 @@ class PartlyPublished(BrokerError):
 
 
 class SettleError(OnceMQError):
-    """A delivery could not be settled as asked."""
+    """A delivery could not be settled as requested."""
 
 
 class AlreadySettled(SettleError):
-    """The delivery had been settled before."""
+    """The delivery was settled before."""
 
 
 class DeliveryVoid(SettleError):
-    """The delivery's connection or lease is gone; the broker will deliver the message again."""
+    """The delivery's connection or lease is gone; the broker will redeliver the message."""
 
 
 class IdsUnavailable(OnceMQError):
-    """No id can be made now that nobody else may make, too."""
+    """No id can be made now that is certain to be unique."""
 
 
 class ClockSetBack(IdsUnavailable):
-    """The machine's clock went back by more than can be waited for."""
+    """The machine's clock went back by more than can be waited out."""
 
 
 class WorkerNumberLost(IdsUnavailable):
-    """This process has no worker number of its own now."""
+    """This process has no exclusive worker number now."""
 
 
 class InfrastructureError(OnceMQError):
-    """The database, or Redis, is away or busy; no message is at fault."""
+    """The database, or Redis, is unavailable or busy; no message is at fault."""
 
 
 class RedisUnavailable(InfrastructureError):
-    """Redis is away or busy; no message is at fault.
+    """Redis is unavailable or busy; no message is at fault.
 
     Attributes:
         sent: the command may have reached the server, and may have been applied.
@@ -246,7 +246,7 @@ class RedisUnavailable(InfrastructureError):
 
 
 class RedisRefused(OnceMQError):
-    """Redis said no (wrong password, a key of another type …); the same again will not help."""
+    """Redis refused the command (wrong password, wrong type of key …); retrying will not help."""
 
 
 class LedgerError(OnceMQError):
@@ -254,4 +254,4 @@ class LedgerError(OnceMQError):
 
 
 class StrategyBug(OnceMQError):
-    """A strategy failed in a hook that may not fail; no message is charged."""
+    """A strategy failed in a hook that must not fail; no message is charged."""

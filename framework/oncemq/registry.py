@@ -1,4 +1,4 @@
-"""Names to implementations through entry points; an unknown name is an error with a suggestion."""
+"""Looks up implementations by name through entry points; an unknown name is an error with a suggestion."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -15,20 +15,20 @@ COMMANDS = "oncemq.commands"
 
 
 def did_you_mean(name: str, known: list[str]) -> str:
-    """Return the end of an error message about an unknown `name`: a suggestion and what is known."""
+    """Return the end of an error message about an unknown `name`: a suggestion and the known names."""
     close = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"{hint} (known: {', '.join(sorted(known)) or 'none'})"
 
 
 class Registry(Generic[T]):
-    """The implementations of one kind, by name; entry points are looked up once, loaded when asked for.
+    """The implementations of one kind, by name; entry points are looked up once, loaded on demand.
 
     Args:
         group: of the entry points.
-        kind: what errors call them.
-        extra: more of them, which win.
-        foreign: what others call them, with our name.
+        kind: the noun used in errors.
+        extra: additional implementations, which take precedence.
+        foreign: names used by other libraries, mapped to ours.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Registry(Generic[T]):
         self._points: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=group)}
 
     def names(self) -> list[str]:
-        """Return every name that `get` answers, sorted."""
+        """Return every name that `get` accepts, sorted."""
         return sorted({*self._points, *self._extra})
 
     def get(self, name: str) -> type[T]:
@@ -74,7 +74,7 @@ class Registry(Generic[T]):
 
 
 def extra_for(module: str) -> str:
-    """Return the extra of this distribution that brings `module`."""
+    """Return the extra of this distribution that installs `module`."""
     extras = {
         "pika": "rabbitmq",
         "psycopg": "postgres",

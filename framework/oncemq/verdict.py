@@ -1,4 +1,4 @@
-"""Old name of `oncemq.contracts.verdict`; it warns, and goes with the next release."""
+"""Old name of `oncemq.contracts.verdict`; importing from it warns; removed in the next release."""
 
 import warnings
 from typing import Any
@@ -7,6 +7,6 @@ import oncemq.contracts.verdict
 
 
 def __getattr__(name: str) -> Any:
-    """Return what the new module has by this name, and warn of the old one."""
+    """Return the attribute of the new module, with a deprecation warning."""
     warnings.warn("oncemq.verdict is now oncemq.contracts.verdict", DeprecationWarning, stacklevel=2)
     return getattr(oncemq.contracts.verdict, name)

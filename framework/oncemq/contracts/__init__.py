@@ -1,1 +1,1 @@
-"""Contracts of adapters and strategies: what they are given and what they answer."""
+"""Contracts of adapters and strategies: their inputs and outputs."""

@@ -1,7 +1,7 @@
-"""The contract of a broker adapter: deliveries in, settlements out; everything else is the framework's.
+"""Contract of a broker adapter: deliveries in, settlements out; the framework does everything else.
 
-An adapter owns its connections and threads. It hands every received message to the `Sink` as a `Delivery`
-and is told, from any thread and in any order, what became of it. It never decides.
+An adapter owns its connections and threads. It passes every received message to the `Sink` as a `Delivery`
+and receives the outcomes from any thread and in any order. It makes no decisions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from oncemq.message.envelope import Delivery, Message, OutgoingMessage
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What one consumer wants from a broker.
+    """One consumer's subscription on a broker.
 
     Args:
         consumer: the consumer's name.
@@ -45,7 +45,7 @@ class SettleFailed:
 
 @dataclass(frozen=True, slots=True)
 class RetryRequest:
-    """A delivery that shall come back after `delay`, with `headers` added (attempt, first failure …)."""
+    """A delivery to be redelivered after `delay`, with `headers` added (attempt, first failure …)."""
 
     delivery: Delivery
     delay: timedelta
@@ -54,7 +54,7 @@ class RetryRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRequest:
-    """A delivery that shall become a dead letter, with `headers` added (reason, error, attempts …)."""
+    """A delivery to be dead-lettered, with `headers` added (reason, error, attempts …)."""
 
     delivery: Delivery
     headers: Mapping[str, str]
@@ -62,7 +62,7 @@ class DeadLetterRequest:
 
 @dataclass(frozen=True, slots=True)
 class ParkedDeadLetter:
-    """A message that was kept elsewhere and shall become a dead letter, with `headers` added as for `DeadLetterRequest`."""
+    """A message kept outside the broker, to be dead-lettered, with `headers` added as for `DeadLetterRequest`."""
 
     message: Message
     headers: Mapping[str, str]
@@ -85,12 +85,12 @@ CONFIRMED = Confirmed()
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHealth:
-    """Whether one consumer is really subscribed on a live connection.
+    """Whether one consumer is subscribed on a live connection.
 
     Args:
         consumer: the consumer's name.
-        subscribed: the broker is sending it messages (or would, if there were any).
-        detail: what is wrong, for people.
+        subscribed: the broker sends it messages (or would, if there were any).
+        detail: the problem, for people.
     """
 
     consumer: str
@@ -100,12 +100,12 @@ class ConsumerHealth:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter as it lies in the broker.
+    """A dead letter as stored in the broker.
 
     Args:
-        id: what `replay_dead_letters` and `purge_dead_letters` take; stable while the letter lies there.
+        id: the argument of `replay_dead_letters` and `purge_dead_letters`; stable while it is stored.
         message: original body and headers, the framework's headers included.
-        dead_at: when it was dead-lettered, aware.
+        dead_at: when it was dead-lettered, with time zone.
     """
 
     id: str
@@ -114,25 +114,25 @@ class DeadLetter:
 
 
 class Sink(Protocol):
-    """Where an adapter hands over what it receives; both calls return at once and never raise."""
+    """Receives what an adapter gets from its broker; both calls return at once and never raise."""
 
     def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
-        """Take new deliveries for `consumer`, a subscription's name, in their order: all that came together."""
+        """Take new deliveries for `consumer`, a subscription's name, in their order: all that arrived together."""
         ...
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
-        """Every unsettled delivery of this and earlier generations is void; of this one only, if `alone`."""
+        """Every unsettled delivery of this and earlier generations is void; only of this generation if `alone`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterScope:
-    """What an adapter is built with, besides its URL and options.
+    """Context in which an adapter is built, in addition to its URL and options.
 
     Args:
         app: the app's name; shown to the broker as the connection's name.
         broker: the broker's name in the app; for logs and errors.
-        clock: where time comes from.
+        clock: the source of time.
     """
 
     app: str
@@ -141,14 +141,14 @@ class AdapterScope:
 
 
 class Settling(Protocol):
-    """Whoever is told what became of deliveries: from any thread, in any order, of several subscriptions."""
+    """Settles deliveries: called from any thread, in any order, for several subscriptions."""
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Tell the broker that these are done; return those that could not be settled."""
+        """Acknowledge these to the broker; return those that could not be settled."""
         ...
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
-        """Have these come again to this group alone: published with confirmation, then acknowledged.
+        """Have these redelivered to this group only: published with confirmation, then acknowledged.
 
         Returns those for which it failed; such a delivery is still unsettled unless its error is a SettleError.
         """
@@ -159,49 +159,49 @@ class Settling(Protocol):
         ...
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Return deliveries that were never started, so that any member may have them at once."""
+        """Return deliveries that were never started, available to any member at once."""
         ...
 
 
 class Adapter(Settling, Protocol):
     """One connection to one broker.
 
-    Life: `build`, then either `open` (consume) or `prepare` (publish and administrate only), then `close`.
+    Life cycle: `build`, then either `open` (consume) or `prepare` (publish and administrate only), then `close`.
     """
 
     capabilities: ClassVar[Capabilities]
 
     @classmethod
     def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
-        """Make one; connects to nothing yet.
+        """Build an adapter; does not connect.
 
         Args:
             url: as declared, credentials included; never shown in errors or `repr`.
             options: the broker's options as declared, without `url`.
-            scope: what the framework lends it.
+            scope: the context that the framework provides.
 
         Raises:
-            ConfigError: URL or options cannot work.
+            ConfigError: URL or options are not usable.
         """
         ...
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe or cannot work about this consumer on this broker; connects to nothing."""
+        """Return what is unsafe or cannot work about this consumer on this broker; does not connect."""
         ...
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
-        """Connect, and make sure that everything the subscriptions need exists; consume nothing.
+        """Connect, and make sure that everything the subscriptions need exists; consumes nothing.
 
         Raises:
             BrokerUnavailable: no connection; says which address.
-            BrokerRefused: wrong credentials, or something exists and is declared differently; says what.
+            BrokerRefused: wrong credentials, or something exists with a different declaration; says what.
         """
         ...
 
     def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
-        """`prepare`, and start consuming; returns when the broker has confirmed every subscription.
+        """Do what `prepare` does, and start consuming; returns when the broker has confirmed every subscription.
 
-        Connections that are lost later are made anew, for ever, with growing pauses; each loss is told
+        Lost connections are re-established without limit, with growing pauses; each loss is reported
         by `sink.lost`.
         """
         ...
@@ -209,9 +209,9 @@ class Adapter(Settling, Protocol):
     def publish_dead_letters(
         self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
     ) -> Sequence[Confirmed | Refused]:
-        """Put messages that are no deliveries of ours into the group's dead letters; nothing is acknowledged.
+        """Put messages that are not our deliveries into the group's dead letters; nothing is acknowledged.
 
-        Returns one answer for each, in order. They lie there with the others, as if `dead_letter` had brought them;
+        Returns one answer for each, in order. They are stored as if by `dead_letter`;
         the subscription has been opened or prepared.
         """
         ...
@@ -219,19 +219,19 @@ class Adapter(Settling, Protocol):
     def publish(
         self, topic: str, options: Mapping[str, Any], messages: Sequence[OutgoingMessage]
     ) -> Sequence[Confirmed | Refused]:
-        """Publish to a topic; returns one answer for each message, in order, when the broker has them."""
+        """Publish to a topic; returns one answer for each message, in order, once the broker has them."""
         ...
 
     def extend(self, deliveries: Sequence[Delivery], by: timedelta) -> Sequence[SettleFailed]:
-        """Keep leased deliveries for longer; does nothing where the broker has no leases."""
+        """Extend the lease of deliveries; does nothing where the broker has no leases."""
         ...
 
     def pause(self, consumer: str) -> None:
-        """Receive no more for this consumer until `resume`; what was received stays ours."""
+        """Receive no more for this consumer until `resume`; deliveries received so far stay with us."""
         ...
 
     def resume(self, consumer: str) -> None:
-        """Receive again."""
+        """Receive messages again."""
         ...
 
     def health(self) -> Sequence[ConsumerHealth]:
@@ -241,17 +241,17 @@ class Adapter(Settling, Protocol):
     def dead_letters(self, subscription: Subscription, limit: int) -> Iterator[DeadLetter]:
         """Yield the group's dead letters, oldest first, without consuming them; needs `prepare`.
 
-        Letters are read as they are asked for. Some brokers hold back what was yielded until the iterator ends or is
+        Dead letters are read on demand. Some brokers hold back what was yielded until the iterator ends or is
         closed: end it before replaying or purging.
         """
         ...
 
     def replay_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
-        """Send dead letters to the group again, with fresh attempts; returns how many. Confirmed, then removed."""
+        """Send dead letters to the group again, with fresh attempts, each confirmed, then removed; returns how many."""
         ...
 
     def purge_dead_letters(self, subscription: Subscription, ids: Sequence[str]) -> int:
-        """Remove dead letters for ever; returns how many."""
+        """Remove dead letters permanently; returns how many."""
         ...
 
     def depth(self, subscription: Subscription) -> int | None:
@@ -259,7 +259,7 @@ class Adapter(Settling, Protocol):
         ...
 
     def close(self, *, grace: timedelta) -> None:
-        """Stop consuming, send what has been settled within `grace`, disconnect; unsettled deliveries go back.
+        """Stop consuming, send pending settlements within `grace`, disconnect; unsettled deliveries are returned.
 
         May be called twice, and after a failed `open`.
         """

@@ -1,4 +1,4 @@
-"""Optional parts of the broker contract: what some brokers can be asked besides."""
+"""Optional parts of the broker contract: further queries that some brokers can answer."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +13,11 @@ from oncemq.errors import RedisRefused
 
 @dataclass(frozen=True, slots=True)
 class PrivateNames:
-    """The places of one subscription.
+    """Names of the queues and groups of one subscription.
 
     Args:
-        broker: where they are, credentials left out; equal for two apps that were told the same address.
-        names: each name with what lies there, such as `queue` or `dead letters`; every member of the group has the same.
+        broker: their location without credentials; equal for two apps with the same address.
+        names: each name with its content, such as `queue` or `dead letters`; the same for every member of the group.
     """
 
     broker: str
@@ -26,41 +26,41 @@ class PrivateNames:
 
 @runtime_checkable
 class NamingAdapter(Protocol):
-    """What an adapter may be, too; asked before it is connected."""
+    """Optional protocol of an adapter; called before it is connected."""
 
     def private_names(self, subscription: Subscription) -> PrivateNames | None:
         """Return the names that only this subscription may use; None where no other process can reach them.
 
         Raises:
-            ConfigError: its options cannot work.
+            ConfigError: its options are not usable.
         """
         ...
 
 
 @runtime_checkable
 class PruningAdapter(Protocol):
-    """What an adapter may be, too: one that can remove what a group had for itself; asked between `prepare` and `close`."""
+    """Optional protocol of an adapter that can remove a group's private places; called between `prepare` and `close`."""
 
     def remove_places(self, broker: str, names: Sequence[str]) -> Sequence[str]:
-        """Remove the places that `private_names` has named, with everything that lies there; returns those removed.
+        """Remove the places that `private_names` returned, with their content; returns those removed.
 
         Args:
-            broker: where they are, as `PrivateNames.broker`; elsewhere nothing is removed.
-            names: all names of the subscriptions meant. A queue that others declared stays.
+            broker: their location, as `PrivateNames.broker`; elsewhere nothing is removed.
+            names: all names of these subscriptions. A queue that others declared stays.
 
         Raises:
-            BrokerError: the broker does not answer, or does not let us.
+            BrokerError: the broker does not answer, or denies permission.
         """
         ...
 
 
 def names_of(adapter: object, broker: str, subscription: Subscription) -> PrivateNames | None:
-    """Return the names of a subscription, also on a broker that cannot be asked.
+    """Return the names of a subscription, also for a broker without `private_names`.
 
     Args:
-        adapter: of the broker.
+        adapter: the broker's adapter.
         broker: its name in the app.
-        subscription: what is asked about.
+        subscription: the subscription in question.
     """
     if isinstance(adapter, NamingAdapter):
         return adapter.private_names(subscription)
@@ -70,37 +70,37 @@ def names_of(adapter: object, broker: str, subscription: Subscription) -> Privat
 
 
 def group_on_topic(group: str, topic: str) -> str:
-    """Return the name of what members of a group share, where the broker knows groups by itself."""
+    """Return the name for what members of a group share, on brokers with built-in groups."""
     return f"group {group} on topic {topic}"
 
 
 def split_group_on_topic(name: str) -> tuple[str, str]:
-    """Return group and topic of a name that `group_on_topic` made; empty where it made another."""
+    """Return group and topic of a name made by `group_on_topic`; empty for other names."""
     found = re.fullmatch(r"group (\S+) on topic (.+)", name, re.DOTALL)
     return (found[1], found[2]) if found is not None else ("", "")
 
 
 @runtime_checkable
 class ExaminingAdapter(Protocol):
-    """What an adapter may be, too; asked by `oncemq check --connect`, between `prepare` and `close`."""
+    """Optional protocol of an adapter; called by `oncemq check --connect`, between `prepare` and `close`."""
 
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what the broker lacks, or has otherwise than this consumer needs; nothing is changed or consumed.
+        """Return what the broker lacks, or has configured differently than this consumer needs; changes and consumes nothing.
 
-        What a start would make by itself is no problem, and what `check` has said needs not be said again.
+        What a start would create is not a problem, and what `check` reports is not repeated.
 
         Raises:
-            BrokerError: the broker does not answer, or does not let us ask.
+            BrokerError: the broker does not answer, or denies permission.
         """
         ...
 
 
 @runtime_checkable
 class RedisStrategy(Protocol):
-    """What a strategy may be, too, that needs Redis; asked by `oncemq check --connect`."""
+    """Optional protocol of a strategy that needs Redis; called by `oncemq check --connect`."""
 
     def missing_in_redis(self) -> Iterable[RedisRefused]:
-        """Yield what the user may not do, with the rule that permits it; what is tried for that leaves nothing behind.
+        """Yield what the user may not do, with the rule that permits it; the tests for this leave nothing behind.
 
         Raises:
             RedisUnavailable: Redis does not answer.
@@ -110,12 +110,12 @@ class RedisStrategy(Protocol):
 
 @runtime_checkable
 class ConcernedAdapter(Protocol):
-    """What an adapter may be, too: one that sees others do what makes this app's messages stay unread."""
+    """Optional protocol of an adapter that notices when other clients cause this app's messages to stay unread."""
 
     def concerns(self, subscriptions: Sequence[Subscription]) -> Sequence[str]:
         """Return what a person should know now, one sentence each; between `open` or `prepare` and `close`.
 
-        While consuming, what was found by the last look, at the start and every minute: it never blocks on the network.
+        While consuming it returns the result of the last look (at the start and every minute): it never blocks on the network.
 
         Raises:
             BrokerError: the broker does not answer.

@@ -1,11 +1,11 @@
-"""What a broker can do through its adapter, in words that the shipped suite tests."""
+"""Capabilities of a broker through its adapter, in terms that the shipped suite tests."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Order(StrEnum):
-    """What a broker promises about the order of messages of one group."""
+    """A broker's promise about the order of messages of one group."""
 
     NONE = "none"
     TOPIC = "topic"
@@ -14,23 +14,23 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a broker can do through this adapter; the shipped suite tests what is claimed and what is denied.
+    """Capabilities of a broker through this adapter; the shipped suite tests what is claimed and what is denied.
 
     Args:
-        delay: it can deliver a published message later.
+        delay: it can delay the delivery of a published message.
         precise_delay: delays are kept to about a second; otherwise they are rounded to the broker's steps.
         redelivered_flag: `Message.redelivered` is meaningful.
-        order: what holds for one consumer without failures.
+        order: the guarantee for one consumer without failures.
         competing: several members of a group may share one topic.
-        partitioned: members share a topic by its queues: what waits in a member's queue waits for this member,
-            until it leaves or another one joins; what lies behind an unsettled message may come again with it.
+        partitioned: members share a topic by its queues: messages in a member's queue wait for this member,
+            until it leaves or another one joins; messages behind an unsettled one may be redelivered with it.
         lease: deliveries expire (`Delivery.expires_at`) unless extended.
-        outlives_connection: what is leased stays ours when the connection is lost, and a loss is never told;
+        outlives_connection: leased deliveries stay ours when the connection is lost, and a loss is never reported;
             otherwise every unsettled delivery is void then.
         cumulative_ack: settling many is cheaper than settling each.
         browse_dead_letters: dead letters can be listed, replayed and purged.
         survives_restart: confirmed messages outlive a restart of the broker.
-        max_headers: bytes of a message's header names and values that it takes at most; None = nobody knows of a limit.
+        max_headers: the most bytes of a message's header names and values; None = no known limit.
         transactions: it can hold a message until a database transaction has ended: an `oncemq.contracts.transactional_messages.TransactionalAdapter`.
     """
 

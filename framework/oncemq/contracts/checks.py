@@ -1,4 +1,4 @@
-"""Facts that `check` is given about a consumer."""
+"""Facts about a consumer that `check` receives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Effects(StrEnum):
 
 
 class UnitKind(StrEnum):
-    """Transactional units are all or nothing; in direct ones every item stands alone."""
+    """Transactional units are all or nothing; in direct units every item is independent."""
 
     TRANSACTIONAL = "transactional"
     DIRECT = "direct"
@@ -41,18 +41,18 @@ class ConsumerFacts:
         has_version: the topic declares a version.
         keep: how long dedup records are kept.
         retry_horizon: the longest time from the first delivery to the last retry.
-        attempts: tries in all before a message is dead-lettered.
+        attempts: attempts in all before a message is dead-lettered.
         is_async: the handler is a coroutine function.
         dialect: the database's SQLAlchemy dialect name; empty without a database.
         workers: threads or tasks.
         in_flight: how many deliveries may be unsettled at once.
         unit_time: how long a unit should last.
-        soft_limit: after which a unit is given up; None = never.
-        hard_limit: after which the process is; None = never.
-        hold_key: after a Retry the key's later messages wait in the ledger until it is done.
+        soft_limit: the time after which a unit is aborted; None = never.
+        hard_limit: the time after which the process is ended; None = never.
+        hold_key: after a Retry, later messages of the key wait in the ledger until it is done.
         isolate: each call of the handler has a transaction of its own.
         options: the topic's broker options as declared.
-        longest_pause: the longest that a single pause between two tries can be.
+        longest_pause: the longest single pause between two attempts.
         publishes: the handler asks for a `Publisher`.
     """
 

@@ -1,4 +1,4 @@
-"""Publisher of handlers: messages are kept until the handler's own effect is sure, and sent only then."""
+"""Publisher of handlers: messages are sent only once the handler's own effect is certain."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
@@ -10,13 +10,13 @@ from oncemq.registry import did_you_mean
 
 
 class Collects(Protocol):
-    """Keeps what a Publisher is given; None once nothing more can be published."""
+    """Collects the messages given to a Publisher; None once publishing has ended."""
 
     outgoing: list[Outgoing] | None
 
 
 class Collected:
-    """What a function that is no handler published."""
+    """Messages published by a function that is not a handler."""
 
     __slots__ = ("outgoing",)
 
@@ -24,7 +24,7 @@ class Collected:
         self.outgoing: list[Outgoing] | None = []
 
     def end(self) -> list[Outgoing]:
-        """Return what was published; nothing can be published any more."""
+        """Return the published messages; afterwards publishing is refused."""
         published, self.outgoing = self.outgoing or [], None
         return published
 
@@ -36,12 +36,12 @@ class Publisher:
     in order for each key, at least once and always with the same message id. If the transaction does not commit,
     or the message is not applied, nothing is sent.
 
-    Where effects are external and a strategy keeps claims (`two_phase`, `redis_flag`), messages are stored in the
+    Where effects are external and a strategy stores claims (`two_phase`, `redis_flag`), messages are stored in the
     database when the handler has returned, before its claim is done, and sent after that.
 
-    Where effects are external without claims, messages are sent when the handler has returned, and the broker has
-    confirmed them before the handler's own message is acknowledged. If that fails, the message is tried again, and
-    what was sent is sent again.
+    Where effects are external without claims, messages are sent when the handler has returned, and the broker
+    confirms them before the handler's own message is acknowledged. If that fails, the message is retried, and
+    the messages sent before are sent again.
     """
 
     __slots__ = ("_item", "_run", "_topics")
@@ -61,20 +61,20 @@ class Publisher:
         headers: Mapping[str, str] | None = None,
         message_id: str | None = None,
     ) -> str:
-        """Publish once the handler's effect is sure; returns the message's id.
+        """Publish once the handler's effect is certain; returns the message's id.
 
         Args:
             topic: the name of a topic below `topics`; it decides the broker.
-            body: whatever the topic's format can hold; for JSON also models, dataclasses, moments. Bytes go as they are.
+            body: anything the topic's format can hold; for JSON also models, dataclasses, dates. Bytes are sent unchanged.
             key: the broker's business key, for topics with `key: keys[0]`; messages of one key keep their order.
-                May be left out where the topic reads its key from the body.
-            version: travels in the header `version`, for topics with `version: headers.version`.
+                May be omitted where the topic reads its key from the body.
+            version: sent in the header `version`, for topics with `version: headers.version`.
             headers: text to text.
-            message_id: an id of your own instead of a new one.
+            message_id: your own id instead of a generated one.
 
         Raises:
-            Unpublishable: there is no such topic, or its consumers could not read the message.
-            HandlerFault: the handler has returned long ago.
+            Unpublishable: no such topic, or its consumers could not read the message.
+            HandlerFault: the handler has already returned.
         """
         outgoing = self._run.outgoing
         if outgoing is None:
@@ -92,22 +92,22 @@ class Publishers:
     """Makes the publishers of one consumer.
 
     Args:
-        topics: what may be published to, by name.
+        topics: the topics that can be published to, by name.
     """
 
     def __init__(self, topics: Mapping[str, OutgoingTopic]) -> None:
         self._topics = topics
 
     def of_item(self, run: Run, item: Item) -> Publisher:
-        """Return the publisher of one message: what it published is sent if that message is applied."""
+        """Return the publisher of one message: its messages are sent if that message is applied."""
         return Publisher(self._topics, run, item)
 
     def of_run(self, run: Run) -> Publisher:
-        """Return the publisher of a batch: what it published is sent if the batch is."""
+        """Return the publisher of a batch: its messages are sent if the batch is applied."""
         return Publisher(self._topics, run, None)
 
     def of_function(self, collected: Collected) -> Publisher:
-        """Return the publisher of a function that is called outside of any run."""
+        """Return the publisher of a function called outside of any run."""
         return Publisher(self._topics, collected, None)
 
 
@@ -119,6 +119,6 @@ def _known(topics: Mapping[str, OutgoingTopic], name: str) -> OutgoingTopic:
 
 
 def unknown_topic(name: str, topics: Collection[str]) -> str:
-    """Return what to say about a topic that cannot be published to."""
+    """Return the error text for a topic that cannot be published to."""
     known = f" (known here: {', '.join(sorted(topics))})" if topics else ""
     return f"unknown topic {name!r}{did_you_mean(str(name), list(topics))}{known}"

@@ -1,21 +1,21 @@
-"""The contract of a strategy: one way of making a handler idempotent, in hooks around one transaction.
+"""Contract of a strategy: one way to make a handler idempotent, in hooks around one transaction.
 
     reserve(unit)      no transaction yet: Redis, committed claims
       load(run, items)   transaction open, Session empty: O(1) statements, keys sorted, locks
-      decide(run, item)  arrival order; pure; the first that does not say PROCEED wins
-      … the handler …    when every strategy says PROCEED
-      record(run, item)  every final item, on every strategy, also those that were not asked
-      write(run)         before a handler's first statement: the user's columns, as earlier items left them
+      decide(run, item)  arrival order; pure; the first answer other than PROCEED wins
+      … the handler …    when every strategy answers PROCEED
+      record(run, item)  every final item, on every strategy, including those not asked
+      write(run)         before a handler's first statement: the user's columns, with the changes of earlier items
       save(run)          after one flush: own tables and columns; remove every trace of non-final items
       confirm(run)       last before the commit: locks still held, fences compare
-    committed(run)     caches and metrics; nothing here can change the settlement
-    release(unit)      own token only, after the settlement is fixed
+    committed(run)     caches and metrics; it cannot change the settlement
+    release(unit)      own token only, after the settlement is decided
 
 What each hook may do and what its errors mean:
 
 | hook      | may                                              | an error means                                 |
 |-----------|--------------------------------------------------|------------------------------------------------|
-| reserve   | committed claims, Redis; `unit.verdicts[…] = …`  | infrastructure: released, tried again          |
+| reserve   | committed claims, Redis; `unit.verdicts[…] = …`  | infrastructure: released, retried              |
 | load      | Core statements on `run.connection`, locks       | infrastructure: same run again; else a bug     |
 | decide    | compute only                                     | a bug: the consumer pauses                     |
 | record    | notes in memory                                  | a bug: the consumer pauses                     |
@@ -25,20 +25,20 @@ What each hook may do and what its errors mean:
 | committed | caches, metrics                                  | logged only                                    |
 | release   | its own token only                               | logged only                                    |
 
-In a direct unit (`effects: external`) every item is a run of its own, without a transaction: hooks that need one
-open it themselves. Once the handler was called nothing may make it run again by itself, so an error means another
-thing there:
+In a direct unit (`effects: external`) every item is a separate run without a transaction: hooks that need one
+open it themselves. Once the handler was called the engine never runs it again by itself, so errors have other
+meanings there:
 
 | hook            | an error after the handler was called means                                               |
 |-----------------|-------------------------------------------------------------------------------------------|
-| record, save,   | that step alone is done again, with pauses, until it works or the process leaves; steps   |
-| confirm         | that have worked are not repeated. So each must bear being done again after half a try    |
-| save, confirm   | Culprits: the item gets that verdict; nothing can be rolled back                           |
+| record, save,   | that step alone is repeated, with pauses, until it succeeds or the process ends; steps    |
+| confirm         | that succeeded are not repeated. So each must tolerate a repetition after a partial try   |
+| save, confirm   | Culprits: the item gets that verdict; no roll-back is possible                            |
 | committed       | logged only                                                                               |
 
-`save` is told by `item.verdict` how the handler ended: PROCEED, or Reject or Retry with the `error` that it raised.
-What a process leaves unsaved comes again with a new unit, hence another owner: a strategy finds its own claim, and
-decides what that means. `release` follows when every item of the unit is through; what was never started is RETURNED
+`save` reads in `item.verdict` how the handler ended: PROCEED, or Reject or Retry with the `error` that it raised.
+What a process leaves unsaved is redelivered in a new unit, hence with another owner: a strategy finds its own claim
+and decides what it means. `release` follows when every item of the unit is finished; items never started are RETURNED
 or deferred, and must leave no claim behind.
 """
 
@@ -62,20 +62,20 @@ from oncemq.redis.client import RedisClient
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the engine and `check` must know about a strategy.
+    """Properties of a strategy that the engine and `check` must know.
 
     Args:
-        decides: it may alone say "already applied"; a chain of guards alone is refused.
-        kinds: the kinds of unit it can be part of.
+        decides: it can by itself answer "already applied"; a chain of guards only is refused.
+        kinds: the kinds of unit that it supports.
         max_batch: the most items it can handle in one unit; None = any number.
         one_per_key: a unit may hold at most one item of a key.
         promises_order: it keeps a key's messages in order across processes.
-        holds_key: while a message is tried again, later ones of its key must wait, unless the configuration says
-            `on_retry: go_on`: they would take its place, and it would come too late.
-        counts: each message takes a place in its key's order, also one that another strategy settles as a duplicate
-            or as stale. So it is asked about those too: what comes before its place waits, whatever the others say.
-        compares_places: its Duplicate says that the message's place is taken (a state, a number, a version), perhaps
-            by another message; that of others says that a message of the same identity was applied before.
+        holds_key: while a message is being retried, later ones of its key must wait, unless the configuration says
+            `on_retry: go_on`: they would take its place, and it would be too late.
+        counts: each message takes a place in its key's order, also one that another strategy settles as duplicate
+            or stale. So it decides about those too: a message that is early waits, whatever the others answer.
+        compares_places: its Duplicate means that the message's place is taken (a state, a number, a version), perhaps
+            by another message; that of others means that a message with the same identity was applied before.
     """
 
     decides: bool
@@ -90,21 +90,21 @@ class Traits:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a strategy is built with, besides its own options.
+    """Context in which a strategy is built, in addition to its own options.
 
     Args:
         app: the app's name.
         consumer: the scope of ledger rows, `app.consumer`.
         dialect: the database's SQLAlchemy dialect name (`postgresql`, `mysql`, `mariadb`, `sqlite`), or empty.
-        engine: the app's database; None without one. For table look-up at start and transactions of one's own.
+        engine: the app's database; None without one. For looking up tables at start and for separate transactions.
         metadata: shared by all strategies of the app, so that a user's table is reflected once.
-        clock: where time comes from.
+        clock: the source of time.
         keep: how long records are kept.
         expression: compiles an expression such as `body.status`.
         import_object: resolves `module:name` to an object of the user's code.
         redis: the app's Redis, opened when first used; None without one.
         retry_horizon: the longest time from the first delivery to the last retry.
-        publishers: make a `Publisher` for the user's other functions; None where nothing can be published.
+        publishers: makes a `Publisher` for the user's other functions; None where nothing can be published.
     """
 
     app: str
@@ -123,15 +123,15 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class UpkeepTask:
-    """Work in the background, by one process at a time unless it says otherwise.
+    """Background work, done by one process at a time unless `everywhere`.
 
     Args:
         name: unique in the app; the lease's name.
         every: pause between two runs.
         run: does one bounded step in transactions of its own; True = there is more, run again soon.
-        everywhere: every process does it for itself, without a lease.
-        rest: for work that must disturb nobody: asked after each step, returns for how many times as long as that
-            took all such tasks of one database rest.
+        everywhere: every process runs it, without a lease.
+        rest: for work that must not disturb others: called after each step, returns the rest as a multiple of the time
+            that all such tasks of one database took.
     """
 
     name: str
@@ -143,13 +143,13 @@ class UpkeepTask:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What came of asking about one message whose effect was in doubt.
+    """Result of the verification of one message whose effect was in doubt.
 
     Args:
         key: of the message.
         identity: of the message.
-        answer: `done`, `not done`, `unknown`, `unanswered`, or `busy` when somebody is at work on it.
-        reason: a few words more.
+        answer: `done`, `not done`, `unknown`, `unanswered`, or `busy` when another process is working on it.
+        reason: further details.
     """
 
     key: str
@@ -159,34 +159,34 @@ class Reconciled:
 
 
 class Strategy:
-    """The base of every strategy: hooks that do nothing, of which each strategy overrides what it needs.
+    """Base class of strategies: hooks that do nothing; each strategy overrides what it needs.
 
     The engine calls only the hooks that a class overrides, so an empty hook costs nothing.
     """
 
     traits: ClassVar[Traits]
     name: str = ""
-    """As it stands in the configuration; set when it is built from there."""
+    """The name in the configuration; set when it is built from there."""
     second_look: bool = False
-    """An item that violated a unique constraint runs once more in its unit, since `decide` may now see the rival."""
+    """An item that violated a unique constraint runs once more in its unit, since `decide` may now see the conflicting row."""
     by_identity: bool = False
-    """It decides by a message's identity alone, so one call of a batch handler may have several messages of a key."""
+    """It decides by a message's identity only, so one call of a batch handler may have several messages of a key."""
     parks: bool = False
-    """It may say that a message is parked, so the consumer needs the place where those are kept."""
+    """It may answer that a message is parked, so the consumer needs the store of parked messages."""
     stores_outgoing: bool = False
-    """In a direct unit its `save` stores what the handler published, in the transaction of its own record."""
+    """In a direct unit its `save` stores the handler's published messages in the transaction of its own record."""
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
-        """Make one from its YAML options.
+        """Build a strategy from its YAML options.
 
         Raises:
-            ConfigError: the options cannot work; says which and what to write.
+            ConfigError: the options are not usable; says which and what to write.
         """
         raise NotImplementedError
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:  # noqa: ARG002
-        """Return what cannot be safe about this strategy on this consumer."""
+        """Return what is unsafe about this strategy on this consumer."""
         return ()
 
     def tables(self, metadata: MetaData) -> Sequence[Table]:  # noqa: ARG002
@@ -194,26 +194,26 @@ class Strategy:
         return ()
 
     def provides(self) -> Mapping[type, Callable[[Run, Item], Any]]:
-        """Return what this strategy can hand to handlers, by the annotation that asks for it."""
+        """Return the objects that this strategy provides to handlers, by annotation."""
         return {}
 
     def owns(self) -> Sequence[str]:
-        """Return the columns of the user's tables, as `table.column`, by whose values this strategy decides.
+        """Return the columns of the user's tables, as `table.column`, whose values this strategy decides by.
 
-        They belong to one consumer: another one of the same topic would find them changed, and skip its messages.
+        They belong to one consumer: another consumer of the same topic would find them changed, and skip its messages.
         """
         return ()
 
     def upkeep(self) -> Sequence[UpkeepTask]:
-        """Return what must be done in the background."""
+        """Return the background tasks."""
         return ()
 
     def figures(self) -> Mapping[str, float]:
-        """Return what can be measured about this strategy in this process, by names of its own; cheap, any thread."""
+        """Return measurements of this strategy in this process, by name; cheap, from any thread."""
         return {}
 
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:  # noqa: ARG002
-        """Return what a person should know about this key, in words by name; reads only. For `oncemq inspect`."""
+        """Return what a person should know about this key, as text by name; read-only. For `oncemq inspect`."""
         return {}
 
     def reconcile(
@@ -223,12 +223,12 @@ class Strategy:
         identity: str | None = None,  # noqa: ARG002
         answer: Answer | None = None,  # noqa: ARG002
     ) -> Iterable[Reconciled]:
-        """Find out about messages whose effect is in doubt; yields what came of each.
+        """Verify messages whose effect is in doubt; yields one result for each.
 
         Args:
             engine: the app's database.
-            identity: only about this one; None = about all.
-            answer: what a person knows about them; None = ask.
+            identity: only this message; None = all.
+            answer: a known answer; None = call `verify`.
         """
         return ()
 
@@ -236,17 +236,17 @@ class Strategy:
         """Take locks and claims outside any transaction; may set `unit.verdicts` of a delivery."""
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Read and lock what deciding needs, in O(1) statements."""
+        """Read and lock the data needed to decide, in O(1) statements."""
 
     def decide(self, run: Run, item: Item) -> Verdict:  # noqa: ARG002
         """Return PROCEED, or why this item's handler must not run now."""
         return PROCEED
 
     def record(self, run: Run, item: Item) -> None:
-        """Remember in memory what the key's next item must see; `item.verdict` is final."""
+        """Keep in memory what the key's next item must see; `item.verdict` is final."""
 
     def write(self, run: Run) -> None:
-        """Bring to the user's own tables what is recorded so far: the next handler is about to send a statement."""
+        """Write the records so far to the user's own tables: the next handler is about to send a statement."""
 
     def save(self, run: Run) -> None:
         """Write results, states, versions in bulk; remove every trace of items that are not final."""
@@ -255,14 +255,14 @@ class Strategy:
         """Check, last before the commit, that everything the run relied on still holds."""
 
     def committed(self, run: Run) -> None:
-        """Fill caches and count; the transaction is durable."""
+        """Fill caches and counters; the transaction is durable."""
 
     def release(self, unit: Unit) -> None:
-        """Give back what `reserve` took."""
+        """Release what `reserve` acquired."""
 
 
 class FencingToken(int):
-    """The number of a lock's acquisition, higher than that of every earlier holder.
+    """The number of a lock's acquisition, higher than those of all earlier holders.
 
-    A handler that asks for it by annotation can store it beside what it writes, where a lower one shall be refused.
+    A handler that requests it by annotation can store it with its writes, where a lower number must be refused.
     """

@@ -1,4 +1,4 @@
-"""Contract of brokers that hold a message until a database transaction has ended, and ask what became of it."""
+"""Contract of brokers that hold a message until a database transaction has ended, and query its outcome."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ from oncemq.message.envelope import OutgoingMessage
 
 
 class Decision(StrEnum):
-    """What became of the transaction that a held message depends on."""
+    """Outcome of the transaction that a held message depends on."""
 
     COMMIT = "commit"
     ROLL_BACK = "roll back"
     UNKNOWN = "unknown"
-    """Not yet; the broker asks again."""
+    """Not decided yet; the broker asks again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A message that the broker holds until it is told what to do with it.
+    """A message that the broker holds until it is committed or discarded.
 
     Args:
-        id: by which the broker asks about it; nobody else's.
+        id: the unique id by which the broker asks about it.
         topic: the topic's name in the app.
-        place: where it is held, in the adapter's own words; any process can finish it by this.
+        place: its location, in the adapter's own format; any process can finish it by this.
     """
 
     id: str
@@ -34,40 +34,40 @@ class Held:
 
 
 class HeldMessages(Protocol):
-    """Messages that consumers get if, and only if, somebody says so; safe for all threads."""
+    """Messages that consumers receive only after `finish` with `commit`; thread-safe."""
 
     def hold(self, topic: str, options: Mapping[str, Any], message: OutgoingMessage) -> Held:
-        """Publish a message that nobody gets yet; returns when the broker has it.
+        """Publish a message that no consumer receives yet; returns when the broker has it.
 
         Raises:
-            BrokerError: it may have it all the same, and then asks about it.
+            BrokerError: the broker may have it nevertheless, and then asks about it.
         """
         ...
 
     def finish(self, held: Held, *, commit: bool, again: bool = False) -> None:
-        """Let consumers have it, or have it forgotten; `again`: it may have been said before.
+        """Release it to consumers, or discard it; `again`: this may have been requested before.
 
         Raises:
-            BrokerError: the broker does not know it yet; saying it again is allowed.
+            BrokerError: the broker does not know it yet; the call may be repeated.
         """
         ...
 
     def close(self) -> None:
-        """Disconnect; whatever is held stays so, until others are asked."""
+        """Disconnect; held messages stay held until other processes are asked."""
         ...
 
 
 class TransactionalAdapter(Adapter, Protocol):
-    """What an adapter with `Capabilities.transactions` is, too."""
+    """Optional protocol of an adapter with `Capabilities.transactions`."""
 
     def hold_messages(self, ledger: str, decide: Callable[[str], Decision]) -> HeldMessages:
-        """Connect, and from now on answer what the broker asks about held messages.
+        """Connect, and from now on answer the broker's queries about held messages.
 
         Args:
-            ledger: only those are asked that hold messages for the same one.
-            decide: returns what became of the transaction with this id; called in a thread that may wait.
+            ledger: queries go only to processes that hold messages for the same ledger.
+            decide: returns the outcome of the transaction with this id; called in a thread that may block.
 
         Raises:
-            BrokerError: there is no connection, or we are not welcome.
+            BrokerError: there is no connection, or the broker refuses it.
         """
         ...

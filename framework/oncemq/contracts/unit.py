@@ -1,4 +1,4 @@
-"""The values strategies and engine exchange: a `Unit` of deliveries, each `Run` that tries it, each `Item` in a run."""
+"""Values that strategies and engine exchange: a `Unit` of deliveries, each `Run` that tries it, each `Item` in a run."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
 
 
 class Unit:
-    """One take of deliveries by a worker; lives through every run that the rescue needs.
+    """One take of deliveries by a worker; lives through every run that failure isolation needs.
 
     Attributes:
         consumer: the scope of all ledger rows, `app.consumer`.
         deliveries: in arrival order.
-        owner: a token nobody else has; for locks and claims.
-        deadline: monotonic seconds; items not started by then go back to their queue.
-        waited: seconds until transactions began, where others were writing; no measure of the unit's size.
-        verdicts: what `reserve` decided before any transaction; those deliveries do not run.
-        notes: what a strategy wants to remember for the whole unit, by strategy.
-        savepoint_every: so many items are undone together when one fails after writing; None = all.
-        guarded: a handler that sends statements itself has a savepoint of its own, and is undone alone.
-        spoke: how many calls of handlers have sent statements themselves.
-        late: how many of those failed.
-        resume: called with a key, from any thread and at any time: its deferred messages need not sleep any longer.
+        owner: a unique token; for locks and claims.
+        deadline: monotonic seconds; items not started by then return to their queue.
+        waited: seconds of waiting for transactions to begin while others wrote; not part of the unit's duration.
+        verdicts: decisions of `reserve` before any transaction; those deliveries do not run.
+        notes: data that a strategy keeps for the whole unit, by strategy.
+        savepoint_every: the number of items rolled back together when one fails after writing; None = all.
+        guarded: a handler that sends statements itself has its own savepoint, and is rolled back alone.
+        spoke: the number of handler calls that sent statements themselves.
+        late: the number of those that failed.
+        resume: called with a key, from any thread and at any time: its deferred messages may run again now.
     """
 
     __slots__ = (
@@ -70,7 +70,7 @@ class Unit:
         self.late = 0
 
     def body(self, delivery: Delivery) -> Any:
-        """Return a delivery's decoded body before any run has begun; it is not to be changed."""
+        """Return a delivery's decoded body before any run has begun; do not modify it."""
         if delivery.payload is None and self._decode is not None:
             delivery.payload = self._decode(delivery.message)
         return delivery.payload
@@ -81,12 +81,12 @@ def _nobody_sleeps(key: str) -> None:
 
 
 class Item:
-    """One message inside one run; a re-run makes new items, so nothing leaks from a failed try.
+    """One message inside one run; a new run makes new items, so nothing leaks from a failed run.
 
     Attributes:
-        payload: the decoded body; of this run alone.
+        payload: the decoded body; of this run only.
         verdict: None until decided.
-        result: what the handler returned, or the stored result that a duplicate is given.
+        result: the handler's return value, or the stored result for a duplicate.
     """
 
     __slots__ = ("delivery", "envelope", "key", "payload", "result", "verdict")
@@ -105,12 +105,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What a handler published in one run.
+    """A message that a handler published in one run.
 
     Args:
         topic: the topic's name in the app.
-        message: what is to be sent; its id stays the same however often it is sent.
-        item: the item whose handler published it; None where a batch did.
+        message: the message to send; its id stays the same when it is sent again.
+        item: the item whose handler published it; None for a batch.
     """
 
     topic: str
@@ -119,31 +119,31 @@ class Outgoing:
 
 
 class Outbox(Protocol):
-    """Keeps what the handlers of direct units published, together with a strategy's own record, and sends it then."""
+    """Stores messages that handlers of direct units published, together with a strategy's own record, then sends them."""
 
     def keep(self, connection: Connection, run: "Run") -> object:
-        """Store what the run's applied items published; returns what `send` needs, once the transaction is durable."""
+        """Store the messages of the run's applied items; returns the argument of `send` for after the commit."""
         ...
 
     def send(self, stored: Any) -> None:
-        """Send what was stored, from a thread of its own."""
+        """Send the stored messages, in a separate thread."""
         ...
 
 
 class Run:
-    """One try of a unit: one transaction, or for direct units one item without any.
+    """One try of a unit: one transaction, or for direct units one item without a transaction.
 
     Attributes:
-        unit: what is being tried.
+        unit: the unit.
         items: in arrival order.
-        notes: what a strategy wants to remember in this run, by strategy.
-        follow: deliveries that shall run after this one committed (parked rows whose turn has come).
-        wake: keys whose parked messages may have their turn now: those numbered from the given number on
+        notes: data that a strategy keeps in this run, by strategy.
+        follow: deliveries to run after this run has committed (parked rows whose turn has come).
+        wake: keys whose parked messages may be due now: those numbered from the given number on
             without a gap, or with None all without a number; filled in `record` or `save`.
-        written: how many statements handlers have sent that may have changed rows; where it grows, look again.
-        outgoing: what handlers have published, in order, each with its item; None once the unit is over.
-        published: the same for the strategy of a direct unit that stores it, once the handler has returned.
-        outbox: where such a strategy stores it; None where there is no database.
+        written: the number of statements of handlers that may have changed rows; when it grows, read again.
+        outgoing: messages that handlers have published, in order, each with its item; None once the unit has ended.
+        published: the same for a direct unit's strategy that stores them, once the handler has returned.
+        outbox: where such a strategy stores them; None without a database.
     """
 
     __slots__ = (
@@ -183,7 +183,7 @@ class Run:
 
     @property
     def direct(self) -> bool:
-        """Whether this is one item of a direct unit, without a transaction of ours."""
+        """Whether this is one item of a direct unit, without an engine transaction."""
         return self._connection is None
 
     @property
@@ -199,7 +199,7 @@ class Run:
 
     @property
     def session(self) -> Session:
-        """The session that handlers are given.
+        """The session that handlers receive.
 
         Raises:
             LookupError: this is a direct run, which has no transaction.
@@ -210,5 +210,5 @@ class Run:
 
     @session.setter
     def session(self, session: Session) -> None:
-        """Set what the next handler is given; between handlers, what strategies may read with."""
+        """Set the next handler's session; between handlers, the one that strategies may read with."""
         self._session = session

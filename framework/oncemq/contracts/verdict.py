@@ -1,4 +1,4 @@
-"""Verdicts on one message, and how a strategy names the items that must not commit."""
+"""Verdicts on one message, and the exception by which a strategy names the items that must not commit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from typing import Any
 
 
 class Outcome(StrEnum):
-    """The name of a verdict, as it stands in metrics, logs and the history."""
+    """The name of a verdict, as used in metrics, logs and the history."""
 
-    # An Enum's own is Python code and hashes the member's name, which its equal text does not have.
+    # Enum's own __hash__ is Python code and hashes the member's name, which differs from its equal text.
     __hash__ = str.__hash__
 
     PROCEED = "applied"
@@ -33,13 +33,13 @@ _HOLDS_KEY = frozenset({Outcome.DEFER, Outcome.RETRY, Outcome.RETURNED})
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a parked message waits.
+    """Position of a parked message.
 
     Args:
         number: its place in its key's order; None = any change of its key may be its turn.
-        again: it is looked at again after so long, if nothing has woken it before; None = never.
-        limit: how many messages of one key may wait, the broker keeps what is beyond it; None = any number.
-        held: it waits for whatever earlier messages of its key are parked.
+        again: it is checked again after this time, unless woken before; None = never.
+        limit: the most parked messages of one key, the broker keeps the rest; None = no limit.
+        held: it waits for all earlier parked messages of its key.
     """
 
     number: int | None = None
@@ -49,19 +49,19 @@ class Place:
 
 
 class Verdict:
-    """What shall happen to one message; compare `outcome`, or identity with `PROCEED`.
+    """The decision about one message; compare `outcome`, or identity with `PROCEED`.
 
     Attributes:
         outcome: which verdict this is.
         acknowledged: the broker need not deliver the message again.
-        final: nothing more will happen to this message: it may leave traces (rule 8).
+        final: the message is finished: it may leave traces (rule 8).
         holds_key: the key's later messages of this unit must wait for it.
         reason: a few words for people; becomes the dead letter's reason text.
-        delay: for Retry, Defer and Wait; None lets the retry policy decide.
-        error: the exception behind it, if there is one.
+        delay: for Retry, Defer and Wait; None leaves it to the retry policy.
+        error: the cause, if it is an exception.
         code: the dead letter's machine-readable reason (`rejected`, `conflict`, `undecodable` …).
         place: where a parked message waits; None for all others.
-        untried: a strategy gave it before the handler could run.
+        untried: a strategy decided it before the handler could run.
     """
 
     __slots__ = (
@@ -109,45 +109,45 @@ DUPLICATE = Verdict(Outcome.DUPLICATE)
 PARKED = Verdict(Outcome.PARKED)
 """Kept durably until its turn comes; acknowledged, but not final."""
 RETURNED = Verdict(Outcome.RETURNED)
-"""Never started: back to the head of its key's queue."""
+"""Never started: returns to the head of its key's queue."""
 VOID = Verdict(Outcome.VOID)
-"""Not ours any more: somebody else has brought it to its end, so nothing is left to do or to tell."""
+"""Not ours any more: another process has finished it, so nothing is left to do or to report."""
 
 
 def stale(reason: str) -> Verdict:
-    """Return: too late, something newer has been applied; acknowledged and noted."""
+    """Return: too late, a newer version has been applied; acknowledged and noted."""
     return Verdict(Outcome.STALE, reason)
 
 
 def parked(reason: str, place: Place = Place()) -> Verdict:
-    """Return: kept in the ledger until its turn comes; the broker's delivery is acknowledged.
+    """Return: stored in the ledger until its turn comes; the broker's delivery is acknowledged.
 
-    Whoever parks a message holds a lock on its key until the transaction ends, and so does whoever wakes it
-    (`Run.wake`): else a message could be parked just after its turn has come.
+    A strategy holds a lock on the key until the transaction ends, both when it parks a message and when it wakes one
+    (`Run.wake`): otherwise a message could be parked just after its turn has come.
     """
     return Verdict(Outcome.PARKED, reason, place=place)
 
 
 def defer(delay: timedelta, reason: str = "") -> Verdict:
-    """Return: not now; tried again in this process, at no attempt's cost."""
+    """Return: not now; retried in this process, without counting as an attempt."""
     return Verdict(Outcome.DEFER, reason, delay=delay)
 
 
 def wait(delay: timedelta, reason: str = "") -> Verdict:
-    """Return: the broker keeps it for so long, at no attempt's cost; later messages of its key go on meanwhile.
+    """Return: the broker keeps it for this long, without counting as an attempt; later messages of its key continue.
 
-    For a message that came before what it needs: nothing has failed, and it may take long.
+    For a message that arrived before what it needs: nothing has failed, and the wait may be long.
     """
     return Verdict(Outcome.WAIT, reason, delay=delay)
 
 
 def retry(reason: str, *, after: timedelta | None = None, error: BaseException | None = None) -> Verdict:
-    """Return: redeliver, which costs one attempt."""
+    """Return: redeliver, which counts as an attempt."""
     return Verdict(Outcome.RETRY, reason, delay=after, error=error)
 
 
 def before_a_try(verdict: Verdict) -> Verdict:
-    """Return a strategy's verdict on an item whose handler has not run, which a retry's copy must remember."""
+    """Return a strategy's verdict on an item whose handler has not run, which the retry's copy must record."""
     if verdict.outcome is not Outcome.RETRY:
         return verdict
     noted = retry(verdict.reason, after=verdict.delay, error=verdict.error)
@@ -161,7 +161,7 @@ def reject(reason: str, *, error: BaseException | None = None, code: str = "") -
 
 
 def conflict(reason: str) -> Verdict:
-    """Return: same identity, different content; dead-letter now, a person must look."""
+    """Return: same identity, different content; dead-letter now, for a person to examine."""
     return Verdict(Outcome.CONFLICT, reason)
 
 

@@ -1,4 +1,4 @@
-"""Answers of a user's `verify(envelope)` about a message whose effect outside is unknown."""
+"""Answers of a user's `verify(envelope)` about a message whose external effect is unknown."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The effect has happened; the message is a duplicate from now on.
+    """The effect has happened; the message is a duplicate from then on.
 
     Args:
-        result: what the handler would have returned, as far as known; kept as JSON.
+        result: the value the handler would have returned, as far as known; kept as JSON.
     """
 
     result: Any = None
@@ -18,12 +18,12 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """The effect has not happened and cannot happen any more by itself; the handler runs again."""
+    """The effect has not happened and cannot happen any more; the handler runs again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It cannot be found out; the message becomes a dead letter, and a person must look.
+    """It cannot be determined; the message becomes a dead letter, and a person must examine it.
 
     Args:
         reason: a few words for that person.
@@ -33,14 +33,14 @@ class Unknown:
 
 
 Answer = Done | NotDone | Unknown
-"""A class of these without arguments, as in `return NotDone`, means the same as its instance."""
+"""A class of these without arguments, as in `return NotDone`, means the same as an instance."""
 
 Verify = Callable[..., Answer | type[Answer] | Awaitable[Answer | type[Answer]]]
-"""Asked about a message whose handler was cut off or failed, with its Envelope; plain or `async def`.
+"""Called for a message whose handler was interrupted or failed, with its Envelope; plain or `async def`.
 
-A parameter annotated `Publisher` is filled, too: before it answers Done it publishes what the handler would have
-published. That is stored with the claim's end; with any other answer nothing of it is sent.
+A parameter annotated `Publisher` is filled, too: before returning Done it publishes what the handler would have
+published. This is stored with the end of the claim; with any other answer nothing is sent.
 
-It may raise: an exception says that it cannot be asked now, and costs the message an attempt;
-`raise Retry(after=…)` says when to ask again.
+It may raise: an exception means that no answer is available now, and counts as an attempt;
+`raise Retry(after=…)` sets when to ask again.
 """

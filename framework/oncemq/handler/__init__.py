@@ -1,1 +1,1 @@
-"""Handlers: from a signature to a call with the arguments that its annotations ask for."""
+"""Handlers: from a signature to a call with the arguments that its annotations request."""

@@ -1,4 +1,4 @@
-"""Batch that a handler is given: several payloads in arrival order, with their envelopes."""
+"""Batch of messages for one handler call: several payloads in arrival order, with their envelopes."""
 
 from collections.abc import Sequence
 from typing import Generic, TypeVar, overload

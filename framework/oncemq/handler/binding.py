@@ -1,4 +1,4 @@
-"""Binds a handler: each argument is filled by its annotation, decided once at start."""
+"""Binds a handler: each argument is filled by its annotation, resolved once at start."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -30,14 +30,14 @@ class BoundHandler:
     Args:
         name: `module:function`, for logs and errors.
         call: runs it for one item; a coroutine for an async handler.
-            Raises InvalidPayload when the body is not what the annotation says.
-        is_async: it is a coroutine function.
-        wants_session: it asks for the Session, so its effects are in the database.
-        is_batch: it takes a `Batch[...]`; then `call_batch` is used instead of `call`.
-        publishes: it asks for a Publisher.
-        call_batch: runs it once for several items, in order. Raises Culprits, before the handler ran, with a
-            Reject for each item whose body is not what the annotation says.
-        payload: the annotation of the payload; None where any body is right.
+            Raises InvalidPayload when the body does not match the annotation.
+        is_async: the function is a coroutine function.
+        wants_session: it requests the Session, so its effects are in the database.
+        is_batch: it accepts a `Batch[...]`; then `call_batch` is used instead of `call`.
+        publishes: it requests a Publisher.
+        call_batch: runs it once for several items, in order. Raises Culprits, before the handler runs, with a
+            Reject for each item whose body does not match the annotation.
+        payload: the annotation of the payload; None if any body is valid.
     """
 
     name: str
@@ -61,20 +61,20 @@ def bind(
 ) -> BoundHandler:
     """Resolve a handler's parameters by their annotations.
 
-    The first parameter that asks for nothing else is the payload; without annotation it is the decoded body.
-    `Session`, `Envelope` and the types of `provided` and `shared` are handed over wherever they are asked for. A parameter
-    that has a default and asks for nothing known keeps its default.
+    The first parameter with no other meaning is the payload; without annotation it receives the decoded body.
+    `Session`, `Envelope` and the types of `provided` and `shared` are passed wherever they are requested. A parameter
+    that has a default and requests nothing known keeps its default.
 
     Args:
         function: a function, method, partial or object with `__call__`.
         name: `module:function`, for logs and errors.
-        provided: what is handed over for one message, by the type that asks for it.
-        shared: what is handed over for a whole run, to batch handlers too; for one message `provided` comes first.
+        provided: arguments for one message, by the type that requests them.
+        shared: arguments for a whole run, also for batch handlers; for one message `provided` takes precedence.
         effects: where the handler's effects live.
-        body_format: the topic's format, where known; a payload type that it can never give is then refused.
+        body_format: the topic's format, if known; a payload type that it can never produce is then refused.
 
     Raises:
-        ConfigError: it cannot be called with what is known; names the parameter and what to write.
+        ConfigError: the parameters cannot be filled; names the parameter and the correction.
     """
     signature = read_signature(function, name, provided, shared, effects, body_format)
     wants_session, publishes = signature.asks_for(SESSION), signature.publishes
@@ -127,7 +127,7 @@ def _validated_call(
 
 
 def _finished(call: Callable[[Run, Item], Any], name: str) -> Callable[[Run, Item], Any]:
-    """Wrap a sync call so that an async function behind a sync decorator cannot pass for having run."""
+    """Wrap a sync call so that an async function behind a sync decorator is not mistaken for a completed call."""
 
     def checked(run: Run, item: Item) -> Any:
         result = call(run, item)
@@ -137,7 +137,7 @@ def _finished(call: Callable[[Run, Item], Any], name: str) -> Callable[[Run, Ite
 
 
 _LAZY: Final = (Iterator, AsyncIterator, Awaitable, Future)
-"""What is returned instead of a result when the work has not been done yet."""
+"""Returned instead of a result when the work has not been done yet."""
 
 
 def _settled(result: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Converts a decoded body to what a handler's annotation asks for, and says why it does not fit."""
+"""Converts a decoded body to the type of a handler's annotation, and explains why it does not fit."""
 
 import json
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from pydantic.errors import PydanticUndefinedAnnotation
 from oncemq.errors import InvalidPayload
 
 Validate = Callable[[Any], Any]
-"""From a decoded body to the payload; raises InvalidPayload."""
+"""Converts a decoded body to the payload; raises InvalidPayload."""
 
 _SHOWN_PROBLEMS: Final = 5
 _LISTED_PROBLEMS: Final = 5000
-"""Beyond so many, listing them would take longer than handling the message."""
+"""Beyond this number, listing them would take longer than handling the message."""
 
-# Pydantic's own words for these repeat a piece of the input.
+# Pydantic's own messages for these repeat a part of the input.
 _WITHOUT_INPUT: Final = {
     "uuid_parsing": "Input should be a valid UUID",
     "union_tag_invalid": "Input's discriminator is none of the expected ones",
@@ -25,10 +25,10 @@ _WITHOUT_INPUT: Final = {
 
 
 def make_validate(annotation: Any) -> Validate | None:
-    """Return what turns a decoded body into `annotation`; None where any body is right as it is.
+    """Return the conversion from a decoded body to `annotation`; None if any body is valid as it is.
 
     Raises:
-        TypeError: no body can be turned into it; the text says why.
+        TypeError: no body can be converted to it; the text says why.
     """
     if annotation in {Any, object}:
         return None
@@ -51,11 +51,11 @@ def _of_type(kind: type) -> Validate:
 
 def _of_model(annotation: Any) -> Validate:
     adapter = _adapter(annotation)
-    # The adapter's own methods are Python code around these, with options that nobody sets here.
+    # The adapter's own methods are Python code around these, with options that are not used here.
     validator, name = adapter.validator, type_name(annotation)
     from_python, from_json = validator.validate_python, validator.validate_json
     if "'strict': True" in repr(adapter.core_schema):
-        # In strict mode only JSON itself may carry a date as text.
+        # In strict mode only JSON may represent a date as text.
         return _explaining(lambda body: from_json(json.dumps(body)), name)
     return _explaining(from_python, name)
 
@@ -84,7 +84,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
 
 
 def _problems(error: ValidationError) -> str:
-    """Return where and what is wrong, never with which value: bodies may hold secrets."""
+    """Return the positions and kinds of the problems, never the values: bodies may hold secrets."""
     count = error.error_count()
     if count > _LISTED_PROBLEMS:
         return f"{count:,} places are wrong"

@@ -1,4 +1,4 @@
-"""Reads a handler's signature: what fills each parameter, and every way in which it cannot be called."""
+"""Reads a handler's signature: how each parameter is filled, and every reason why it cannot be called."""
 
 import functools
 import inspect
@@ -35,7 +35,7 @@ def find_in(by_type: Mapping[type, Found], annotation: Any) -> Found | None:
 
 
 def looks_like_session(annotation: Any) -> bool:
-    """Return whether it asks for a kind of session that cannot be handed over."""
+    """Return whether it requests a kind of session that cannot be provided."""
     kinds = [annotation, *get_args(annotation)]
     return any(
         isinstance(kind, type)
@@ -45,10 +45,10 @@ def looks_like_session(annotation: Any) -> bool:
 
 
 Getter = Callable[[Run, Item], Any]
-"""What fills one parameter, for one item of one run."""
+"""Provides the value of one parameter, for one item of one run."""
 
 Share = Callable[[Run], Any]
-"""What fills one parameter, for all items of one run together."""
+"""Provides the value of one parameter, for all items of one run together."""
 
 PAYLOAD: Final = "payload"
 SESSION: Final = "session"
@@ -63,9 +63,9 @@ class Filled:
     Args:
         name: the parameter's name.
         role: PAYLOAD, SESSION, ENVELOPE or PROVIDED.
-        get: what it is filled with.
-        keyword: it can be given by name only.
-        share: what it is filled with in a batch; None where each message has a value of its own.
+        get: provides its value.
+        keyword: it can be passed by name only.
+        share: provides its value in a batch; None where each message has its own value.
     """
 
     name: str
@@ -80,12 +80,12 @@ class Signature:
     """A handler's parameters, resolved.
 
     Args:
-        parameters: those to be filled, in order.
-        validate: from the decoded body to the payload; None where any body is right as it is.
-        is_async: it is a coroutine function.
-        is_batch: its payload is a `Batch`; `validate` is for one of its payloads.
-        publishes: it asks for a `Publisher`.
-        payload: the annotation of the payload, or of one payload of the batch; None where any body is right.
+        parameters: those to fill, in order.
+        validate: converts the decoded body to the payload; None if any body is valid as it is.
+        is_async: the handler is a coroutine function.
+        is_batch: its payload is a `Batch`; `validate` applies to each of its payloads.
+        publishes: it requests a `Publisher`.
+        payload: the annotation of the payload, or of one payload of the batch; None if any body is valid.
     """
 
     parameters: tuple[Filled, ...]
@@ -102,7 +102,7 @@ class Signature:
 
 @dataclass(slots=True)
 class _Asked:
-    """One parameter while its signature is read; without `get` it is left at its default."""
+    """One parameter while its signature is read; without `get` it keeps its default."""
 
     parameter: inspect.Parameter
     annotation: Any
@@ -150,7 +150,7 @@ def read_signature(
     """Resolve a handler's parameters; the arguments are those of `bind`.
 
     Raises:
-        ConfigError: it cannot be called with what is known; says which parameter and what to write.
+        ConfigError: the parameters cannot be filled; names the parameter and the correction.
     """
     reading = _Reading(name, provided, shared, effects, body_format)
     is_async = _require_plain_callable(function, reading)
@@ -168,7 +168,7 @@ def read_signature(
 
 
 def _require_plain_callable(function: Any, reading: _Reading) -> bool:
-    """Refuse what is no handler; return whether it is a coroutine function."""
+    """Refuse what is not a handler; return whether it is a coroutine function."""
     if not callable(function):
         reading.refuse(f"it is {type(function).__name__!r} and cannot be called: name a function")
     if inspect.isclass(function):
@@ -188,7 +188,7 @@ def _require_plain_callable(function: Any, reading: _Reading) -> bool:
 
 
 def _code_of(function: Any) -> Any:
-    """Return the function that will really run: behind partials, or an object's `__call__`."""
+    """Return the function that will run: behind partials, or an object's `__call__`."""
     while isinstance(function, functools.partial):
         function = function.func
     if inspect.isroutine(function) or inspect.isclass(function):
@@ -209,7 +209,7 @@ def _parameters(function: Any, reading: _Reading) -> list[inspect.Parameter]:
 
 
 def _annotation(function: Any, parameter: inspect.Parameter, reading: _Reading) -> Any:
-    """Return the evaluated annotation; alone, so that an unused one elsewhere cannot fail it."""
+    """Return the evaluated annotation; evaluated separately, so that an unused one elsewhere cannot make it fail."""
     if parameter.annotation is parameter.empty:
         return parameter.empty
     code = inspect.unwrap(_code_of(function))
@@ -233,7 +233,7 @@ def _asked(parameter: inspect.Parameter, annotation: Any, reading: _Reading) -> 
 
 
 def _choose_payload(reading: _Reading) -> None:
-    """Make the first parameter that asks for nothing known the payload; one without default comes first."""
+    """Choose the first parameter without another meaning as the payload; one without default comes first."""
     open_ones = [asked for asked in reading.asked if asked.get is None]
     candidates = [asked for asked in open_ones if not asked.has_default] or [
         asked for asked in open_ones if asked.parameter.kind is not asked.parameter.KEYWORD_ONLY
@@ -252,7 +252,7 @@ def _choose_payload(reading: _Reading) -> None:
 
 
 def _require_possible(chosen: _Asked, reading: _Reading) -> None:
-    """Set how the payload is validated, or say why no message can be it."""
+    """Set how the payload is validated, or report why no message can match it."""
     reading.is_batch = chosen.plain is Batch or get_origin(chosen.plain) is Batch
     annotation = (*get_args(chosen.plain), Any)[0] if reading.is_batch else chosen.annotation
     annotation = Any if annotation is inspect.Parameter.empty else annotation
@@ -291,7 +291,7 @@ def _fill(reading: _Reading) -> None:
 
 
 def _require_batch(reading: _Reading, *, is_async: bool) -> None:
-    """Refuse what has one value per message in a handler that is called once for many."""
+    """Refuse parameters with one value per message in a handler that is called once for many."""
     if is_async or reading.effects is Effects.EXTERNAL:
         reading.refuse(
             "it takes a Batch, but where effects are external every message runs on its own: "
