@@ -1,12 +1,12 @@
-"""Redis for strategies: one client per process, single server, Sentinel or Cluster alike, never sending a command twice.
+"""Redis for strategies: one client per process for a single server, Sentinel or Cluster; never sends a command twice.
 
-address     what a URL says, and what can be wrong about it
-tls         which files TLS needs
-opening     from an address, or a client of the user's own, to routes
-routes      which server a key lives on: server, cluster, original_cluster
-client      commands, scripts and many of them in one round trip
-listener    being woken by published messages
-probe       whether it answers, and what is risky about its settings
+address     parses and checks a URL
+tls         TLS files
+opening     opens routes from an address or from the user's own client
+routes      server of a key: server, cluster, original_cluster
+client      commands and scripts, many of them in one round trip
+listener    wakes subscribers on published messages
+probe       checks that Redis answers, and warns of risky settings
 """
 
 from oncemq.redis.client import RedisClient

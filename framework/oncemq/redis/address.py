@@ -1,4 +1,4 @@
-"""Parses a Redis URL: which servers, in which formation, and as whom."""
+"""Parses a Redis URL: servers, formation and credentials."""
 
 import re
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _PLACE = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:(?P<port>\d{1,5}))
 
 
 class Formation(StrEnum):
-    """How the servers stand together."""
+    """Topology of the servers."""
 
     SERVER = "redis"
     CLUSTER = "cluster"
@@ -27,15 +27,15 @@ class Formation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """Where Redis is.
+    """Address of Redis.
 
     Args:
         formation: one server, a cluster, or sentinels that know the server.
-        places: hosts and ports; of a cluster some nodes, of the sentinels some of them.
+        places: hosts and ports; for a cluster some of its nodes, for sentinels some of them.
         tls: whether connections are encrypted.
         database: the number of the database; 0 in a cluster.
         service: the name under which sentinels know the server.
-        username: as whom; None = the default user.
+        username: None = the default user.
         password: its password.
     """
 
@@ -57,7 +57,7 @@ class RedisAddress:
 
 
 def parse_address(url: str, *, username: str | None = None, password: str | None = None) -> RedisAddress:
-    """Return what `url` says; never repeats it in an error, since it may hold a password.
+    """Return the address in `url`; an error never repeats it, since it may hold a password.
 
     Args:
         url: `redis://`, `rediss://`, `redis+cluster://`, `rediss+cluster://`, `redis+sentinel://` or `rediss+sentinel://`.
@@ -65,7 +65,7 @@ def parse_address(url: str, *, username: str | None = None, password: str | None
         password: used instead of the URL's.
 
     Raises:
-        ConfigError: it cannot be understood.
+        ConfigError: it cannot be parsed.
     """
     try:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Calls to Redis: one command, or one script with its keys and arguments."""
+"""Defines calls to Redis: a command, or a script with its keys and arguments."""
 
 import hashlib
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ Argument = str | bytes | int | float
 
 
 class Script:
-    """A Lua script, known to servers by its digest after its first run.
+    """A Lua script; after its first run servers know it by its digest.
 
     Args:
         text: its source.
@@ -24,12 +24,12 @@ class Call:
     """One command or script for the server that holds `key`.
 
     Attributes:
-        key: decides the server.
-        words: what is sent.
-        script: whose text is sent when the server does not know its digest.
-        wait: replicas that shall have it, and milliseconds to wait for them; None = do not ask.
-        acknowledged: how many replicas had it in that time.
-        moved_to: the place that a server named for the key; asked once, the next time.
+        key: selects the server.
+        words: the command's words.
+        script: its text is sent when the server does not know its digest.
+        wait: number of replicas that must have the write, and milliseconds to wait for them; None = do not wait.
+        acknowledged: how many replicas acknowledged it in that time.
+        moved_to: the place that a server named for the key; used once, for the next attempt.
     """
 
     __slots__ = ("_rest", "acknowledged", "key", "moved_to", "script", "wait", "words")
@@ -47,14 +47,14 @@ class Call:
 
     @classmethod
     def of(cls, script: Script, keys: Sequence[str], arguments: Sequence[Argument] = ()) -> "Call":
-        """Return the call of a script, whose keys live in one slot."""
+        """Return the call of a script whose keys are all in one slot."""
         return cls(keys[0], (len(keys), *keys, *arguments), script)
 
     def lines(self) -> list[tuple[Argument, ...]]:
-        """Return what goes over the connection; WAIT speaks of what the same connection wrote last."""
+        """Return the commands to send; WAIT refers to the last write on the same connection."""
         return [self.words] if self.wait is None else [self.words, ("WAIT", *self.wait)]
 
     def spell_out(self) -> None:
-        """Send the script's text the next time."""
+        """Send the script's text next time."""
         if self.script is not None:
             self.words = ("EVAL", self.script.text, *self._rest)

@@ -1,4 +1,4 @@
-"""Commands and scripts for Redis: each is sent once, many of them in one round trip, whichever the servers' formation."""
+"""Sends commands and scripts to Redis: each once, many of them in one round trip, in every formation."""
 
 import threading
 import time
@@ -24,19 +24,19 @@ from oncemq.redis.routes import Routes, slot_of
 T = TypeVar("T")
 
 _ROUNDS = 5
-"""A slot may move again while it is looked for."""
+"""A slot may move again during the search."""
 _FIRST_PAUSE = 0.02
-"""Seconds, then twice as long each time: so long a slot on the move may have a call's keys on two servers."""
+"""Seconds, doubled each time: while a slot migrates, the keys of a call may be on two servers for so long."""
 
 
 class RedisClient:
-    """What strategies talk to Redis with; one per process, opened when first used, safe for any number of threads.
+    """Redis client of the strategies; one per process, opened on first use, thread-safe.
 
-    Answers are what the server said: bytes (text where the user's own client decodes), int, None, lists of these.
+    Answers are the server's: bytes (text if the user's own client decodes), int, None, lists of these.
 
     Args:
-        open_routes: finds the servers; called when something is first asked of them.
-        where: which Redis this is, in words without any secret.
+        open_routes: finds the servers; called on first use.
+        where: description of this Redis for texts, without secrets.
     """
 
     def __init__(self, open_routes: Callable[[], Routes], where: str = "Redis") -> None:
@@ -53,7 +53,7 @@ class RedisClient:
 
     @property
     def routes(self) -> Routes:
-        """Where keys live; opened now if they were not.
+        """Servers of the keys; opened on first use.
 
         Raises:
             RedisUnavailable: no server answers.
@@ -67,7 +67,7 @@ class RedisClient:
 
     @property
     def clustered(self) -> bool:
-        """Whether keys live on several servers; raises as `routes`."""
+        """Whether keys are spread over several servers; raises as `routes`."""
         return self.routes.clustered
 
     def command(self, *words: Argument, key: str) -> Any:
@@ -75,12 +75,12 @@ class RedisClient:
 
         Raises:
             RedisUnavailable: no answer; it may have been applied if `sent`.
-            RedisRefused: Redis said no.
+            RedisRefused: Redis refused it.
         """
         return self.call(Call(key, words))
 
     def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument] = ()) -> Any:
-        """Return the answer of a script whose keys live in one slot; raises as `command`."""
+        """Return the answer of a script whose keys are all in one slot; raises as `command`."""
         return self.call(Call.of(script, keys, arguments))
 
     def call(self, call: Call) -> Any:
@@ -95,14 +95,14 @@ class RedisClient:
         return _value(self._final(answers[0]))
 
     def at(self, place: str, *words: Argument) -> Any:
-        """Return what one master of `routes.masters()` answers; raises as `command`."""
+        """Return the answer of one master of `routes.masters()`; raises as `command`."""
         return _value(self._final(converse(self.routes, place, [Call("", words)])[0]))
 
     def together(self, calls: Sequence[Call]) -> list[Any]:
-        """Return the answers to calls that are sent at once, with a `Failure` in place of what failed.
+        """Return the answers to calls that are sent together, with a `Failure` in place of each that failed.
 
-        One round trip; in a cluster one to all servers at the same time. A call is sent again only where the
-        server said that it did not run it.
+        One round trip; in a cluster one to all servers in parallel. A call is sent again only if the server said
+        that it did not run it.
         """
         answers: list[Any] = [None] * len(calls)
         todo = list(range(len(calls)))
@@ -120,9 +120,9 @@ class RedisClient:
         return [self._final(answer) for answer in answers]
 
     def shared(self, kind: Callable[["RedisClient"], T]) -> T:
-        """Return the one companion of this client that `kind` makes, made when first asked for.
+        """Return the companion object of this client that `kind` creates, created on first use.
 
-        So what must exist once per client (a watchdog, a listener) needs no state of its module.
+        It holds what must exist once per client (a watchdog, a listener) without module state.
         """
         companion: T | None = self._companions.get(kind)
         if companion is not None:
@@ -134,15 +134,15 @@ class RedisClient:
             return made
 
     def refresh(self) -> None:
-        """Ask again which server holds which slot; while nobody knows, the old map stands."""
+        """Reload the slot map; while no node has a new one, the old map stays in use."""
         self._refresh()
 
     def before_closing(self, action: Callable[[], None]) -> None:
-        """Do `action` before the connections are closed."""
+        """Run `action` before the connections are closed."""
         self._before_closing.append(action)
 
     def close(self) -> None:
-        """Close what was opened; a client that the user brought stays open."""
+        """Close what was opened; a client that the user supplied stays open."""
         while self._before_closing:
             self._before_closing.pop()()
         self._companions.clear()
@@ -156,7 +156,7 @@ class RedisClient:
             routes = self.routes
             places = [self._place(routes, call) for call in calls]
         except (RedisRefused, RedisUnavailable) as error:
-            return [error] * len(calls)  # nothing was sent, and what earlier rounds answered stays
+            return [error] * len(calls)  # nothing was sent, and the answers of earlier rounds stay
         by_place: dict[str, list[Call]] = {}
         order = []
         for place, call in zip(places, calls, strict=True):
@@ -164,7 +164,7 @@ class RedisClient:
             order.append((place, len(mine)))
             mine.append(call)
         answers = exchange(routes, by_place)
-        self._look_around(routes, [one for mine in answers.values() for one in mine])
+        self._look_around(routes, [answer for mine in answers.values() for answer in mine])
         return [answers[place][position] for place, position in order]
 
     def _place(self, routes: Routes, call: Call) -> str:
@@ -181,8 +181,8 @@ class RedisClient:
             raise
 
     def _look_around(self, routes: Routes, answers: Sequence[Any]) -> None:
-        """A server that does not answer may have lost its slots to a replica: the next call looks there."""
-        if routes.clustered and any(isinstance(one, Failure) for one in answers):
+        """Reload the map after a failure: the server may have lost its slots to a replica."""
+        if routes.clustered and any(isinstance(answer, Failure) for answer in answers):
             self._refresh()
 
     def _goes_again(self, call: Call, answers: list[Any], index: int) -> bool:
@@ -197,15 +197,15 @@ class RedisClient:
         return moved(answer) or not_yet(answer) or is_no_master(answer)
 
     def _before_next(self, answers: Sequence[Any], turn: int) -> None:
-        """Prepare the next round for what is asked again, after so many."""
-        if again := any(moved(one) or (is_no_master(one) and self.clustered) for one in answers):
+        """Prepare the next round for calls to be repeated; `turn` rounds are over."""
+        if again := any(moved(answer) or (is_no_master(answer) and self.clustered) for answer in answers):
             self._refresh()
-        # A node that was asked for the map may itself not have heard yet that a slot has moved.
-        if (again and turn) or any(not_yet(one) or is_no_master(one) for one in answers):
+        # The node that was asked for the map may not know yet that the slot has moved.
+        if (again and turn) or any(not_yet(answer) or is_no_master(answer) for answer in answers):
             time.sleep(_FIRST_PAUSE * 2**turn)
 
     def _refresh(self) -> None:
-        """Ask again which server holds which slot; while nobody knows, the old map stands."""
+        """Reload the slot map; while no node has a new one, the old map stays in use."""
         try:
             self.routes.refresh()
         except Exception as error:

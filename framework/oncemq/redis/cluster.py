@@ -1,4 +1,4 @@
-"""The ways of a cluster by redis-py's own `RedisCluster`: its map of slots and its pools of connections."""
+"""Routes of a cluster through redis-py's own `RedisCluster`: its slot map and its connection pools."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +13,8 @@ class ClusterRoutes(Routes):
     """Routes of a `redis.RedisCluster`.
 
     Args:
-        client: whose connections are borrowed.
-        ours: it is closed with these routes.
+        client: its connections are borrowed.
+        ours: the client is closed with these routes.
     """
 
     clustered = True
@@ -32,26 +32,26 @@ class ClusterRoutes(Routes):
         return sorted(str(node.name) for node in self._client.get_primaries())
 
     def knows(self, place: str) -> bool:
-        """Return whether the map shows the place, be it as a replica."""
+        """Return whether the map shows the place, also as a replica."""
         return self._client.get_node(node_name=place) is not None
 
     def borrow(self, place: str) -> Any:
-        """Return a connection that is connected and has no answer waiting."""
+        """Return a connection that is connected and has no unread answer."""
         return borrowed(self._pool(place))
 
     def give_back(self, place: str, connection: Any) -> None:
-        """Return it to its pool; one of a node that has left the cluster is closed."""
+        """Return it to its pool; a connection to a node that has left the cluster is closed."""
         try:
             self._pool(place).release(connection)
         except LookupError:
             connection.disconnect()
 
     def own(self, place: str) -> Any:
-        """Return a connection that no pool knows."""
+        """Return a connection outside of any pool."""
         return unshared(self._pool(place))
 
     def refresh(self) -> None:
-        """Ask the nodes again which slots they hold."""
+        """Reload the slot map from the nodes."""
         self._client.nodes_manager.initialize()
 
     def close(self) -> None:

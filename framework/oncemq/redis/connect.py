@@ -1,4 +1,4 @@
-"""Connects an app to Redis: from the configuration's words, opened later; and from a client of the user's own."""
+"""Connects an app to Redis: from its configuration, opened later, or from a client of the user's own."""
 
 from datetime import timedelta
 from importlib.util import find_spec
@@ -25,18 +25,18 @@ def make_client(
     connections: int = CONNECTIONS,
     files: TlsFiles = NO_FILES,
 ) -> RedisClient:
-    """Return a client that connects when it is first used.
+    """Return a client that connects on first use.
 
     Args:
         url: as `oncemq.redis.address.parse_address` reads it.
         username: used instead of the URL's.
         password: used instead of the URL's.
-        timeout: how long connecting, and a single answer, may take.
-        connections: the most to one server at a time.
-        files: authorities, certificate and key, for `rediss://`.
+        timeout: limit for connecting and for a single answer.
+        connections: maximum per server at a time.
+        files: CA, certificate and key, for `rediss://`.
 
     Raises:
-        ConfigError: the URL cannot be understood, or the files cannot be used.
+        ConfigError: the URL cannot be parsed, or the files cannot be used.
         MissingExtra: the package `redis` is not installed.
     """
     address = parse_address(url, username=username, password=password)
@@ -46,9 +46,9 @@ def make_client(
 
 
 def client_of(source: Any) -> RedisClient:
-    """Return ours for a `RedisClient`, a URL, or a client of redis-py or redis-py-cluster that stays the user's.
+    """Return our client for a `RedisClient`, a URL, or a redis-py or redis-py-cluster client, which stays the user's.
 
-    The same URL, and the same client, have one client of ours in a process; that of a URL is closed at its end.
+    A process has one client of ours per URL and per user client; that of a URL is closed when the process ends.
     """
     if isinstance(source, RedisClient):
         return source

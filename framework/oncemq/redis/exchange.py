@@ -1,4 +1,4 @@
-"""One round trip: calls are written to all servers before the first answer is read, and nothing is ever sent twice."""
+"""Makes one round trip: calls are written to all servers before the first answer is read; nothing is sent twice."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,13 +12,13 @@ from oncemq.redis.routes import Routes
 
 @dataclass(slots=True)
 class _Talk:
-    """What goes to one server.
+    """Calls to one server and their answers.
 
     Args:
         place: the server.
         calls: what is sent, in order.
-        answers: what came back, or the errors.
-        connection: borrowed for this talk; None when there was none to be had.
+        answers: those received, or the errors.
+        connection: borrowed for this talk; None if none could be borrowed.
     """
 
     place: str
@@ -27,13 +27,13 @@ class _Talk:
     connection: Any = None
 
     def fail(self, error: BaseException, *, sent: bool) -> None:
-        """Answer everything that is still open with one failure."""
+        """Answer all open calls with one failure."""
         failure = as_ours(error, f"Redis at {self.place}", sent=sent)
         self.answers += [failure] * (len(self.calls) - len(self.answers))
         self.drop()
 
     def drop(self) -> None:
-        """Never read from this connection again what belongs to this talk."""
+        """Disconnect, so that no answer of this talk is read later."""
         if self.connection is not None:
             with suppress(Exception):
                 self.connection.disconnect()
@@ -59,7 +59,7 @@ def exchange(routes: Routes, calls: Mapping[str, Sequence[Call]]) -> dict[str, l
 
 
 def converse(routes: Routes, place: str, calls: Sequence[Call]) -> list[Any]:
-    """Return one server's answers, as `exchange` does with less ado."""
+    """Return one server's answers, as `exchange` does, with less overhead."""
     talk = _Talk(place, calls)
     try:
         _send(routes, talk)
@@ -83,12 +83,12 @@ def _send(routes: Routes, talk: _Talk) -> None:
     try:
         connection.send_packed_command([packed(line for call in talk.calls for line in call.lines())])
     except Exception as error:
-        # A part may have left already.
+        # A part may have been sent already.
         talk.fail(error, sent=True)
 
 
 def packed(lines: Iterable[Sequence[Argument]]) -> bytes:
-    """Return commands as they go over the wire; a third of the time that the clients' own packers take."""
+    """Return commands in wire format; takes a third of the time of the clients' own packers."""
     parts = []
     for words in lines:
         parts.append(b"*%d\r\n" % len(words))
@@ -111,13 +111,13 @@ def _read(routes: Routes, talk: _Talk) -> None:
         else:
             talk.answers.append(answer)
     if any(is_no_master(answer) for answer in talk.answers):
-        # The name may mean another server by now: the next connection asks for its address again.
+        # The name may resolve to another server by now: the next connection resolves it again.
         talk.drop()
         routes.leave(talk.place)
 
 
 def _answer(connection: Any) -> Any:
-    """Return what the server said, an error among it; raises only when nothing could be read."""
+    """Return the server's answer, which may be an error; raises only when nothing could be read."""
     try:
         return connection.read_response()
     except Exception as error:

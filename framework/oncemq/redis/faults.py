@@ -1,4 +1,4 @@
-"""Classifies errors of a Redis client: Redis is away, it must be asked elsewhere, or it said no."""
+"""Classifies errors of a Redis client: Redis unavailable, another server to ask, or refused."""
 
 import ssl
 from typing import Any
@@ -7,7 +7,7 @@ from oncemq.errors import RedisRefused, RedisUnavailable
 
 Failure = RedisUnavailable | RedisRefused
 
-# By name: two generations of clients have classes of their own for the same answer.
+# By name: two generations of clients have different classes for the same answer.
 _BUSY = frozenset(
     {
         *("BusyLoadingError", "TryAgainError", "ClusterDownError", "MasterDownError", "ReadOnlyError"),
@@ -21,17 +21,17 @@ _BUSY_WORDS = (
 _NO_MASTER = frozenset({"BusyLoadingError", "ClusterDownError", "MasterDownError", "ReadOnlyError"})
 _NO_MASTER_WORDS = ("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN")
 _UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
-"""OpenSSL's codes for certificates that nobody whom we trust vouches for."""
+"""OpenSSL's codes for certificates that no trusted authority has signed."""
 _PACKAGES = frozenset({"redis", "rediscluster"})
 
 
 def is_answer(error: BaseException) -> bool:
-    """Return whether the server itself said this, so that its connection is in order."""
+    """Return whether the error is the server's answer, so the connection is intact."""
     return "ResponseError" in _names(error) and "ConnectionError" not in _names(error)
 
 
 def is_no_master(error: object) -> bool:
-    """Return whether the server is no master that answers now, so that nothing was done: its name may mean another."""
+    """Return whether the server is no available master, so nothing was done: its name may resolve to another."""
     if not isinstance(error, BaseException) or not is_answer(error):
         return False
     text = str(error)
@@ -39,22 +39,22 @@ def is_no_master(error: object) -> bool:
 
 
 def is_clients(error: BaseException) -> bool:
-    """Return whether the error is a client library's or the network's."""
+    """Return whether the error comes from a client library or the network."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _PACKAGES
 
 
 def asks(error: object) -> str | None:
-    """Return the place of an ASK answer, to which the command goes this once."""
+    """Return the place of an ASK answer; the command goes there this once."""
     return _place_in(error) if type(error).__name__ == "AskError" else None
 
 
 def moved(error: object) -> bool:
-    """Return whether the slot lives elsewhere, so that the command was not run."""
+    """Return whether the slot is on another server, so the command was not run."""
     return type(error).__name__ == "MovedError"
 
 
 def moved_to(error: object) -> str | None:
-    """Return the place that a MOVED answer names; None for other answers, or where it names only a port."""
+    """Return the place in a MOVED answer; None for other answers, or if it names only a port."""
     return _place_in(error) if moved(error) else None
 
 
@@ -64,22 +64,22 @@ def _place_in(error: Any) -> str | None:
 
 
 def not_yet(error: object) -> bool:
-    """Return whether the slot is on the move and the call's keys are on two servers, so that it was not run."""
+    """Return whether the slot is migrating and the call's keys are on two servers, so it was not run."""
     return type(error).__name__ == "TryAgainError"
 
 
 def script_missing(error: object) -> bool:
-    """Return whether the server does not know the script, so that it was not run."""
+    """Return whether the server does not know the script, so it was not run."""
     return type(error).__name__ == "NoScriptError"
 
 
 def as_ours(error: BaseException, where: str, *, sent: bool) -> Failure:
-    """Return what a client's error is to us.
+    """Return our failure for a client's error.
 
     Args:
-        error: of either generation of clients, or the system's.
-        where: which server, for the text.
-        sent: the command may have reached the server, so it may have been applied.
+        error: of either client generation, or the operating system's.
+        where: the server, for the text.
+        sent: the command may have reached the server and been applied.
     """
     names, text = _names(error), " ".join(str(error).split())[:300]
     if is_answer(error) and not names & _BUSY and not text.startswith(_BUSY_WORDS):
@@ -93,7 +93,7 @@ def as_ours(error: BaseException, where: str, *, sent: bool) -> Failure:
 
 
 def _untrusted(error: BaseException) -> str | None:
-    """Return why the server's certificate was not accepted, and what to do, if that is what happened."""
+    """Return why the server's certificate was rejected, and what to do; None for other errors."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
         cause = cause.__cause__ or cause.__context__

@@ -1,4 +1,4 @@
-"""Listens for published messages: one thread per connection, and in a cluster both ways of publishing."""
+"""Listens for published messages: one thread per connection; in a cluster to both ways of publishing."""
 
 import threading
 import time
@@ -14,19 +14,19 @@ from oncemq.redis.routes import slot_of
 _LOOK_EVERY = 0.5
 _PAUSE = 0.2
 _STABLE = 1.0
-"""Seconds; a connection that lasted so long was a good one."""
+"""Seconds; a connection that lasted this long counts as good."""
 
 
 class Subscription:
-    """Somebody who wants to know of messages in a channel.
+    """A subscriber of a channel.
 
     Args:
         channel: its name.
-        told: called from the listener's thread for every message, and whenever messages may have been missed:
+        told: called from the listener's thread for each message, and whenever messages may have been missed:
             after the subscription was confirmed and after each reconnection. Must be quick.
 
     Attributes:
-        confirmed: set once the server has said that messages will come.
+        confirmed: set once the server has confirmed the subscription.
     """
 
     def __init__(self, channel: str, told: Callable[[], None]) -> None:
@@ -39,7 +39,7 @@ class Listener:
     """All subscriptions of one client.
 
     Args:
-        client: whose servers are listened to.
+        client: its servers are listened to.
     """
 
     def __init__(self, client: RedisClient) -> None:
@@ -50,10 +50,10 @@ class Listener:
         client.before_closing(self.close)
 
     def subscribe(self, channel: str, told: Callable[[], None]) -> Subscription:
-        """Return a subscription, which is confirmed a moment later.
+        """Return a subscription; the server confirms it a moment later.
 
-        In a cluster messages come by PUBLISH to every node and by SPUBLISH to the channel's own; either is enough
-        for the confirmation, since whoever publishes for us to hear does both, and others do one or the other.
+        In a cluster messages come by PUBLISH to every node and by SPUBLISH to the channel's own node; either one
+        is enough to confirm: our publishers use both, others use one of them.
         """
         subscription = Subscription(channel, told)
         for ear in self._ears_for(channel):
@@ -61,14 +61,14 @@ class Listener:
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Hear no more of it."""
+        """Remove a subscription."""
         with self._mutex:
             ears = list(self._ears.values())
         for ear in ears:
             ear.remove(subscription)
 
     def close(self) -> None:
-        """End all threads; no one is told any more."""
+        """End all threads; no subscriber is called any more."""
         with self._mutex:
             self._closed = True
             ears, self._ears = list(self._ears.values()), {}
@@ -91,11 +91,11 @@ class Listener:
             return [self._ears[key] for key in wanted if key in self._ears]
 
     def _moved(self, ear: "Ear", subscriptions: list[Subscription]) -> None:
-        """Listen elsewhere for what this ear cannot hear any more."""
+        """Subscribe on other servers to what this connection cannot receive any more."""
         with self._mutex:
             if self._closed:
                 return
-            for key in [key for key, one in self._ears.items() if one is ear]:
+            for key in [key for key, known in self._ears.items() if known is ear]:
                 del self._ears[key]
         with suppress(Exception):
             self._client.refresh()
@@ -109,10 +109,10 @@ class Ear:
     """One connection and its thread.
 
     Args:
-        client: whose routes make the connection.
+        client: its routes make the connection.
         place: the server.
-        sharded: hears SPUBLISH and not PUBLISH.
-        moved: told when this server is gone or has lost a channel's slot.
+        sharded: receives SPUBLISH, not PUBLISH.
+        moved: called when this server is gone or has lost a channel's slot.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Ear:
         self._thread.start()
 
     def add(self, subscription: Subscription) -> None:
-        """Hear this channel; or have it heard elsewhere, if this server has just gone."""
+        """Subscribe to this channel; on another server if this one has just gone."""
         if not self._added(subscription):
             self._moved(self, [subscription])
 
@@ -156,7 +156,7 @@ class Ear:
         return True
 
     def remove(self, subscription: Subscription) -> None:
-        """Hear it no more, if nobody else does."""
+        """Unsubscribe from the channel if no other subscriber needs it."""
         with self._mutex:
             mine = self._by_channel.get(subscription.channel)
             if mine is None or subscription not in mine:
@@ -198,7 +198,7 @@ class Ear:
             except Exception as error:
                 self._drop()
                 if is_answer(error) and isinstance(as_ours(error, self._place, sent=True), RedisRefused):
-                    return  # a server before Redis 7 knows no SSUBSCRIBE; the other way remains
+                    return  # a server before Redis 7 has no SSUBSCRIBE; PUBLISH remains
                 failures = 1 if time.monotonic() - began > _STABLE else failures + 1
                 if moved(error) or (failures > 1 and self._elsewhere()):
                     self._leave()
@@ -207,26 +207,26 @@ class Ear:
 
     def _leave(self) -> None:
         with self._mutex:
-            left = [one for mine in self._by_channel.values() for one in mine]
+            left = [subscription for mine in self._by_channel.values() for subscription in mine]
             self._by_channel.clear()
             self._gone = True
         if not self._stopped.is_set():
             self._moved(self, left)
 
     def _elsewhere(self) -> bool:
-        """Return whether another server may have what this one had."""
+        """Return whether another server may now have the channels of this server."""
         try:
             return self._client.clustered
         except InfrastructureError:
             return False
 
     def _hear(self) -> None:
-        """Connect, subscribe to everything and read until something fails."""
+        """Connect, subscribe to all channels and read until something fails."""
         connection = self._client.routes.own(self._place)
         connection.connect()
         with self._mutex:
             self._connection = connection
-            # One by one: a sharded server takes no channels of several slots in one command.
+            # A command each: a sharded server refuses channels of several slots in one command.
             for channel in self._by_channel:
                 self._say("SUBSCRIBE", channel)
         while not self._stopped.is_set() and self._connection is connection:
@@ -249,7 +249,7 @@ class Ear:
             subscription.told()
 
     def _lost_slot(self, channel: str) -> None:
-        """The server unsubscribes us by itself when a slot moves away; what is still wanted is wanted elsewhere."""
+        """Resubscribe elsewhere: the server itself unsubscribes us when a slot moves away."""
         with self._mutex:
             still_wanted = channel in self._by_channel
         if still_wanted:

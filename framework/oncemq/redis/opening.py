@@ -1,4 +1,4 @@
-"""Opens routes from an address, and our client from a client of the user's own."""
+"""Opens routes from an address, or our client from the user's own."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -14,13 +14,13 @@ from oncemq.redis.tls import TlsFiles
 
 
 def open_address(address: RedisAddress, *, seconds: float, connections: int, files: TlsFiles) -> Routes:
-    """Return the routes to an address; a cluster is asked for its slots now, others at the first command.
+    """Return the routes to an address; a cluster's slots are loaded now, other servers are contacted on first use.
 
     Args:
-        address: which servers, and as whom.
-        seconds: how long connecting, and a single answer, may take.
-        connections: the most to one server at a time.
-        files: what TLS needs, where the address asks for it.
+        address: servers and credentials.
+        seconds: limit for connecting and for a single answer.
+        connections: maximum per server at a time.
+        files: for TLS, if the address asks for it.
     """
     arguments: dict[str, Any] = {
         "username": address.username,
@@ -31,10 +31,10 @@ def open_address(address: RedisAddress, *, seconds: float, connections: int, fil
         "max_connections": connections,
     }
     if HAS_PROTOCOLS:
-        from redis.backoff import NoBackoff  # noqa: PLC0415 - redis 3.5 has none, and tries nothing again by itself
+        from redis.backoff import NoBackoff  # noqa: PLC0415 - redis 3.5 has none, and never retries by itself
         from redis.retry import Retry  # noqa: PLC0415
 
-        # What is tried again is our decision: a client cannot know what may be applied twice.
+        # Retries are our decision: a client cannot know which commands may be applied twice.
         arguments |= {"protocol": 2, "retry": Retry(NoBackoff(), 0)}
     tls = files.arguments() if address.tls else {}
     if address.formation is Formation.CLUSTER:
@@ -74,7 +74,7 @@ def _cluster(address: RedisAddress, arguments: dict[str, Any]) -> Routes:
 
         from oncemq.redis.cluster import ClusterRoutes  # noqa: PLC0415
 
-        make_node: Any = ClusterNode  # without types of its own
+        make_node: Any = ClusterNode  # untyped
         nodes = [make_node(host, port) for host, port in address.places]
         return ClusterRoutes(RedisCluster(startup_nodes=nodes, **arguments), ours=True)
     if find_spec("rediscluster") is None:
@@ -99,6 +99,6 @@ def _behind_sentinels(address: RedisAddress, arguments: dict[str, Any], tls: dic
         for name, value in arguments.items()
         if name.startswith("socket_") or name in {"protocol", "retry"}
     }
-    sentinels: Any = Sentinels  # without types of its own
+    sentinels: Any = Sentinels  # untyped
     known = sentinels(list(address.places), sentinel_kwargs={**asking, **tls})
     return known.master_for(address.service, **arguments, **to_named_server(tls))

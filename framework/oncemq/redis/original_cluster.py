@@ -1,4 +1,4 @@
-"""The ways of a cluster by the original `rediscluster.RedisCluster` (redis-py-cluster 2.1.3 on redis 3.5)."""
+"""Routes of a cluster through the original `rediscluster.RedisCluster` (redis-py-cluster 2.1.3 on redis 3.5)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +13,8 @@ class OriginalClusterRoutes(Routes):
     """Routes of a `rediscluster.RedisCluster`.
 
     Args:
-        client: whose connections are borrowed.
-        ours: it is closed with these routes.
+        client: its connections are borrowed.
+        ours: the client is closed with these routes.
     """
 
     clustered = True
@@ -32,11 +32,11 @@ class OriginalClusterRoutes(Routes):
         return sorted(str(node["name"]) for node in self._pool.nodes.all_masters())
 
     def knows(self, place: str) -> bool:
-        """Return whether the map shows the place, be it as a replica."""
+        """Return whether the map shows the place, also as a replica."""
         return place in self._pool.nodes.nodes
 
     def borrow(self, place: str) -> Any:
-        """Return a connection without any answer waiting; the pool itself does not look."""
+        """Return a connection without an unread answer; the pool itself does not check."""
         connection = self._pool.get_connection_by_node(self._node(place))
         try:
             dirty = connection._sock is not None and connection.can_read()
@@ -51,14 +51,14 @@ class OriginalClusterRoutes(Routes):
         self._pool.release(connection)
 
     def own(self, place: str) -> Any:
-        """Return a connection that the pool does not know."""
+        """Return a connection outside of the pool."""
         node = self._node(place)
         return self._pool.connection_class(
             host=node["host"], port=node["port"], **self._pool.connection_kwargs
         )
 
     def refresh(self) -> None:
-        """Ask the nodes again which slots they hold."""
+        """Reload the slot map from the nodes."""
         self._pool.nodes.initialize()
 
     def close(self) -> None:
@@ -71,9 +71,9 @@ class OriginalClusterRoutes(Routes):
 
 
 def open_slots(client: RedisCluster, *, tls: bool) -> None:
-    """Ask the nodes which slots they hold, for the first time.
+    """Load the slot map for the first time.
 
-    By itself the client checks the names of TLS hosts when it sends commands, but not when it asks for slots.
+    The client itself checks TLS host names when it sends commands, but not when it loads the slots.
     """
     nodes: Any = client.connection_pool.nodes
     unchecked = nodes.get_redis_link

@@ -1,4 +1,4 @@
-"""Probes Redis: whether it answers as it must, and what is risky about its settings."""
+"""Probes Redis: checks that it answers correctly, and warns of risky settings."""
 
 from collections.abc import Iterator
 
@@ -22,8 +22,8 @@ def prove(client: RedisClient) -> None:
     """Return if every master answers.
 
     Raises:
-        RedisUnavailable: one does not.
-        RedisRefused: user or password are wrong.
+        RedisUnavailable: a master does not answer.
+        RedisRefused: the user name or password is wrong.
         MissingExtra: the client library is not installed.
     """
     for place in client.routes.masters():
@@ -31,7 +31,7 @@ def prove(client: RedisClient) -> None:
 
 
 def startup_warnings(client: RedisClient | None) -> list[str]:
-    """Return what is risky about the servers' settings, one sentence each; what we may not ask is not known."""
+    """Return warnings about the servers' settings, one sentence each; settings that we may not read are skipped."""
     try:
         return list(_risks(client)) if client is not None else []
     except RedisUnavailable as error:

@@ -1,7 +1,7 @@
-"""Routes to the server that a key lives on: the one thing that differs between Redis clients.
+"""Routes to the server of a key: the only difference between Redis clients.
 
-Commands travel over borrowed connections and not through the clients' own `execute_command`, which sends a command
-again when its answer is lost: a lock would be counted twice.
+Commands use borrowed connections, not the clients' own `execute_command`, which sends a command again when its
+answer is lost: a lock would be counted twice.
 """
 
 import binascii
@@ -13,10 +13,10 @@ SLOTS = 16384
 
 
 class Routes(ABC):
-    """Servers and connections; safe for any number of threads. A place is a server's `host:port`.
+    """Servers and connections; thread-safe. A place is a server's `host:port`.
 
     Attributes:
-        clustered: keys live on several servers, by their slots.
+        clustered: keys are spread over several servers, by their slots.
     """
 
     clustered: bool = False
@@ -30,7 +30,7 @@ class Routes(ABC):
         """Return the places of all masters."""
 
     def knows(self, place: str) -> bool:
-        """Return whether connections to `place` can be borrowed: a server may name one that no map shows yet."""
+        """Return whether connections to `place` can be borrowed: a server may name a place that no map shows yet."""
         return place in self.masters()
 
     @abstractmethod
@@ -39,10 +39,10 @@ class Routes(ABC):
 
     @abstractmethod
     def give_back(self, place: str, connection: Any) -> None:
-        """Return a borrowed connection; a broken one is disconnected before."""
+        """Return a borrowed connection; the caller disconnects a broken one first."""
 
-    def leave(self, place: str) -> None:  # noqa: B027 - a cluster's map says where to go instead
-        """Close what is idle there: its name may mean another server by now."""
+    def leave(self, place: str) -> None:  # noqa: B027 - a cluster's map names the new server
+        """Close idle connections to the place: its name may resolve to another server by now."""
 
     @abstractmethod
     def own(self, place: str) -> Any:
@@ -50,15 +50,15 @@ class Routes(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Disconnect everything that was opened for these routes."""
+        """Disconnect all connections that were opened for these routes."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """Ask again which server holds which slot."""
+        """Reload the slot map."""
 
 
 def slot_of(key: str) -> int:
-    """Return the slot of `key`: CRC-16 (XMODEM) of its first non-empty `{tag}`, else of all of it."""
+    """Return the slot of `key`: CRC-16 (XMODEM) of its first non-empty `{tag}`, else of the whole key."""
     start = key.find("{")
     end = key.find("}", start + 1) if start >= 0 else -1
     hashed = key[start + 1 : end] if end > start + 1 else key

@@ -1,4 +1,4 @@
-"""Sentinels: what the client libraries leave out about them, which is why none names a server, and TLS in the older one."""
+"""Adds to the libraries' Sentinel client: the reason why no sentinel names a server, and TLS in the older library."""
 
 from typing import Any
 
@@ -16,22 +16,22 @@ class TlsConnection(SentinelManagedConnection, SSLConnection):
 
 
 def to_named_server(tls: dict[str, Any]) -> dict[str, Any]:
-    """Return what the named server's pool is told about TLS: newer clients know the word `ssl`, the older one does not."""
+    """Return the TLS options for the named server's pool: newer clients have an option `ssl`, the older one does not."""
     if not tls or hasattr(redis.sentinel, "SentinelManagedSSLConnection"):
         return tls
     return {name: value for name, value in tls.items() if name != "ssl"} | {"connection_class": TlsConnection}
 
 
 class Sentinels(Sentinel):
-    """Several sentinels, of whom one that answers is enough."""
+    """Several sentinels; one that answers is enough."""
 
     def discover_master(self, service_name: str) -> Any:
         """Return host and port of the service's server.
 
         Raises:
-            MasterNotFoundError: nobody knows; its cause is what came of asking, where nobody answered.
+            MasterNotFoundError: no sentinel names one; its cause is the error of asking, if no sentinel answered.
         """
-        ask: Any = super().discover_master  # without types of its own
+        ask: Any = super().discover_master  # untyped
         try:
             return ask(service_name)
         except MasterNotFoundError:
@@ -40,11 +40,15 @@ class Sentinels(Sentinel):
         raise MasterNotFoundError(text if why is None else f"{text}: {type(why).__name__}: {why}") from why
 
     def _why_nobody_answers(self) -> Exception | None:
-        """Return what will pass, if that keeps one of them from answering; None if one answers."""
-        errors = [error for one in self.sentinels if (error := _error_of(one)) is not None]
+        """Return the error if no sentinel answers, preferring a transient one; None if one answers."""
+        errors = [error for candidate in self.sentinels if (error := _error_of(candidate)) is not None]
         if len(errors) < len(self.sentinels):
             return None
-        passing = [one for one in errors if not isinstance(as_ours(one, "", sent=False), RedisRefused)]
+        passing = [
+            candidate
+            for candidate in errors
+            if not isinstance(as_ours(candidate, "", sent=False), RedisRefused)
+        ]
         return next(iter(passing or errors), None)
 
 

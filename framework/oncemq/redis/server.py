@@ -1,4 +1,4 @@
-"""The way to a single server, or to the one that sentinels name: redis-py's pool of connections."""
+"""Routes to a single server, or to the server that sentinels name, through redis-py's connection pool."""
 
 import os
 from collections import deque
@@ -11,15 +11,15 @@ from redis.exceptions import RedisError
 from oncemq.redis.routes import Routes
 
 HAS_PROTOCOLS = hasattr(redis.connection, "AbstractConnection")
-"""Whether this is redis-py 5 or newer, and not the 3.5 beside redis-py-cluster."""
+"""Whether this is redis-py 5 or newer, not the 3.5 used with redis-py-cluster."""
 
 
 class ServerRoutes(Routes):
     """Routes of a `redis.Redis`.
 
     Args:
-        client: whose connections are borrowed.
-        ours: it is closed with these routes.
+        client: its connections are borrowed.
+        ours: the client is closed with these routes.
     """
 
     def __init__(self, client: Any, *, ours: bool) -> None:
@@ -30,15 +30,15 @@ class ServerRoutes(Routes):
         self._masters = (f"{known['host']}:{known['port']}" if "host" in known else "server",)
 
     def place(self, slot: int) -> str:  # noqa: ARG002
-        """Return the one place."""
+        """Return the only place."""
         return self._masters[0]
 
     def masters(self) -> Sequence[str]:
-        """Return the one place."""
+        """Return the only place."""
         return self._masters
 
     def borrow(self, place: str) -> Any:  # noqa: ARG002
-        """Return a connection that is connected and has no answer waiting."""
+        """Return a connection that is connected and has no unread answer."""
         return borrowed(self._pool)
 
     def give_back(self, place: str, connection: Any) -> None:  # noqa: ARG002
@@ -46,15 +46,15 @@ class ServerRoutes(Routes):
         self._pool.release(connection)
 
     def leave(self, place: str) -> None:  # noqa: ARG002
-        """Close what is idle; a new connection asks for the name's address, or the sentinels, again."""
+        """Close idle connections; a new one resolves the name, or asks the sentinels, again."""
         self._pool.disconnect(inuse_connections=False)
 
     def own(self, place: str) -> Any:  # noqa: ARG002
-        """Return a connection that the pool does not know."""
+        """Return a connection outside of the pool."""
         return unshared(self._pool)
 
     def refresh(self) -> None:
-        """There is one server; sentinels are asked with every new connection."""
+        """Do nothing: there is one server, and each new connection asks the sentinels."""
 
     def close(self) -> None:
         """Disconnect, unless the client is the user's."""
@@ -63,12 +63,12 @@ class ServerRoutes(Routes):
 
 
 class KeptServerRoutes(ServerRoutes):
-    """Routes of a `redis.Redis` of ours to one server for good, which keep what is idle themselves.
+    """Routes of a `redis.Redis` of ours to one fixed server, which keep idle connections themselves.
 
-    The pool takes as long for lending a connection and taking it back as Redis for a lock.
+    The pool takes as long to lend a connection and take it back as Redis takes for a lock.
 
     Args:
-        client: whose connections are borrowed; nobody else uses it.
+        client: its connections are borrowed; it has no other user.
     """
 
     def __init__(self, client: Any) -> None:
@@ -76,7 +76,7 @@ class KeptServerRoutes(ServerRoutes):
         self._idle: deque[Any] = deque()
 
     def borrow(self, place: str) -> Any:
-        """Return a connection that is connected and has no answer waiting."""
+        """Return a connection that is connected and has no unread answer."""
         while self._idle:
             try:
                 connection = self._idle.pop()
@@ -84,17 +84,17 @@ class KeptServerRoutes(ServerRoutes):
                 break
             if _ready(connection):
                 return connection
-            # The pool connects it again, or says why not.
+            # The pool connects it again, or raises the reason.
             connection.disconnect()
             self._pool.release(connection)
         return super().borrow(place)
 
     def give_back(self, place: str, connection: Any) -> None:  # noqa: ARG002
-        """Keep it for the next one."""
+        """Keep it for the next borrower."""
         self._idle.append(connection)
 
     def leave(self, place: str) -> None:
-        """Close what is idle here and in the pool."""
+        """Close idle connections here and in the pool."""
         for _ in range(len(self._idle)):
             try:
                 connection = self._idle.pop()
@@ -106,7 +106,7 @@ class KeptServerRoutes(ServerRoutes):
 
 
 def _ready(connection: Any) -> bool:
-    """Return whether a connection is this process' own, is connected, and says nothing unasked."""
+    """Return whether a connection belongs to this process, is connected, and has no unread data."""
     try:
         return connection.pid == os.getpid() and not connection.can_read()
     except (RedisError, OSError):
@@ -114,16 +114,16 @@ def _ready(connection: Any) -> bool:
 
 
 def borrowed(pool: Any) -> Any:
-    """Return a connection of `pool`; the older client wants to be told for which command."""
+    """Return a connection of `pool`; the older client requires the command's name."""
     return pool.get_connection() if HAS_PROTOCOLS else pool.get_connection("EVALSHA")
 
 
 def unshared(pool: Any) -> Any:
-    """Return a new connection like those of `pool`; subscriptions are read in RESP2, which every client speaks."""
+    """Return a new connection like those of `pool`; subscriptions are read in RESP2, which every client supports."""
     arguments = dict(pool.connection_kwargs)
     if HAS_PROTOCOLS:
         arguments["protocol"] = 2
-    # Newer clients' own affair with the pool that a connection is in; this one is in none.
+    # Newer clients link a connection to its pool; this connection is in none.
     for name in [name for name in arguments if "maint" in name]:
         del arguments[name]
     return pool.connection_class(**arguments)

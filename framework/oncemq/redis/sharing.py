@@ -1,7 +1,7 @@
-"""One client per process for each URL, and for each client of the user's own: whoever names it shares its connections.
+"""Keeps one client per process for each URL and each client of the user's own, so that connections are shared.
 
-A child process begins with none of its parent's clients: their threads are not there, and their sockets are not its
-own. What is open at the process's end is closed then.
+A child process inherits no clients: their threads do not exist there, and the sockets belong to the parent. Clients
+that are open when the process ends are closed then.
 """
 
 import atexit
@@ -24,7 +24,7 @@ class SharedClients:
         self._by_url: dict[str, RedisClient] = {}
 
     def of_url(self, url: str, make: Callable[[str], RedisClient]) -> RedisClient:
-        """Return the one client of this URL, made when it is first asked for."""
+        """Return the client of this URL, created on first use."""
         found = self._by_url.get(url)
         if found is not None:
             return found
@@ -34,17 +34,17 @@ class SharedClients:
             return self._by_url[url]
 
     def of_object(self, source: Any, make: Callable[[Any], RedisClient]) -> RedisClient:
-        """Return our one client of a client of the user's; it is forgotten with that."""
+        """Return our client of a user's client; it is dropped together with that."""
         with self._mutex:
             pid, known = getattr(source, _ATTRIBUTE, (0, None))
             if known is None or pid != os.getpid():
                 known = make(source)
-                with suppress(AttributeError):  # what has no attributes of its own is no client either
+                with suppress(AttributeError):  # an object without attributes is not a client either
                     setattr(source, _ATTRIBUTE, (os.getpid(), known))
             return known
 
     def forget(self) -> None:
-        """Begin with nothing, in a child process: its parent's connections are neither used nor closed."""
+        """Drop all clients in a child process: the parent's connections are neither used nor closed."""
         self._mutex = threading.Lock()
         self._by_url = {}
 

@@ -1,4 +1,4 @@
-"""TLS settings for Redis: which files it needs, and what is told to the client libraries about them."""
+"""TLS settings for Redis: the files, and the arguments for the client libraries."""
 
 import ssl
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ class TlsFiles:
     """Files in PEM form.
 
     Args:
-        ca: authorities that are trusted besides the system's.
-        cert: our certificate, where the server asks for one.
-        key: its key, unless `cert` holds it.
+        ca: trusted CAs, in addition to the system's.
+        cert: our certificate, if the server asks for one.
+        key: its private key, unless `cert` holds it.
     """
 
     ca: str | None = None
@@ -50,9 +50,9 @@ class TlsFiles:
             raise _unusable("cert", error) from error
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the clients of redis-py and redis-py-cluster are told.
+        """Return the arguments for the clients of redis-py and redis-py-cluster.
 
-        Older ones compare the host's name only when they are told to.
+        Older ones verify the host name only on request.
         """
         return {
             "ssl": True,
