@@ -1,1 +1,1 @@
-"""Messages as values: what an adapter read, what it means to the business, and how bytes become payloads."""
+"""Messages as values: as read by an adapter, as understood by the app, and with bodies decoded to payloads."""

@@ -1,14 +1,14 @@
-"""Writes any content in one canonical form: equal for equal content, whatever its order, spelling or Python type.
+"""Writes content in canonical form: equal for equal content, whatever its order, spelling or Python type.
 
-The rules, version 2 of them:
+The rules, version 2:
 
-- The fields of an object are in the order of their names; models and dataclasses are objects of their fields.
-- Numbers are equal by value: 1, 1.0 and Decimal("1.00") are one number; true is none.
+- The fields of an object are sorted by name; models and dataclasses are objects of their fields.
+- Numbers are equal by value: 1, 1.0 and Decimal("1.00") are the same number; true is not a number.
 - Sets are the sorted list of their members; tuples are lists.
-- A moment with an offset is the same moment in UTC; other dates, times, UUIDs, enumerations and paths are their texts, or
-  their values. Bytes are none of these texts.
+- A datetime with an offset equals the same moment in UTC; other dates, times, UUIDs, enumerations and paths are their
+  texts or values. Bytes equal none of these texts.
 
-A digest of this form begins with `2:`. One without was made by an earlier version, which compared JSON text as it was.
+A digest of this form begins with `2:`. A digest without it is from an earlier version, which compared the JSON text.
 """
 
 import base64
@@ -39,7 +39,7 @@ def canonical(value: Any) -> str:
     """Return the canonical text of `value`.
 
     Raises:
-        pydantic_core.PydanticSerializationError: it holds what has no JSON.
+        pydantic_core.PydanticSerializationError: it holds a value that has no JSON form.
         NotCanonical: it nests too deeply.
     """
     try:
@@ -52,7 +52,7 @@ def canonical_json(body: bytes) -> str:
     """Return the canonical text of a JSON document.
 
     Raises:
-        ValueError: it is no JSON, or names a field twice, which readers understand differently.
+        ValueError: it is not JSON, or names a field twice, which parsers resolve differently.
     """
     try:
         return _text(json.loads(body, parse_float=Decimal, object_pairs_hook=_once_each))
@@ -63,13 +63,13 @@ def canonical_json(body: bytes) -> str:
 
 
 def digest(text: str) -> str:
-    """Return the digest of a canonical text; it fits where 64 characters do."""
+    """Return the digest of a canonical text, 64 characters at most."""
     encoded = text.encode(errors="surrogatepass")
     return _PREFIX + blake2b(encoded, digest_size=_DIGEST_SIZE).hexdigest()
 
 
 def is_canonical(digest_: str) -> bool:
-    """Return whether a digest was made from a canonical text, and not by an earlier version."""
+    """Return whether a digest was made from a canonical text, not by an earlier version."""
     return digest_.startswith(_PREFIX)
 
 
@@ -94,11 +94,11 @@ def _text(value: Any) -> str:  # noqa: PLR0911 - one line for each kind
     if isinstance(value, Mapping):
         return _object(value)
     if isinstance(value, list | tuple):
-        return f"[{','.join([_text(one) for one in value])}]"
+        return f"[{','.join([_text(item) for item in value])}]"
     if isinstance(value, AbstractSet):
-        return f"[{','.join(sorted([_text(one) for one in value]))}]"
+        return f"[{','.join(sorted([_text(item) for item in value]))}]"
     if is_dataclass(value) and not isinstance(value, type):
-        return _object({one.name: getattr(value, one.name) for one in fields(value)})
+        return _object({item.name: getattr(value, item.name) for item in fields(value)})
     return _scalar(value)
 
 
@@ -106,7 +106,7 @@ def _scalar(value: Any) -> str:
     if isinstance(value, bytes | bytearray):
         return "b" + json.dumps(base64.b64encode(value).decode())
     if isinstance(value, datetime):
-        with suppress(OverflowError):  # in the first and the last hours of all times
+        with suppress(OverflowError):  # near the first and the last possible moment
             value = value.astimezone(UTC) if value.tzinfo else value
         return json.dumps(value.isoformat())
     if isinstance(value, date | time):
@@ -124,12 +124,12 @@ def _object(value: Mapping[Any, Any]) -> str:
 def _name(name: Any) -> str:
     if isinstance(name, str):
         return json.dumps(str(name))
-    # As JSON writes it: there, names are text.
+    # As JSON does: there, names are text.
     return json.dumps(str(name) if type(name) is int else _text(name))
 
 
 def _number(value: float | Decimal) -> str:
-    """Return digits and an exponent of ten, without trailing zeros; what is no number has a name."""
+    """Return digits and an exponent of ten, without trailing zeros; NaN and infinities have names."""
     if isinstance(value, int):
         # By its own digits: a Decimal's context would round.
         digits = format(Decimal(value), "f")

@@ -1,4 +1,4 @@
-"""Undoes content encodings, and keeps a small body from becoming a huge one."""
+"""Undoes content encodings, with a limit on the decompressed size."""
 
 import zlib
 from typing import Final
@@ -6,20 +6,20 @@ from typing import Final
 from oncemq.errors import Undecodable
 
 _WINDOW_BITS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-# Producers in the habit of AMQP put the charset here.
+# Some AMQP producers put the charset here.
 _PLAIN: Final = frozenset({"", "identity", "utf-8", "utf8", "us-ascii", "ascii", "binary"})
 
 
 def decompress(body: bytes, encoding: str, largest: int) -> bytes:
-    """Return `body` without its content encoding: `gzip` or `deflate` (with zlib's frame), in any case.
+    """Return `body` without its content encoding: `gzip` or `deflate` (in a zlib frame), case-insensitive.
 
     Args:
         body: as received.
         encoding: the header's text; one encoding, not a list.
-        largest: the most bytes that may come out; more are never made.
+        largest: maximum of bytes after decompression; more are never produced.
 
     Raises:
-        Undecodable: the encoding is unknown, or the bytes are not what it says, or too many.
+        Undecodable: the encoding is unknown, or the bytes do not match it, or the result is too large.
     """
     name = encoding.strip().lower()
     if name in _PLAIN:

@@ -1,4 +1,4 @@
-"""Decodes bodies into payloads, and refuses what could do harm: too big, too deep, not one meaning."""
+"""Decodes bodies into payloads; refuses harmful ones: too large, too deep, or ambiguous."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from oncemq.message.headers import CONTENT_ENCODING
 from oncemq.registry import did_you_mean
 
 Decoder = Callable[[Message], Any]
-"""From a message to its decoded body; raises Undecodable and nothing else."""
+"""From a message to its decoded body; raises only Undecodable."""
 
 Scan = Callable[[str, int], tuple[Any, int]]
 
@@ -30,12 +30,12 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a body may be at most.
+    """Maximum size of a body.
 
     Args:
         body_bytes: size as received and again after decompression; 4 MiB is also RocketMQ's own limit.
-        json_depth: arrays and objects inside each other.
-        json_values: fields, elements, arrays and objects together; so many take about 0.1 s to parse.
+        json_depth: nesting of arrays and objects.
+        json_values: fields, elements, arrays and objects together; this many take about 0.1 s to parse.
     """
 
     body_bytes: int = 4 * 1024 * 1024
@@ -47,7 +47,7 @@ def make_decoder(body_format: str = "json", limits: Limits | None = None) -> Dec
     """Return the decoder of a topic's format: `json`, `text` (UTF-8) or `bytes`.
 
     Raises:
-        ValueError: there is no such format.
+        ValueError: the format is unknown.
     """
     limits = limits or Limits()
     formats: dict[str, Callable[[bytes], Any]] = {
@@ -71,11 +71,10 @@ def make_decoder(body_format: str = "json", limits: Limits | None = None) -> Dec
 
 
 class JsonBody:
-    """JSON as RFC 8259 has it, in UTF-8, where every name and number has one meaning.
+    """JSON as in RFC 8259, in UTF-8, where every name and number has one meaning.
 
-    Refused besides what is not JSON: NaN and infinities, numbers that overflow, integers of more than a
-    thousand digits, an object that names a field twice, halves of surrogate pairs, too deep nesting. A byte
-    order mark is skipped.
+    Also refused: NaN and infinities, numbers that overflow, integers of more than a thousand digits, an object
+    that names a field twice, lone surrogates, too deep nesting. A byte order mark is skipped.
     """
 
     __slots__ = ("_careful", "_depth", "_long", "_short", "_thorough", "_values")
@@ -89,7 +88,7 @@ class JsonBody:
             parse_int=_short_integer,
             parse_constant=_no_constant,
         )
-        # A look at each number costs; what cannot hold a bad one is parsed without.
+        # Checking each number costs time; a body that cannot hold a bad number is parsed without.
         short = json.JSONDecoder(
             object_pairs_hook=_unique_fields, parse_float=_finite, parse_constant=_no_constant
         )
@@ -100,10 +99,10 @@ class JsonBody:
         self._thorough = careful.decode
 
     def __call__(self, body: bytes) -> Any:
-        """Return what `body` says.
+        """Return the value of `body`.
 
         Raises:
-            Undecodable: it is refused; the text says why and, where known, at which place.
+            Undecodable: it is refused; the text says why and, if known, where.
         """
         try:
             text = body.decode()
@@ -127,12 +126,12 @@ class JsonBody:
         return payload
 
     def _scan_for(self, body: bytes) -> Scan:
-        """Return the parser without a look at each number, if no exponent and no long run of digits is there."""
+        """Return the parser without number checks, if there is no exponent and no long run of digits."""
         shape = body.translate(_DIGITS_ALIKE)
         return self._careful if b"0e" in shape or _LONG_NUMBER in shape else self._long
 
     def _from_the_start(self, text: str) -> Any:
-        """Parse a text that does not start with a value at once: spaces, a byte order mark, or nonsense."""
+        """Parse a text that does not begin with a value: spaces, a byte order mark, or garbage."""
         if not text.strip(_JSON_SPACE + "\ufeff"):
             raise Undecodable("the body is empty, where JSON was expected")
         try:
@@ -141,7 +140,7 @@ class JsonBody:
             raise _explained(error) from None
 
     def _refuse_depth(self, body: bytes) -> None:
-        """Measure the nesting before parsing: a parser that recurses too deep may end the process."""
+        """Measure the nesting before parsing: a parser that recurses too deep may crash the process."""
         brackets = _without_strings(body).translate(_ONLY_BRACKETS, _NO_BRACKETS)
         steps, level = memoryview(brackets).cast("b"), 0
         for start in range(0, len(steps), 4096):
@@ -153,7 +152,7 @@ class JsonBody:
     def _refuse_crowd(self, body: bytes) -> None:
         if _separators(body) <= self._values:
             return
-        # What is much too crowded shows in its first part, and that part is cheap to look at.
+        # A body with far too many values shows it in its first part, which is cheap to check.
         for part in (body[: 4 * self._values], body):
             if _separators(_without_strings(part)) > self._values:
                 raise Undecodable(f"the JSON holds more than {self._values:,} values")

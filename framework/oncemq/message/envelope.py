@@ -1,4 +1,4 @@
-"""The values a message is at each stage: `Message` as read, `Envelope` as understood, `Delivery` to be settled."""
+"""Values of a message at each stage: `Message` as read, `Envelope` as understood, `Delivery` to be settled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from oncemq.message.headers import without_ours
 
 
 class _MessageFields:
-    """A message that is still being written; see `make_message`."""
+    """A message under construction; see `make_message`."""
 
     __slots__ = (
         "attempt",
@@ -28,21 +28,21 @@ class _MessageFields:
 
 @dataclass(frozen=True, slots=True)
 class Message(_MessageFields):
-    """One message as an adapter read it from its broker; nothing in it has been interpreted.
+    """One message as an adapter read it from its broker; not interpreted.
 
     Args:
         topic: the topic's name in the app.
         body: the original bytes.
-        message_id: the broker's or the producer's id, where there is one.
-        headers: text to text; values of other types are rendered by the adapter. `content-type` and
+        message_id: the broker's or the producer's id, if any.
+        headers: text to text; the adapter renders values of other types. `content-type` and
             `content-encoding` are here under these names.
         keys: the broker's own business keys (RocketMQ's Keys, Kafka's key), in order.
-        attempt: 1 for the first delivery; counts what the message itself caused.
-        redelivered: the broker says that it has delivered this before.
+        attempt: 1 for the first delivery; counts attempts that are charged to the message.
+        redelivered: the broker marked it as redelivered.
         published_at: when it was first published, aware; kept through retries.
         first_failed_at: when it failed for the first time, aware.
-        raw: headers and properties as the broker sent them, in a form that only the adapter reads; copies are made of
-            it, so that they lose nothing. None where the fields above say all.
+        raw: headers and properties as the broker sent them, in a form only the adapter reads; copies are made from
+            it, so that they lose nothing. None if the fields above contain everything.
     """
 
     topic: str
@@ -74,7 +74,7 @@ def make_message(
     first_failed_at: datetime | None,
     raw: bytes | None = None,
 ) -> Message:
-    """Return the message; several times as fast as the constructor, which guards every field."""
+    """Return the message; several times as fast as the constructor, which protects every field."""
     message: Any = _OpenMessage()
     message.topic = topic
     message.body = body
@@ -91,7 +91,7 @@ def make_message(
 
 
 class _EnvelopeFields:
-    """An envelope that is still being written; see `make_envelope`."""
+    """An envelope under construction; see `make_envelope`."""
 
     __slots__ = (
         "attempt",
@@ -110,19 +110,19 @@ class _EnvelopeFields:
 
 @dataclass(frozen=True, slots=True)
 class Envelope(_EnvelopeFields):
-    """One received message as a value: what it is about (`key`), which one it is (`identity`), what it says.
+    """One received message as a value: its entity (`key`), its identity and its content.
 
     Args:
         broker: the broker's name in the app.
         topic: the topic's name in the app.
         group: the consumer group that received it.
-        key: the business entity; decides order, locks and which worker.
-        version: the entity's version or sequence number, where the message carries one.
-        identity: canonical text of what makes two messages the same one.
-        message_id: the broker's or the producer's id, where there is one.
-        attempt: 1 for the first try; counts what the message itself caused.
-        headers: the application's own, text to text; the framework's `oncemq-*` headers are left out, so that these
-            may be given to `publish`.
+        key: the business entity; decides order, locks and the worker.
+        version: the entity's version or sequence number, if the message carries one.
+        identity: canonical text; equal for copies of one message.
+        message_id: the broker's or the producer's id, if any.
+        attempt: 1 for the first try; counts attempts that are charged to the message.
+        headers: the application's own, text to text, without the framework's `oncemq-*` headers, so that they can be
+            passed to `publish`.
         body: the original bytes.
         published_at: when it was first published, aware.
     """
@@ -169,32 +169,32 @@ class _OpenEnvelope(_EnvelopeFields):
 def make_envelope(
     broker: str, topic: str, group: str, key: str, version: int | None, identity: str, message: Message
 ) -> Envelope:
-    """Return the envelope of `message`; four times as fast as the constructor, which guards every field."""
+    """Return the envelope of `message`; four times as fast as the constructor, which protects every field."""
     envelope: Any = _OpenEnvelope(broker, topic, group, key, version, identity, message)
     envelope.__class__ = Envelope
     return envelope  # type: ignore[no-any-return]
 
 
 class Delivery:
-    """A message in our hands: settled exactly once, or void when its connection or lease is lost.
+    """A message in flight: settled exactly once, or void when its connection or lease is lost.
 
     Attributes:
-        message: what the adapter read.
-        token: the adapter's own handle; nobody else reads it.
-        generation: which connection or assignment it came by; the adapter compares it when settling.
-        expires_at: monotonic seconds after which the broker gives it to somebody else; None = never.
-        envelope: what the message means; None until understood, and for ever if it was refused.
-        key: the envelope's key, here because the scheduler asks for it all the time.
-        payload: the decoded body, used by the first run; later ones decode again.
-        refusal: why the message can never be applied; None for one that was understood.
-        failures: how often the database failed while this message ran alone; the third may count.
-        commits_at_failure: how many units had been committed at the first such failure.
+        message: as the adapter read it.
+        token: the adapter's own handle; private to it.
+        generation: the connection or assignment of the delivery; the adapter compares it when settling.
+        expires_at: monotonic seconds after which the broker redelivers it elsewhere; None = never.
+        envelope: the interpreted message; None until then, and for good if it was refused.
+        key: the envelope's key, stored here because the scheduler reads it often.
+        payload: the decoded body for the first run; later runs decode again.
+        refusal: why the message can never be applied; None if it was accepted.
+        failures: how often the database failed while this message ran alone; the third may be charged.
+        commits_at_failure: number of units committed at the first such failure.
         failed_since: monotonic seconds of that failure.
-        deferred_since: monotonic seconds of its first Defer; 0.0 while there was none.
-        suspect: a process died while this message was running, or may have been; it runs alone.
-        crashes: how often a process surely died because of it; each counts as an attempt.
-        source: what delivered it, where that was not the broker: it settles it, too; never lost with a connection.
-        parked_at: since when it has waited in the ledger for its turn, aware; None for what does not.
+        deferred_since: monotonic seconds of its first Defer; 0.0 if there was none.
+        suspect: a process died while this message was running, or may have been; it runs isolated.
+        crashes: how often a process certainly died because of it; each is charged as an attempt.
+        source: its source if that was not the broker; also settles it; never lost with a connection.
+        parked_at: when it was parked in the ledger, aware; None if it is not parked.
     """
 
     __slots__ = (
@@ -254,9 +254,9 @@ class OutgoingMessage:
     Args:
         body: the bytes to send.
         headers: text to text.
-        key: the business key, for brokers that carry one.
-        message_id: the producer's id; the same on every try to publish this message.
-        delay: deliver it not before this long from now, where the broker can.
+        key: the business key, for brokers that support one.
+        message_id: the producer's id; the same on every attempt to publish this message.
+        delay: the earliest delivery from now, if the broker supports it.
     """
 
     body: bytes

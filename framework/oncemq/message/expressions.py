@@ -8,7 +8,7 @@ from oncemq.message import queries
 from oncemq.message.envelope import Message
 
 Expression = Callable[[Message, Any], Any]
-"""Called with the message and its decoded body; returns the value, or None where there is nothing."""
+"""Called with the message and its decoded body; returns the value, or None if there is none."""
 
 Step = str | int
 
@@ -21,12 +21,12 @@ def compile_expression(text: str) -> Expression:
     """Return `text` as a function of a message and its decoded body.
 
     A plain path of names and positions (`body.lines[0].id`) is compiled by us; anything else is JMESPath over
-    `body`, `headers`, `keys`, `message_id` and `topic`. A plain path to a header takes the exact name where
-    there is one, else the first that differs in case only. What is not there, or is of another type than the
-    expression needs, is None; an expression never raises because of a message.
+    `body`, `headers`, `keys`, `message_id` and `topic`. A plain path to a header prefers the exact name, else takes
+    the first that differs in case only. A value that is missing, or of another type than the expression needs,
+    is None; an expression never raises because of a message.
 
     Raises:
-        ValueError: it is not an expression, starts with something a message does not have, or calls an
+        ValueError: it is not an expression, starts with a name that a message does not have, or calls an
             unknown function.
     """
     text = text.strip()

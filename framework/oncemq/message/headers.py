@@ -1,4 +1,4 @@
-"""The headers in which attempts, first failures and causes travel with a message, on every broker."""
+"""Defines the headers that carry attempts, first failures and causes with a message, on every broker."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -15,22 +15,22 @@ ORIGIN_TOPIC = "oncemq-origin-topic"
 KEY = "oncemq-key"
 WAITING_SINCE = "oncemq-waiting-since"
 TRIED = "oncemq-tried"
-"""`no` while only strategies have put the message off; without it a message that failed counts as tried."""
+"""`no` while only strategies have deferred the message; without it a message that failed counts as tried."""
 REASON = "oncemq-reason"
 ERROR_CLASS = "oncemq-error-class"
 ERROR_TEXT = "oncemq-error-text"
 TRACEBACK = "oncemq-traceback"
-"""Of the last try, from the handler on."""
+"""Of the last attempt, counted from the handler's start."""
 DEAD_ID = "oncemq-dead-id"
 DEAD_AT = "oncemq-dead-at"
 SEALED = "oncemq-sealed"
-"""The body holds the original message whole, see `oncemq.message.sealed`."""
+"""The body contains the whole original message, see `oncemq.message.sealed`."""
 
 CONTENT_TYPE = "content-type"
 CONTENT_ENCODING = "content-encoding"
 
 _USUAL = (PUBLISHED_AT, KEY, MESSAGE_ID)
-"""What adapters add when they publish."""
+"""Headers that adapters add when they publish."""
 
 KEPT_BY_REPLAY = frozenset({PUBLISHED_AT, MESSAGE_ID, KEY})
 
@@ -50,10 +50,10 @@ HISTORY = frozenset(
         WAITING_SINCE,
     }
 )
-"""What only a consumer group writes: believed where the message comes from a place of the group's own, else left out."""
+"""Headers written only by a consumer group: trusted on messages from the group's own places, else dropped."""
 
 SPARED_FIRST = (TRACEBACK, ERROR_TEXT, ERROR_CLASS, LAST_FAILED_AT, CONSUMER, ORIGIN_TOPIC)
-"""What a copy can do without when its headers are too large, in this order."""
+"""Headers that a copy may drop, in this order, when its headers are too large."""
 
 _SHORT_ERROR = 200
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,26 +61,26 @@ _LATEST = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def without_ours(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what handlers see: the application's own headers, on a first try and on every retry alike."""
+    """Return the headers that handlers see: the application's own, the same on a first attempt and on each retry."""
     if PREFIX not in "\0".join(headers):
         return headers
     found = {**headers}
     for name in _USUAL:
         found.pop(name, None)
-    # On a first try those are all: a look is cheaper than asking each name.
+    # On a first attempt these are all: one check is cheaper than looking up each name.
     if PREFIX in "\0".join(found):
         return {name: text for name, text in found.items() if not name.startswith(PREFIX)}
     return found
 
 
 def attempt_of(headers: Mapping[str, str]) -> int:
-    """Return which try this delivery is; 1 where the header is missing or was forged into nonsense."""
+    """Return the attempt number of this delivery; 1 if the header is missing or forged."""
     text = headers.get(ATTEMPT, "1")
     return max(1, int(text)) if text.isascii() and text.isdigit() and len(text) <= 6 else 1
 
 
 def time_of(headers: Mapping[str, str], name: str) -> datetime | None:
-    """Return the time in the header `name`, in UTC; None where it is missing, unreadable or not of 1970 to 2100."""
+    """Return the time in the header `name`, in UTC; None if missing, unreadable or outside 1970 to 2100."""
     text = headers.get(name)
     if text is None:
         return None
@@ -94,12 +94,12 @@ def time_of(headers: Mapping[str, str], name: str) -> datetime | None:
 
 
 def plausible(moment: datetime) -> datetime | None:
-    """Return the time if it is one of 1970 to 2100; others are data that no order and no deadline may follow."""
+    """Return the time if it is in 1970 to 2100; no order or deadline may depend on other values."""
     return moment if _EARLIEST <= moment < _LATEST else None
 
 
 def shorter(added: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
-    """Yield headers of ours, then ever fewer of them for where they do not fit: attempts, times and reason stay."""
+    """Yield our headers, then ever fewer of them in case they do not fit: attempts, times and reason stay."""
     yield added
     headers = dict(added)
     if headers.pop(TRACEBACK, None) is not None:
@@ -113,7 +113,7 @@ def shorter(added: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
 
 
 def for_replay(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of a dead letter that starts anew: the user's own, without our attempts and causes."""
+    """Return the headers of a dead letter to be replayed: the user's own, without our attempts and causes."""
     return {
         name: text for name, text in headers.items() if not name.startswith(PREFIX) or name in KEPT_BY_REPLAY
     }

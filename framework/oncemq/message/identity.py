@@ -1,4 +1,4 @@
-"""Keys, versions and identities: what each may be, and the one spelling that it has."""
+"""Validates keys, versions and identities, and gives each its canonical spelling."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,29 +6,29 @@ from typing import Any
 from oncemq.errors import InvalidKey, MissingKey
 
 MAX_KEY_BYTES = 255
-"""UTF-8 bytes of a key: with a consumer's name beside it, it fits an index of every supported database."""
+"""UTF-8 bytes of a key: together with a consumer's name it fits an index of every supported database."""
 
 MAX_IDENTITY_BYTES = 512
-"""UTF-8 bytes of an encoded identity; 3,072 is all that an index entry of MariaDB can hold."""
+"""UTF-8 bytes of an encoded identity; 3,072 is the limit of an index entry in MariaDB."""
 
 MAX_VERSION = 2**63 - 1
 MIN_VERSION = -(2**63)
 
 _MAX_INTEGER_BITS = 4096
-"""No integer of so many bits fits a key, and turning it into text would be slow or refused by Python."""
+"""An integer of more bits fits no key, and Python would convert it slowly or refuse to."""
 
 
 def canonical_text(value: Any, source: str, *, max_bytes: int = MAX_IDENTITY_BYTES) -> str:
-    """Return the one spelling of `value`; the integer 1 and the text "1" have the same.
+    """Return the canonical spelling of `value`; the integer 1 and the text "1" have the same.
 
     Args:
-        value: what an expression found.
-        source: where it was found, for the error, such as `key body.order_id of topic 'orders'`.
-        max_bytes: the most UTF-8 bytes.
+        value: the result of an expression.
+        source: its origin, for the error, such as `key body.order_id of topic 'orders'`.
+        max_bytes: maximum of UTF-8 bytes.
 
     Raises:
         MissingKey: it is None.
-        InvalidKey: it is of a type without one spelling, empty, too long, or holds what no database keeps.
+        InvalidKey: its type has no canonical spelling, or it is empty, too long, or holds characters no database stores.
     """
     if type(value) is str:
         text = value
@@ -47,17 +47,17 @@ def canonical_text(value: Any, source: str, *, max_bytes: int = MAX_IDENTITY_BYT
 
 
 def canonical_key(value: Any, source: str) -> str:
-    """Return the key's one spelling.
+    """Return the key's canonical spelling.
 
     Raises:
-        MissingKey: there is none; a key is never invented.
-        InvalidKey: it cannot be used as one.
+        MissingKey: it is missing; a key is never invented.
+        InvalidKey: it cannot be used as a key.
     """
     return canonical_text(value, source, max_bytes=MAX_KEY_BYTES)
 
 
 def canonical_version(value: Any, source: str) -> int:
-    """Return the version: an integer of 64 bits, or the same in decimal digits.
+    """Return the version: a 64-bit integer, or the same in decimal digits.
 
     Raises:
         InvalidKey: it is missing or something else.
@@ -76,10 +76,10 @@ def canonical_version(value: Any, source: str) -> int:
 
 
 def join_parts(parts: Sequence[str], source: str, *, max_bytes: int = MAX_IDENTITY_BYTES) -> str:
-    """Return one text for several canonical ones; different parts never give the same text.
+    """Return one text for several canonical texts; different parts never give the same text.
 
-    Parts are joined by `:`; inside a part `:` is written `%3A` and `%` is written `%25`, also when there
-    is one part only, so that the part `a:b` is not the two parts `a` and `b`.
+    Parts are joined by `:`; inside a part `:` is written `%3A` and `%` is written `%25`, also in a single
+    part, so that the part `a:b` is not the two parts `a` and `b`.
 
     Raises:
         InvalidKey: the whole is too long.

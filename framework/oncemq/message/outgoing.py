@@ -1,4 +1,4 @@
-"""Prepares messages for a topic: bodies become bytes, and what no consumer could read is refused at once."""
+"""Prepares messages for a topic: encodes bodies, and refuses at once a message that no consumer could read."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -15,7 +15,7 @@ from oncemq.message.identity import canonical_key, canonical_version
 from oncemq.message.reader import Reader
 
 VERSION = "version"
-"""The header in which `publish(version=…)` travels: `version: headers.version` reads it."""
+"""The header that carries `publish(version=…)`: `version: headers.version` reads it."""
 
 CONTENT_TYPES = {"json": "application/json", "text": "text/plain"}
 MAX_MESSAGE_ID = 255
@@ -23,7 +23,7 @@ MAX_MESSAGE_ID = 255
 
 
 class WhenUnroutable(StrEnum):
-    """What becomes of a message for which its broker has no place."""
+    """What to do with a message that its broker cannot route."""
 
     WAIT = "wait"
     DROP = "drop"
@@ -31,17 +31,17 @@ class WhenUnroutable(StrEnum):
 
 
 class OutgoingTopic:
-    """A topic of the app, for those who publish to it.
+    """A topic of the app, as publishers see it.
 
     Args:
         name: the topic's name in the app.
         broker: the broker's name in the app.
         options: the topic's broker options.
         body_format: how bodies are encoded.
-        decode: undoes that, and validates where the topic declares a schema.
-        reader: finds key, version and identity, which every message must have; None where the topic names no key.
-        unroutable: what becomes of messages for which the broker has no place.
-        max_headers: bytes of names and values of headers that the broker takes at most; None = any number.
+        decode: the reverse, with validation if the topic declares a schema.
+        reader: finds key, version and identity, which every message must have; None if the topic declares no key.
+        unroutable: what to do with messages that the broker cannot route.
+        max_headers: the broker's limit in bytes for names and values of headers; None = no limit.
     """
 
     __slots__ = ("_decode", "_format", "_max_headers", "_reader", "broker", "name", "options", "unroutable")
@@ -78,7 +78,7 @@ class OutgoingTopic:
         headers: Mapping[str, str] | None = None,
         message_id: str | None = None,
     ) -> OutgoingMessage:
-        """Return the message as it will be sent; its key is the one that keeps its order.
+        """Return the message to be sent; its key is the one that keeps its order.
 
         Raises:
             Unpublishable: no consumer of the topic could read it; says why.
@@ -111,7 +111,7 @@ class OutgoingTopic:
         """Return the body's bytes; bytes are sent as they are.
 
         Raises:
-            Unpublishable: it is nothing that the topic's format can hold.
+            Unpublishable: the topic's format cannot encode it.
         """
         if isinstance(body, bytes):
             return body
@@ -139,14 +139,14 @@ class OutgoingTopic:
                 raise Unpublishable(
                     f"header {name!r}: names that begin with {PREFIX} are the framework's own"
                 )
-            # A received message's headers may be passed on; its packing is not that of a body encoded here.
+            # A received message's headers may be passed on; its content encoding does not apply to a body encoded here.
             if name != CONTENT_ENCODING or isinstance(body, bytes):
                 headers[name] = text
         self._check_size(headers)
         return headers
 
     def _check_size(self, headers: Mapping[str, str]) -> None:
-        """Refuse here what the broker would refuse each time that the outbox sends it."""
+        """Refuse headers that the broker would refuse each time the outbox sends them."""
         if self._max_headers is None:
             return
         size = sum(len(text.encode(errors="replace")) for pair in headers.items() for text in pair)
@@ -157,7 +157,7 @@ class OutgoingTopic:
             )
 
     def _require_same(self, what: str, given: str | int | None, read: str | int | None) -> None:
-        """Two different truths in one message would be read by different consumers in different ways."""
+        """Refuse two different values in one message: consumers would read them differently."""
         if given is not None and read is not None and given != read:
             raise Unpublishable(
                 f"{what}={given!r} was given for topic {self.name!r}, whose consumers read {read!r} from the message: "

@@ -1,4 +1,4 @@
-"""JMESPath over a whole message: what is checked when an expression is compiled, so that nothing fails later."""
+"""JMESPath over a whole message: checked when an expression is compiled, so that nothing fails later."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -11,7 +11,7 @@ from oncemq.message.envelope import Message
 from oncemq.registry import did_you_mean
 
 ROOTS: Final = ("body", "headers", "keys", "message_id", "topic")
-"""What an expression can start with."""
+"""Roots of an expression."""
 
 Query = Callable[[Message, Any], Any]
 
@@ -32,7 +32,7 @@ def require_root(root: str, text: str) -> None:
     """Check that a message has a `root`.
 
     Raises:
-        ValueError: it has not; suggests what was meant.
+        ValueError: it does not; suggests the intended name.
     """
     if root not in ROOTS:
         hint = f"; for a field of the body write body.{text}" if "." not in text else ""
@@ -45,7 +45,7 @@ def compile_query(text: str) -> Query:
     """Return the JMESPath expression `text` as a function of a message and its decoded body.
 
     Raises:
-        ValueError: it is not JMESPath, starts with something a message does not have, or calls an unknown
+        ValueError: it is not JMESPath, starts with a name that a message does not have, or calls an unknown
             function.
     """
     if not text:
@@ -71,7 +71,7 @@ def compile_query(text: str) -> Query:
         try:
             return compiled.search(whole)
         except Exception:
-            # A message of another shape than the expression expects is data, not a fault of ours.
+            # A message of another shape than the expression expects is a data problem, not our error.
             return None
 
     return query

@@ -20,17 +20,17 @@ Identify = Callable[[Message, Any, str, int | None], str]
 
 
 class Reader:
-    """What a topic's messages are, for one consumer; made once, called for every message.
+    """Reader of a topic's messages for one consumer; made once, called for every message.
 
     Args:
         broker: the broker's name in the app.
         topic: the topic's name in the app.
         group: the consumer group.
-        key: the expression of the business key; `[first, second]` makes one key of several fields.
-        version: the expression of the entity's version; None where messages carry none.
-        identity: the expressions of what makes two messages the same one; the words `key` and `version` mean
-            those declared above. Empty: `[key, version]` where a version is declared, else the key. A broker's
-            message id is used only where `message_id` is written here.
+        key: the expression of the business key; `[first, second]` builds one key from several fields.
+        version: the expression of the entity's version; None if messages carry none.
+        identity: the expressions that identify a message; the words `key` and `version` mean
+            those declared above. Empty: `[key, version]` if a version is declared, else the key. A broker's
+            message id is used only if `message_id` is written here.
         decoder: from `make_decoder`.
 
     Raises:
@@ -72,7 +72,7 @@ class Reader:
         """Return the envelope and the decoded body.
 
         Raises:
-            MessageRefused: it is not what the topic declares; the reason says what is wrong.
+            MessageRefused: it does not match the topic's declaration; the reason says what is wrong.
         """
         body = self._decoder(message)
         key = self._key(message, body)
@@ -83,10 +83,10 @@ class Reader:
         return make_envelope(self._broker, self._topic, self._group, key, version, identity, message), body
 
     def decode(self, message: Message) -> Any:
-        """Return the body decoded anew, sharing nothing with an earlier result.
+        """Return the body decoded again, sharing nothing with an earlier result.
 
         Raises:
-            Undecodable: it is not what the topic's format says.
+            Undecodable: it does not match the topic's format.
         """
         return self._decoder(message)
 

@@ -1,4 +1,4 @@
-"""Holds a message whole inside the body of another one, for what no broker takes as it is."""
+"""Seals a whole message inside the body of another one, if no broker accepts it as it is."""
 
 import json
 from collections.abc import Mapping
@@ -9,18 +9,18 @@ CONTENT_TYPE = "application/vnd.oncemq.sealed"
 
 
 def seal(head: Mapping[str, Any], body: bytes) -> bytes:
-    """Return the body that holds both.
+    """Return a body that contains both.
 
     Args:
-        head: what the adapter needs to make the original again; JSON.
+        head: what the adapter needs to restore the original; JSON.
         body: the original's.
     """
-    # ASCII, so that it has no line feed but the one that ends it.
+    # ASCII, so its only line feed is the final one.
     return b"".join((MAGIC, json.dumps(head).encode(), b"\n", body))
 
 
 def unseal(sealed: bytes) -> tuple[dict[str, Any], bytes] | None:
-    """Return what `seal` was given; None if this is something else."""
+    """Return the arguments that `seal` was given; None for another body."""
     if not sealed.startswith(MAGIC):
         return None
     end = sealed.find(b"\n", len(MAGIC))

@@ -1,4 +1,4 @@
-"""An envelope as text, for tables: nothing is lost, whatever its bytes and headers are."""
+"""Converts an envelope to text for tables, without loss of any bytes or headers."""
 
 import json
 from base64 import b64decode, b64encode
@@ -11,7 +11,7 @@ from oncemq.message.envelope import Envelope
 
 def to_text(envelope: Envelope) -> str:
     """Return the envelope as JSON in ASCII."""
-    found: dict[str, Any] = {one.name: getattr(envelope, one.name) for one in fields(Envelope)}
+    found: dict[str, Any] = {field.name: getattr(envelope, field.name) for field in fields(Envelope)}
     found["headers"] = dict(envelope.headers)
     found["body"] = b64encode(envelope.body).decode()
     if envelope.published_at is not None:
@@ -20,7 +20,7 @@ def to_text(envelope: Envelope) -> str:
 
 
 def from_text(text: str) -> Envelope:
-    """Return the envelope that `to_text` was given."""
+    """Return the envelope from the text of `to_text`."""
     found = json.loads(text)
     found["body"] = b64decode(found["body"])
     if found["published_at"] is not None:
