@@ -1,4 +1,4 @@
-"""Reads what the ledger knows about whole consumers: for people who ask how an app is doing."""
+"""Reads a summary of whole consumers from the ledger, for operators."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,12 +13,12 @@ from oncemq.ledger.records import claims, processed
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOverview:
-    """What the ledger of one database knows about a consumer.
+    """Summary of a consumer in the ledger of one database.
 
     Args:
-        parked: messages that wait in the ledger.
-        next_due: when the first of them that waits for a time is due, aware; None where none does.
-        last_applied: when the latest message took effect, aware; None where nothing is recorded.
+        parked: number of parked messages.
+        next_due: when the first of those with a time is due, aware; None if there is none.
+        last_applied: when the latest message took effect, aware; None if nothing is recorded.
     """
 
     parked: int
@@ -27,7 +27,7 @@ class ConsumerOverview:
 
 
 def of_consumer(connection: Connection, scope: str) -> ConsumerOverview:
-    """Return what is known about a consumer, each figure from an index.
+    """Return the summary of a consumer, each figure from an index.
 
     Args:
         connection: for reading.

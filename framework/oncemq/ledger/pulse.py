@@ -1,4 +1,4 @@
-"""Moves a moment of the ledger on, so that others who remember it notice when the ledger goes back to a backup."""
+"""Advances a timestamp of the ledger, so that processes that remember it notice when a backup is restored."""
 
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -16,15 +16,15 @@ _OWNER: Final = "pulse"
 
 
 def beat(connection: Connection, name: str, seen: datetime | None) -> tuple[datetime, bool]:
-    """Move the pulse `name` on; returns its new moment, and whether it had gone back behind `seen`.
+    """Advance the pulse `name`; returns its new moment, and whether it had gone back behind `seen`.
 
     Args:
-        connection: in a transaction of its own, whose commit makes the new moment known to others.
-        name: of the pulse.
-        seen: a moment of this pulse that was committed, read before this transaction began; None = not known.
+        connection: in a transaction of its own, whose commit makes the new moment visible to others.
+        name: the pulse's name.
+        seen: a moment of this pulse that was committed, read before this transaction began; None = unknown.
     """
     name = f"pulse {blake2b(name.encode(), digest_size=16).hexdigest()}"
-    # The row is locked by this, so that of several processes one finds that the ledger went back.
+    # This locks the row, so that only one of several processes finds that the ledger went back.
     row = {"name": name, "owner": _OWNER, "until": _NEVER}
     upsert(connection, leases.TABLE, row, {"owner": _OWNER})
     mine = leases.TABLE.c.name == name

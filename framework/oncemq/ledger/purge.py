@@ -1,4 +1,4 @@
-"""Deleting what is old: a bounded batch in a transaction of its own, around the rows that somebody holds."""
+"""Purges old rows: a bounded batch in a transaction of its own, skipping locked rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,17 +39,17 @@ from oncemq.ledger.sql.column_types import MYSQL_NAMES
 from oncemq.ledger.sql.row_locks import can_skip_locked
 
 BATCH = 1000
-"""Rows in one transaction: about 10 ms, so that on SQLite no unit waits long."""
+"""Rows in one transaction: about 10 ms, so that no unit is blocked for long on SQLite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aged:
-    """A table whose rows grow old.
+    """A table whose rows expire.
 
     Args:
         table: the table.
-        moment: the column that says when a row came to be; there is an index for it.
-        scope: the column that says whose it is.
+        moment: the column with the row's creation time; it has an index.
+        scope: the column with the row's owner.
     """
 
     table: Table
@@ -59,7 +59,7 @@ class Aged:
 
 PROCESSED = Aged(processed.TABLE, "processed_at")
 CLAIMS = Aged(claims.TABLE, "done_at")
-"""Only what is done grows old; the others wait for an answer."""
+"""Only rows that are done expire; the others wait for an answer."""
 HISTORY = Aged(history.TABLE, "at")
 SUSPECTS = Aged(suspects.TABLE, "crashed_at")
 STATES = Aged(states.TABLE, "changed_at")
@@ -78,14 +78,14 @@ def purge(
 ) -> int:
     """Delete the oldest rows from before a moment, at most `limit`; returns how many.
 
-    Rows that a transaction holds are left for the next time, so consumers are never waited for; where the
-    database cannot skip them (MariaDB before 10.6), the lock time-out bounds the wait.
+    Locked rows are left for the next run, so a purge never waits for consumers; where the database
+    cannot skip them (MariaDB before 10.6), the lock time-out bounds the wait.
 
     Args:
         engine: the app's database.
-        aged: what to delete from.
+        aged: the table to delete from.
         before: aware.
-        keep: rows that are younger than this by the database's own clock stay, whatever `before` says.
+        keep: rows younger than this by the database's own clock stay, whatever `before` says.
         scope: only of this consumer; None = of all.
         limit: rows in this transaction.
     """
@@ -95,19 +95,19 @@ def purge(
         if connection.dialect.name in MYSQL_NAMES:
             return _by_key(connection, aged, old, limit)
         if connection.dialect.name == "postgresql":
-            # What a crash brings back is purged again, so nobody need wait for the disk: neither we nor consumers.
+            # Rows that a crash brings back are purged again, so neither we nor consumers need to wait for the disk.
             connection.execute(text("SET LOCAL synchronous_commit = off"))
         return _by_place(connection, aged, old, limit)
 
 
 def came_since(engine: Engine, aged: Aged, since: datetime, most: int, *, scope: str | None = None) -> int:
-    """Return how many rows are younger than a moment; not counted further than `most`.
+    """Return the number of rows younger than a moment; counts up to `most`.
 
     Args:
         engine: the app's database.
-        aged: what to count.
+        aged: the table to count.
         since: aware.
-        most: when to stop.
+        most: where counting stops.
         scope: only of this consumer; None = of all.
     """
     young: Select[tuple[Any]] = select(literal_column("1")).select_from(aged.table)
@@ -121,7 +121,7 @@ def _of(aged: Aged, rows: ColumnElement[bool], scope: str | None) -> ColumnEleme
 
 
 def _by_place(connection: Connection, aged: Aged, old: ColumnElement[bool], limit: int) -> int:
-    """Delete by the row's physical place, in one statement."""
+    """Delete by the row's physical address, in one statement."""
     postgresql = connection.dialect.name == "postgresql"
     place: ColumnElement[Any] = literal_column("ctid" if postgresql else "rowid")
     oldest = select(place).select_from(aged.table).where(old).order_by(aged.table.c[aged.moment]).limit(limit)

@@ -1,4 +1,4 @@
-"""Finds and moves what the ledger holds under names of consumers that have other names now, or are gone."""
+"""Finds and moves ledger rows of consumers that were renamed or removed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from oncemq.ledger.records import (
 )
 
 PUBLISHER = "publisher"
-"""The name in the ledger of what is published outside of handlers; no consumer's."""
+"""Ledger name for messages published outside of handlers; not a consumer's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class _Kept:
     Args:
         table: the table.
         scope: the column of the consumer.
-        within: what is unique for each consumer; None where any number of rows may be.
-        age: which of two rows is the later one; None where that of the consumer itself stays.
-        noun: what a row is, for people; empty where it is nothing that anyone would miss.
+        within: the columns that are unique within a consumer; None if there is no such limit.
+        age: the column that tells which of two rows is later; None = the consumer's own row stays.
+        noun: a row's name for people; empty if its loss does not matter.
     """
 
     table: Table
@@ -77,13 +77,13 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What the ledger holds under a name.
+    """Ledger contents under one name.
 
     Args:
         scope: `app.consumer`.
-        rows: how many rows of each kind, by their noun; counted up to a bound.
+        rows: number of rows of each kind, by their noun; counted up to a bound.
         places: places on brokers that this name owns.
-        gone: no consumer has this name; otherwise one has left the places.
+        gone: no consumer has this name; otherwise a consumer has left the places.
     """
 
     scope: str
@@ -94,13 +94,13 @@ class Left:
 
 _TOGETHER = 500
 MOST_COUNTED = 10_000
-"""Rows are counted up to here; a table may hold millions."""
+"""Rows are counted up to this number; a table may hold millions."""
 
 
 def move(connection: Connection, former: str, scope: str) -> int:
-    """Give rows of the scope `former` to `scope`; returns how many. Where both have one, the later one stays.
+    """Move rows of the scope `former` to `scope`; returns how many. If both have a row, the later one stays.
 
-    Published messages that are not sent yet stay as they are: any process sends them.
+    Published messages that are not sent yet are not changed: any process sends them.
     """
     moved = 0
     for kept in _KEPT:
@@ -114,12 +114,12 @@ def move(connection: Connection, former: str, scope: str) -> int:
 
 
 def remove(connection: Connection, scope: str) -> int:
-    """Remove all rows of a scope, but not what it owns; returns how many."""
+    """Delete all rows of a scope, but not its owned places; returns how many."""
     return sum(connection.execute(delete(kept.table).where(kept.scope == scope)).rowcount for kept in _KEPT)
 
 
 def disown(connection: Connection, places: Sequence[Owned]) -> None:
-    """Forget who owned places."""
+    """Delete the owners of places."""
     owned = groups.TABLE.c
     for place in places:
         here = (owned.name == place.name) & (owned.broker == place.broker) & (owned.owner == place.owner)
@@ -136,11 +136,11 @@ def holds(connection: Connection, scope: str) -> bool:
 
 
 def scopes(connection: Connection, app: str) -> list[str]:
-    """Return every scope of the app under which the ledger holds something, sorted."""
+    """Return all scopes of the app with rows in the ledger, sorted."""
     prefix = f"{app}."
     found: set[str] = set()
     for column in (*(kept.scope for kept in _KEPT), groups.TABLE.c.owner):
-        # One look into an index for each name: a table may hold millions of rows.
+        # One index lookup for each name: a table may hold millions of rows.
         last = prefix
         while True:
             later = select(func.min(column)).where(column > last)
@@ -153,7 +153,7 @@ def scopes(connection: Connection, app: str) -> list[str]:
 
 
 def left_by(connection: Connection, scope: str, *, rows: bool = True) -> Left:
-    """Return what the ledger holds under a name; only its places without `rows`."""
+    """Return the ledger contents under a name; without `rows` only its places."""
     counts = {}
     for kept in _KEPT:
         if kept.noun and rows:
@@ -167,7 +167,7 @@ def left_by(connection: Connection, scope: str, *, rows: bool = True) -> Left:
 
 
 def _drop_doubles(connection: Connection, kept: _Kept, former: str, scope: str) -> None:
-    """Leave one row of each name, where there is one under both scopes."""
+    """Delete the earlier row of each name that has a row under both scopes."""
     within = kept.within
     if within is None:
         return
@@ -178,13 +178,13 @@ def _drop_doubles(connection: Connection, kept: _Kept, former: str, scope: str) 
     for start in range(0, len(later), _TOGETHER):
         some = within.in_(later[start : start + _TOGETHER])
         connection.execute(delete(kept.table).where(kept.scope == scope, some))
-    # A derived table: MySQL reads no table that it is deleting from.
+    # A derived table: MySQL cannot read a table that it is deleting from.
     ours = select(within.label("name")).where(kept.scope == scope).subquery()
     connection.execute(delete(kept.table).where(kept.scope == former, within.in_(select(ours.c.name))))
 
 
 def _later(connection: Connection, kept: _Kept, former: str, scope: str) -> Sequence[str]:
-    """Return of which names the row of `former` is the later one."""
+    """Return the names whose row of `former` is the later one."""
     if kept.age is None or kept.within is None:
         return []
     ours, theirs = kept.table.alias("ours"), kept.table.alias("theirs")

@@ -1,4 +1,4 @@
-"""The ledger's tables as a whole: create, upgrade, drop, print, and make sure that they are there."""
+"""The ledger's schema: create, upgrade, drop, print and check its tables."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -51,12 +51,12 @@ from oncemq.ledger.sql.tables import ledger_table
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """The step from the version before to `version`; tables that are new need none, they are created.
+    """The step from the previous version to `version`; new tables need none, they are created.
 
     Args:
-        version: the version that the ledger has afterwards.
-        what: what changes, in a few words.
-        statements: the SQL for a dialect; each must bear running again after a failure half-way.
+        version: the ledger's version after it.
+        what: a short description of the change.
+        statements: the SQL for a dialect; each must tolerate running again after a failure half-way.
     """
 
     version: int
@@ -67,7 +67,7 @@ class Migration:
 FIRST_VERSION = 1
 
 MIGRATIONS: tuple[Migration, ...] = ()
-"""In order of version, without gaps, beginning with `FIRST_VERSION + 1`."""
+"""Sorted by version, without gaps, beginning with `FIRST_VERSION + 1`."""
 
 
 VERSIONS = ledger_table(
@@ -76,7 +76,7 @@ VERSIONS = ledger_table(
     Column("what", String(200), nullable=False),
     Column("applied_at", Moment, nullable=False),
 )
-"""One row for each version that the ledger has had, and one with a number below zero for each restore."""
+"""One row for each version that the ledger has had, and one with a negative number for each restore."""
 
 _RESTORED = "restored"
 
@@ -104,14 +104,14 @@ TABLES: tuple[Table, ...] = (
 
 
 def create(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[str]:
-    """Create what is missing; returns the names of the tables that were created.
+    """Create missing tables; returns the names of the created ones.
 
     Args:
         engine: the app's database.
-        strategies_tables: what the app's strategies need besides, from `Strategy.tables`.
+        strategies_tables: further tables of the app's strategies, from `Strategy.tables`.
 
     Raises:
-        LedgerError: the ledger is there in another version.
+        LedgerError: the ledger exists in another version.
     """
     with engine.begin() as connection:
         current = _version(connection)
@@ -126,7 +126,7 @@ def create(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[str]
 def upgrade(
     engine: Engine, strategies_tables: Sequence[Table] = (), migrations: Sequence[Migration] = MIGRATIONS
 ) -> list[str]:
-    """Bring the ledger to the newest version; returns what was done, one line for each step.
+    """Upgrade the ledger to the newest version; returns one line for each step done.
 
     Raises:
         LedgerError: the ledger is newer than this version of OnceMQ.
@@ -151,7 +151,7 @@ def upgrade(
 
 
 def drop(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[str]:
-    """Drop every table of the ledger, with everything in it; returns their names."""
+    """Drop all tables of the ledger with their contents; returns their names."""
     with engine.begin() as connection:
         present = set(inspect(connection).get_table_names())
         doomed = [table for table in _all(strategies_tables) if table.name in present]
@@ -161,7 +161,7 @@ def drop(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[str]:
 
 
 def sql(dialect: str, strategies_tables: Sequence[Table] = ()) -> str:
-    """Return the statements that `create` would execute on an empty database, for people who run DDL themselves.
+    """Return the statements that `create` would execute on an empty database, for users who run DDL themselves.
 
     Args:
         dialect: `postgresql`, `mysql`, `mariadb` or `sqlite`.
@@ -181,10 +181,10 @@ def sql(dialect: str, strategies_tables: Sequence[Table] = ()) -> str:
 
 
 def ensure(engine: Engine, strategies_tables: Sequence[Table] = ()) -> None:
-    """Make sure that the ledger is there, whole and of this version.
+    """Check that the ledger exists, complete and in this version.
 
     Raises:
-        LedgerError: it is not; says what to type.
+        LedgerError: it does not; says which command to run.
     """
     with engine.begin() as connection:
         current = _version(connection)
@@ -201,7 +201,7 @@ def ensure(engine: Engine, strategies_tables: Sequence[Table] = ()) -> None:
 
 
 def birth(engine: Engine) -> str:
-    """Return a short text that is another one where the ledger was made anew or restored; empty without a ledger."""
+    """Return a short text that changes when the ledger is recreated or restored; empty without a ledger."""
     with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         if not inspect(connection).has_table(VERSIONS.name):
             return ""
@@ -211,7 +211,7 @@ def birth(engine: Engine) -> str:
 
 
 def epoch(engine: Engine) -> str:
-    """Return a short text that is another one after each restore; empty where the ledger never was restored."""
+    """Return a short text that changes with each restore; empty if the ledger was never restored."""
     with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         if not inspect(connection).has_table(VERSIONS.name):
             return ""
@@ -220,12 +220,12 @@ def epoch(engine: Engine) -> str:
 
 
 def restored(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[str]:
-    """Note that the database was restored from a backup; returns a line that says so.
+    """Record that the database was restored from a backup; returns a line that says so.
 
-    What was written elsewhere about this ledger before, such as marks in Redis, is believed no more.
+    Data about this ledger written elsewhere before, such as marks in Redis, is not trusted any more.
 
     Raises:
-        LedgerError: the ledger is not there, or of another version.
+        LedgerError: the ledger does not exist, or has another version.
     """
     ensure(engine, strategies_tables)
     with engine.begin() as connection:
@@ -234,20 +234,20 @@ def restored(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[st
 
 
 def note_restored(connection: Connection) -> None:
-    """Note, in the caller's transaction, that the database was restored."""
+    """Record, in the caller's transaction, that the database was restored."""
     lowest = connection.execute(select(func.min(VERSIONS.c.version))).scalar() or 0
-    # Random: two restores of one backup must not count to the same number.
+    # Random: two restores of the same backup must not get the same number.
     _note(connection, min(lowest, 0) - 1, f"{_RESTORED} {uuid4().hex}")
 
 
 def _restored(connection: Connection) -> str:
-    """Return what the last restore is called; empty where there was none."""
+    """Return the id of the last restore; empty if there was none."""
     rows = select(VERSIONS.c.what).where(VERSIONS.c.version < 0).order_by(VERSIONS.c.version).limit(1)
     return str(connection.execute(rows).scalar() or "")
 
 
 def _all(more: Iterable[Table]) -> list[Table]:
-    """Return every table once: those of strategies are often the ledger's own, copied."""
+    """Return every table once: those of strategies are often copies of the ledger's own."""
     return list({table.name: table for table in (VERSIONS, *more, *TABLES)}.values())
 
 

@@ -12,8 +12,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/ledger/messages/outbox_order.py",
-                "if still.get(one.id) == one.message.message_id",
-                "if one.id in still",
+                "if still.get(stored.id) == stored.message.message_id",
+                "if stored.id in still",
             )
         ],
         [

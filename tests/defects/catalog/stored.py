@@ -27,8 +27,8 @@ _OUTBOX = (
         [
             Edit(
                 "framework/oncemq/ledger/messages/outbox_order.py",
-                "one.message.key), one.id) >= one.id",
-                "one.message.key), one.id) > 0",
+                "stored.message.key), stored.id) >= stored.id",
+                "stored.message.key), stored.id) > 0",
             )
         ],
         [f"{OUTBOX_TESTS}::test_a_row_waits_for_an_older_one_of_its_key[sqlite]"],

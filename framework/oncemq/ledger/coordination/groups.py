@@ -1,4 +1,4 @@
-"""Owners of consumer groups, one consumer of one app each: two owners would double every effect."""
+"""Owners of consumer groups, one consumer of one app each: two owners would apply every effect twice."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,31 +39,31 @@ class Owned:
 
 
 def owners(connection: Connection, names: Sequence[str]) -> list[Owned]:
-    """Return who owns places of these names, on any broker."""
+    """Return the owners of places with these names, on any broker."""
     wanted = sorted({_within(name, _NAME_SIZE) for name in names})
     found = select(TABLE.c.name, TABLE.c.broker, TABLE.c.owner).where(TABLE.c.name.in_(wanted))
     return [Owned(*row) for row in connection.execute(found.order_by(TABLE.c.name, TABLE.c.broker))]
 
 
 def enter(connection: Connection, places: Sequence[Owned], at: datetime) -> None:
-    """Note the owners of places that have none; those that have one keep it."""
+    """Store the owners of places that have none; existing owners stay."""
     for row in _rows(places, at):
         upsert(connection, TABLE, row, {"name": row["name"]})
 
 
 def take(connection: Connection, places: Sequence[Owned], at: datetime) -> None:
-    """Make these the owners, in place of those before them."""
+    """Make these the owners, replacing previous ones."""
     for row in _rows(places, at):
         upsert(connection, TABLE, row, {"owner": row["owner"], "since": at})
 
 
 def stored(place: Owned) -> Owned:
-    """Return a place as the table holds it: what is too long for an index is cut and told apart by a hash."""
+    """Return a place as the table stores it: a text too long for an index is cut and gets a hash."""
     return Owned(_within(place.name, _NAME_SIZE), _within(place.broker, _BROKER_SIZE), place.owner)
 
 
 def _rows(places: Sequence[Owned], at: datetime) -> list[dict[str, object]]:
-    # Sorted, so that two processes that start together wait for each other in one order.
+    # Sorted, so that two processes that start together lock the rows in the same order.
     short = sorted((stored(place) for place in places), key=lambda place: (place.name, place.broker))
     return [
         {"name": place.name, "broker": place.broker, "owner": place.owner, "since": at} for place in short

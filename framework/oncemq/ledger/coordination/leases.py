@@ -1,4 +1,4 @@
-"""Leases of background tasks: one process does each, and is replaced only when its lease has ended."""
+"""Leases of background tasks: one process runs each task, and is replaced only after its lease has expired."""
 
 from datetime import datetime
 
@@ -18,27 +18,27 @@ TABLE = ledger_table(
 
 
 def acquire(connection: Connection, name: str, owner: str, *, now: datetime, until: datetime) -> bool:
-    """Take or extend the lease `name`; returns whether it is ours.
+    """Take or extend the lease `name`; returns whether this owner holds it.
 
-    Another one's lease is over when it is by our clock and by the database's.
+    The lease of another owner has expired only if it has by our clock and by the database's.
 
-    A lease saves work and decides nothing: machines' clocks differ, so tasks must bear running twice.
+    A lease only saves work: clocks of machines differ, so tasks must tolerate running twice.
     """
     over = and_(TABLE.c.until < now, TABLE.c.until < server_moment(connection.dialect))
     free = (TABLE.c.name == name) & or_(TABLE.c.owner == owner, over)
     if connection.execute(update(TABLE).where(free).values(owner=owner, until=until)).rowcount == 1:
         return True
     row = {"name": name, "owner": owner, "until": until}
-    upsert(connection, TABLE, row, {"owner": TABLE.c.owner})  # somebody else's lease stays his
+    upsert(connection, TABLE, row, {"owner": TABLE.c.owner})  # another owner's lease is not changed
     ours = TABLE.select().where(TABLE.c.name == name, TABLE.c.owner == owner)
     return connection.execute(ours).first() is not None
 
 
 def end(connection: Connection, name: str, owner: str, *, at: datetime) -> None:
-    """Let the lease end at a moment, if it is still ours, and keep its row: others can tell until when it was used."""
+    """End the lease at a moment, if this owner still holds it, and keep its row, which shows when it was last used."""
     connection.execute(update(TABLE).where(TABLE.c.name == name, TABLE.c.owner == owner).values(until=at))
 
 
 def release(connection: Connection, name: str, owner: str) -> None:
-    """Give the lease back if it is still ours."""
+    """Release the lease if this owner still holds it."""
     connection.execute(delete(TABLE).where(TABLE.c.name == name, TABLE.c.owner == owner))

@@ -1,4 +1,4 @@
-"""Shard and layout of each database, for each app: compared at every start, since a key must never move."""
+"""Shard and layout of each database, for each app: checked at every start, since a key must never move."""
 
 from collections.abc import Sequence
 
@@ -23,10 +23,10 @@ _Fields = tuple[int, int, str]
 
 
 def ensure(engines: Sequence[Engine], app: str, layout: Layout | None) -> None:
-    """Make sure that every database is the shard that it was before.
+    """Check that every database is the same shard as before.
 
     Raises:
-        LedgerError: it is not, or nobody has said so yet; says what to do.
+        LedgerError: it is not, or was never recorded; says what to do.
     """
     for number, engine in enumerate(engines):
         with engine.begin() as connection:
@@ -40,10 +40,10 @@ def ensure(engines: Sequence[Engine], app: str, layout: Layout | None) -> None:
 
 
 def create(engines: Sequence[Engine], app: str, layout: Layout | None) -> list[str]:
-    """Note for every database which shard it is; returns a line for each that did not know.
+    """Record for every database which shard it is; returns a line for each that had no record.
 
     Raises:
-        LedgerError: one is another shard already, or holds the app's records from before it was sharded.
+        LedgerError: a database is already another shard, or holds the app's records from before sharding.
     """
     done = []
     for number, engine in enumerate(engines):
@@ -62,10 +62,10 @@ def create(engines: Sequence[Engine], app: str, layout: Layout | None) -> list[s
 
 
 def upgrade(engines: Sequence[Engine], app: str, layout: Layout | None) -> list[str]:
-    """Take over a layout that somebody has chosen, after the rows have been moved; returns a line for each change.
+    """Record a layout that was chosen explicitly, after the rows have been moved; returns a line for each change.
 
     Raises:
-        LedgerError: the layout differs, and nobody has chosen it.
+        LedgerError: the layout differs, and was not chosen explicitly.
     """
     if layout is None or not layout.chosen:
         return create(engines, app, layout)

@@ -1,4 +1,4 @@
-"""Worker processes of an app and their machines, so that a machine that vanished is noticed by the next start."""
+"""Worker processes of an app and their machines, so that the next start notices a machine that vanished."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ TABLE = ledger_table(
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A process that has not said goodbye.
+    """A process that has not signed off.
 
     Args:
         worker: its name, unique in the app.
         host: the machine's name.
         pid: its process id there.
         started_at: when it started, aware.
-        seen_at: when it last said that it lives, aware.
+        seen_at: its last heartbeat, aware.
     """
 
     worker: str
@@ -41,19 +41,19 @@ class Worker:
 
 
 def started(connection: Connection, app: str, worker: str, host: str, pid: int, at: datetime) -> None:
-    """Note that a process runs from now on."""
+    """Record that a process has started."""
     row = {"app": app, "worker": worker, "host": host, "pid": pid, "started_at": at, "seen_at": at}
     upsert(connection, TABLE, row, {name: row[name] for name in ("host", "pid", "started_at", "seen_at")})
 
 
 def seen(connection: Connection, app: str, worker: str, at: datetime) -> None:
-    """Note that a process still lives."""
+    """Record a heartbeat of a process."""
     ours = (TABLE.c.app == app) & (TABLE.c.worker == worker)
     connection.execute(update(TABLE).where(ours).values(seen_at=at))
 
 
 def stopped(connection: Connection, app: str, workers: Collection[str]) -> None:
-    """Forget processes that stopped cleanly, or whose end has been dealt with."""
+    """Delete processes that stopped cleanly, or whose end has been handled."""
     if workers:
         ours = (TABLE.c.app == app) & TABLE.c.worker.in_(sorted(workers))
         connection.execute(delete(TABLE).where(ours))
@@ -62,15 +62,15 @@ def stopped(connection: Connection, app: str, workers: Collection[str]) -> None:
 def unclean(
     connection: Connection, app: str, *, silent_since: datetime, host: str | None = None
 ) -> list[Worker]:
-    """Return the processes that never said goodbye and were last seen before `silent_since`.
+    """Return the processes that have not signed off and were last seen before `silent_since`.
 
-    Pass `stopped` their names once their messages are under suspicion, so that this happens once.
+    Pass their names to `stopped` once their messages are marked as suspects, so that this happens once.
 
     Args:
         connection: the ledger.
         app: the app's name.
         silent_since: aware; several heartbeats ago.
-        host: of this machine alone.
+        host: restricts the result to this machine.
     """
     found = select(TABLE.c.worker, TABLE.c.host, TABLE.c.pid, TABLE.c.started_at, TABLE.c.seen_at).where(
         TABLE.c.app == app, TABLE.c.seen_at < silent_since

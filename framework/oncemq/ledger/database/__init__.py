@@ -1,1 +1,1 @@
-"""Database connections of an app: engine, first statements, probes, clock and user tables."""
+"""Database connections of an app: engine, session settings, probes, clock and user tables."""

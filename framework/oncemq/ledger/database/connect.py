@@ -1,4 +1,4 @@
-"""First statements on every connection, database by database."""
+"""Session settings of every connection, for each database."""
 
 import socket
 from contextlib import suppress
@@ -12,14 +12,14 @@ from oncemq.retry.unique import converting
 LOCK_TIMEOUT_SECONDS = 10
 """How long a statement waits for a lock before the unit is run again."""
 READ_ONLY = "oncemq_read_only"
-"""Execution option: this connection only looks, so SQLite's write lock is not taken."""
+"""Execution option: this connection only reads, so SQLite's write lock is not taken."""
 SILENCE_SECONDS = 15
-"""After which a connection whose other end has vanished is given up."""
+"""After this time a connection whose peer has vanished is closed."""
 _KEEPALIVE_SECONDS = 5
 
 
 def set_up(engine: Engine) -> None:
-    """Give every connection of `engine` the settings of its database, and its errors one form."""
+    """Apply the settings of its database to every connection of `engine`, and convert its errors."""
     event.listen(engine, "handle_error", converting)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
@@ -31,7 +31,7 @@ def set_up(engine: Engine) -> None:
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature
-    connection.isolation_level = None  # the driver begins nothing by itself: `_begin_sqlite` does
+    connection.isolation_level = None  # the driver begins no transaction: `_begin_sqlite` does
     for setting in (
         f"busy_timeout = {LOCK_TIMEOUT_SECONDS * 1000}",
         "journal_mode = WAL",
@@ -42,16 +42,16 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:  # noqa: ARG001 - the 
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Take the write lock at once: a transaction that reads and then writes fails with BUSY, however long it may wait."""
+    """Take the write lock at once: a transaction that reads and then writes fails with BUSY, whatever its time-out."""
     read_only = connection.get_execution_options().get(READ_ONLY, False)
     connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
 
 def _set_up_postgresql(connection: Any, record: Any, *, before: str = "") -> None:  # noqa: ARG001 - the event's signature
     autocommit = connection.autocommit
-    connection.autocommit = True  # a SET inside a transaction is undone by its rollback
+    connection.autocommit = True  # a rollback would undo a SET inside its transaction
     with connection.cursor() as cursor:
-        # The server must notice that we have vanished, too, or it keeps our locks for hours.
+        # The server must also notice a vanished client, or it keeps its locks for hours.
         cursor.execute(
             f"{before}; SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'; SET tcp_keepalives_idle = {_KEEPALIVE_SECONDS};"
             f" SET tcp_keepalives_interval = {_KEEPALIVE_SECONDS}; SET tcp_keepalives_count = 2"
@@ -66,11 +66,11 @@ _AS_NEW = (
 
 
 def clean(connection: Connection, *, thoroughly: bool = False) -> None:
-    """Leave nothing of what a handler set on a connection, which is in no transaction any more; never raises.
+    """Reset what a handler set on a connection, which is no longer in a transaction; never raises.
 
     Args:
         connection: about to go back to the pool.
-        thoroughly: also what was done to the driver's object.
+        thoroughly: also reset the driver's connection object.
     """
     try:
         if connection.closed or connection.invalidated or _is_all_there_is(connection.engine):
@@ -101,7 +101,7 @@ def _set_up_mysql(connection: Any, record: Any) -> None:  # noqa: ARG001 - the e
 
 
 def _notice_silence(sock: Any) -> None:
-    """Let the kernel end a connection whose other end has vanished; PyMySQL has no option for it."""
+    """Let the kernel close a connection whose peer has vanished; PyMySQL has no option for it."""
     if not isinstance(sock, socket.socket):
         return
     for name, value in (
@@ -116,7 +116,7 @@ def _notice_silence(sock: Any) -> None:
 
 
 def place(engine: Engine) -> str:
-    """Return which database this is, in words, without any secret."""
+    """Return a description of the database without secrets."""
     url = engine.url
     host = f" at {url.host}:{url.port}" if url.host and url.port else f" at {url.host}" if url.host else ""
     return f"the {url.get_backend_name()} database {url.database or ':memory:'!r}{host}"

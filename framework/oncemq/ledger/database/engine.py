@@ -1,4 +1,4 @@
-"""Engine of an app's database, with the settings that the rules depend on."""
+"""Engine of an app's database, with the settings that the rules require."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from oncemq.ledger.database.probe import prove, startup_warnings
 __all__ = ["make_engine", "prove", "startup_warnings"]
 
 USUAL_CONNECTIONS = 10
-"""Enough for the app's own tasks, and for a handful of workers."""
+"""Enough for the app's own tasks and a few workers."""
 
 _CONNECT_SECONDS = 5
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
@@ -23,16 +23,16 @@ _EXTRAS = {"psycopg": "postgres", "pymysql": "mysql"}
 def make_engine(
     url: str, *, username: str | None = None, password: str | None = None, pool_size: int = USUAL_CONNECTIONS
 ) -> Engine:
-    """Return an engine that works as the rules ask; nothing is connected yet.
+    """Return an engine with the settings that the rules require; it does not connect yet.
 
     Args:
         url: `postgresql://…`, `mysql://…`, `mariadb://…` or `sqlite:///file`, with or without a driver's name.
         username: used instead of the URL's.
         password: used instead of the URL's.
-        pool_size: connections that are kept; as many again may be open while these are busy.
+        pool_size: connections kept open; as many more may be opened while these are in use.
 
     Raises:
-        ConfigError: the URL cannot be understood or names a database that is not supported.
+        ConfigError: the URL cannot be parsed or names an unsupported database.
         MissingExtra: the driver is not installed.
     """
     parsed, kept_back = _without_secrets(_with_driver(_parsed(url)))
@@ -66,7 +66,7 @@ def _parsed(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (exc.ArgumentError, ValueError):
-        # The text is not repeated: what cannot be parsed may hold a password anywhere.
+        # The text is not repeated: a URL that cannot be parsed may hold a password anywhere.
         problem = Problem(
             "the URL cannot be understood",
             "write it like postgresql://localhost/shop or sqlite:///shop.db",
@@ -74,7 +74,7 @@ def _parsed(url: str) -> URL:
         )
         raise ConfigError([problem]) from None
     if not parsed.host and "@" in (parsed.database or "") and parsed.get_backend_name() != "sqlite":
-        # Else the password would pass for a part of the database's name, which everybody may see.
+        # Else the password would be read as part of the database's name, which is not secret.
         problem = Problem(
             "the URL has a user, but no host",
             "write two slashes before the user: …://user@host/name",
@@ -108,7 +108,7 @@ def _refuse_async(url: URL) -> None:
 
 
 def _without_secrets(url: URL) -> tuple[URL, dict[str, Any]]:
-    """Keep secret parameters out of the URL: SQLAlchemy hides its password, but shows its parameters."""
+    """Move secret parameters out of the URL: SQLAlchemy hides its password, but shows its parameters."""
     names = [name for name in url.query if is_secret_name(name)]
     return url.difference_update_query(names), {name: url.query[name] for name in names}
 
@@ -120,7 +120,7 @@ def _is_memory(url: URL) -> bool:
 def _arguments(url: URL, pool_size: int, kept_back: dict[str, Any]) -> dict[str, Any]:
     backend = url.get_backend_name()
     if backend == "sqlite":
-        # One connection is the whole in-memory database: a second one would see another, empty one.
+        # One connection is the whole in-memory database: a second connection would see another, empty database.
         size = {"pool_size": 1, "max_overflow": 0} if _is_memory(url) else _sizes(pool_size)
         return {"poolclass": QueuePool, "connect_args": {"check_same_thread": False}, **size}
     arguments = {"isolation_level": "READ COMMITTED", "pool_recycle": 1800, **_sizes(pool_size)}
@@ -140,5 +140,5 @@ def _arguments(url: URL, pool_size: int, kept_back: dict[str, Any]) -> dict[str,
 
 
 def _sizes(pool_size: int) -> dict[str, int]:
-    # What is open beyond those that are kept is opened and closed again for every single transaction.
+    # Connections beyond the pool size are opened and closed for each transaction.
     return {"pool_size": pool_size, "max_overflow": pool_size}

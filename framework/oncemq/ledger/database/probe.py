@@ -1,4 +1,4 @@
-"""Probes the database: clear errors at start, warnings for what is risky."""
+"""Probes the database: clear errors at start, warnings for risky settings."""
 
 from collections.abc import Iterator
 
@@ -18,9 +18,9 @@ def prove(engine: Engine) -> None:
     """Connect once.
 
     Raises:
-        InfrastructureError: nobody answers at this address; trying again may help.
-        LedgerError: it answers and refuses, or is too old; a person must act.
-        MissingExtra: the driver needs another package for this user's way to authenticate.
+        InfrastructureError: no server answers at this address; a retry may help.
+        LedgerError: it answers and refuses, or is too old; an operator must act.
+        MissingExtra: the driver needs another package for this user's authentication method.
     """
     try:
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
@@ -29,7 +29,7 @@ def prove(engine: Engine) -> None:
     except exc.DBAPIError as error:
         raise explain(error, engine) from None
     except RuntimeError as error:
-        # MySQL 8 asks so for passwords where TLS is off, and only when it does not remember the user.
+        # MySQL 8 requires it for passwords without TLS, and only if it has not cached the user.
         if "cryptography" not in str(error):
             raise
         text = (
@@ -42,7 +42,7 @@ def prove(engine: Engine) -> None:
 
 
 def explain(error: exc.DBAPIError, engine: Engine) -> LedgerError | InfrastructureError:
-    """Return what a failed connection means and what to do, in words, without any secret."""
+    """Return the meaning of a failed connection and what to do, without secrets."""
     where, said = place(engine), _first_line(error)
     refusal = _refusal(where, said, engine.url.username)
     if refusal:
@@ -55,7 +55,7 @@ def explain(error: exc.DBAPIError, engine: Engine) -> LedgerError | Infrastructu
 
 
 def _refusal(where: str, said: str, user: str | None) -> str:
-    """Return what a person must do about the server's words; empty where waiting may help."""
+    """Return what an operator must do about the server's error; empty if waiting may help."""
     advice = (
         (
             ("password authentication failed", "Access denied", "no password supplied"),
@@ -79,7 +79,7 @@ def _refusal(where: str, said: str, user: str | None) -> str:
 
 
 def startup_warnings(engine: Engine) -> list[str]:
-    """Return what is risky about this database's settings, one sentence each."""
+    """Return the risks of this database's settings, one sentence each."""
     with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         if connection.dialect.name == "postgresql":
             return list(_postgresql(connection))
@@ -139,7 +139,7 @@ def _sqlite(engine: Engine) -> Iterator[str]:
 
 
 def _first_line(error: exc.DBAPIError) -> str:
-    """Return the server's words; never the statement or its parameters."""
+    """Return the server's message; never the statement or its parameters."""
     original = error.orig
     text = str(original.args[-1]) if original is not None and original.args else str(original or "")
     return " ".join(text.split())[:300]

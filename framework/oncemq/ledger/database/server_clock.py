@@ -1,7 +1,7 @@
-"""Takes the time from the database: what one process writes and another one compares has one clock.
+"""Takes the time from the database, so that moments written and compared by different processes share one clock.
 
-A process measures how far its own clock is from the database's, at its start and each minute, and corrects what it
-writes by that. What deletes or takes over compares with the database's clock in its own statement besides, so a
+A process measures the offset of its own clock from the database's at its start and each minute, and corrects the
+moments it writes. Statements that delete or take over also compare with the database's clock themselves, so a
 clock that jumped since then deletes nothing.
 """
 
@@ -18,12 +18,12 @@ from oncemq.ledger.sql.column_types import MYSQL_NAMES, Moment
 MEASURE_EVERY: Final = 60.0
 """Seconds between two measurements."""
 WARN_FROM: Final = timedelta(seconds=1)
-"""A clock that is so far from the database's is worth a warning."""
+"""A clock offset of this size is worth a warning."""
 REFUSE_FROM: Final = timedelta(minutes=5)
-"""A process whose clock is so far from the database's purges nothing and takes nothing over: others do it."""
+"""A process with a larger clock offset purges nothing and takes nothing over: other processes do it."""
 
 _SURELY: Final = timedelta(milliseconds=2)
-"""SQLite tells milliseconds."""
+"""SQLite has a resolution of milliseconds."""
 _QUICK: Final = timedelta(milliseconds=50)
 _TRIES: Final = 3
 
@@ -44,7 +44,7 @@ def server_time(connection: Connection) -> datetime:
 
 
 def server_moment(dialect: Dialect, ago: timedelta = timedelta(0)) -> ColumnElement[Any]:
-    """Return, for a statement, the moment so long before the database's time at its beginning."""
+    """Return, for a statement, the moment `ago` before the database's time at its beginning."""
     microseconds = ago // timedelta(microseconds=1)
     if dialect.name == "postgresql":
         sql = f"(statement_timestamp() - interval '{microseconds} microseconds')"
@@ -56,11 +56,11 @@ def server_moment(dialect: Dialect, ago: timedelta = timedelta(0)) -> ColumnElem
 
 
 class LedgerClock:
-    """The process's clock, set right by the database's.
+    """The process's clock, corrected by the database's.
 
     Args:
         inner: the process's own.
-        leading: the database whose time counts; of shards the first. None = the process's own time.
+        leading: the database whose time counts; with shards the first. None = the process's own time.
 
     Attributes:
         monotonic: see Clock; the process's own.
@@ -79,11 +79,11 @@ class LedgerClock:
 
     @property
     def skews(self) -> Mapping[Engine, timedelta]:
-        """Return how far the process's clock is ahead of each database's, as measured last."""
+        """Return how far the process's clock is ahead of each database's, by the last measurement."""
         return dict(self._skews)
 
     def measure(self, engine: Engine) -> timedelta:
-        """Ask a database for its time; returns how far the process's own clock is surely ahead of it."""
+        """Query a database's time; returns the least that the process's clock must be ahead of it."""
         found: list[tuple[timedelta, timedelta]] = []
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             for _ in range(_TRIES):
@@ -102,5 +102,5 @@ class LedgerClock:
         return skew
 
     def untrusted(self, engine: Engine) -> bool:
-        """Return whether the process's clock is too far from a database's to delete or take over anything there."""
+        """Return whether the process's clock is too far from a database's to delete or take over rows there."""
         return abs(self._skews.get(engine, timedelta(0))) >= REFUSE_FROM

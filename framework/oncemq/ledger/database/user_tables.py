@@ -1,4 +1,4 @@
-"""The user's own tables, named in the configuration: looked up once, refused in words when they cannot serve."""
+"""The user's own tables, named in the configuration: reflected once, refused with a reason if unsuitable."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from oncemq.registry import did_you_mean
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 Convert = Callable[[Any], Any]
-"""From a message's value to the column's Python value; raises ValueError, with words, when it cannot be one."""
+"""From a message's value to the column's Python value; raises ValueError with a reason if there is none."""
 
 
 class UnfitTable(ValueError):
@@ -33,14 +33,14 @@ class UnfitTable(ValueError):
 
 
 def check_name(name: object, *, qualified: bool = False) -> str:
-    """Return `name` if it may stand in SQL.
+    """Return `name` if it is valid in SQL.
 
     Args:
-        name: what the configuration says.
+        name: from the configuration.
         qualified: `schema.table` is allowed, too.
 
     Raises:
-        UnfitTable: it may not.
+        UnfitTable: it is not valid.
     """
     parts = name.split(".") if isinstance(name, str) else []
     if not parts or len(parts) > (2 if qualified else 1) or not all(map(_NAME.fullmatch, parts)):
@@ -52,10 +52,10 @@ def check_name(name: object, *, qualified: bool = False) -> str:
 
 
 def look_up(connection: Connection, metadata: MetaData, name: str) -> Table:
-    """Return the table as the database describes it; looked up once for each MetaData.
+    """Return the table as reflected from the database; reflected once for each MetaData.
 
     Raises:
-        UnfitTable: there is no such table.
+        UnfitTable: the table does not exist.
     """
     schema, _, table = name.rpartition(".")
     try:
@@ -72,7 +72,7 @@ def column_of(table: Table, name: str) -> Column[Any]:
     """Return a column by its exact name.
 
     Raises:
-        UnfitTable: there is no such column.
+        UnfitTable: the column does not exist.
     """
     if name not in table.columns:
         raise UnfitTable(
@@ -82,7 +82,7 @@ def column_of(table: Table, name: str) -> Column[Any]:
 
 
 def converter(column: Column[Any]) -> Convert:
-    """Return how a message's value becomes a key in this column.
+    """Return the conversion from a message's value to a key in this column.
 
     Raises:
         UnfitTable: values of this type cannot be keys.
@@ -91,15 +91,15 @@ def converter(column: Column[Any]) -> Convert:
 
 
 def comparer(column: Column[Any]) -> Convert:
-    """Return how a message's value becomes one that can be compared with this column's; None stays None, for NULL.
+    """Return the conversion from a message's value to a value comparable with this column's; None stays None, for NULL.
 
     Raises:
-        UnfitTable: columns of this type cannot be compared with what messages carry.
+        UnfitTable: columns of this type cannot be compared with message values.
     """
     kinds = {**_KEYS, bool: _boolean, float: _float}
     if isinstance(column.type, DateTime):
         kinds[datetime] = _moment if column.type.timezone else _moment_in_utc
-    if isinstance(column.type, Integer):  # MySQL and MariaDB have no other booleans
+    if isinstance(column.type, Integer):  # MySQL and MariaDB have no other boolean type
         kinds[int] = _number
     convert = _converter(column, kinds, "compared are text, numbers, booleans, UUIDs, dates and times")
     return lambda value: None if value is None else convert(value)
@@ -125,7 +125,7 @@ def _converter(column: Column[Any], kinds: Mapping[type, Convert], possible: str
 
 
 def unique_problem(connection: Connection, table: Table, columns: Sequence[str]) -> str:
-    """Return why no unique constraint makes `columns` unique in `table`; empty when one does."""
+    """Return why no unique constraint makes `columns` unique in `table`; empty if a constraint does."""
     wanted = set(columns)
     found = _unique_sets(connection, table)
     if any(wanted == names for names in found):
@@ -148,7 +148,7 @@ def unique_problem(connection: Connection, table: Table, columns: Sequence[str])
 
 
 def is_unique(connection: Connection, table: Table, column: str) -> bool:
-    """Return whether a value of `column` names at most one row."""
+    """Return whether a value of `column` identifies at most one row."""
     return {column} in _unique_sets(connection, table)
 
 
@@ -178,11 +178,11 @@ def _text(value: Any) -> str:
 
 
 def whole_number(value: Any) -> int:
-    """Return the whole number that a message's value is; text in its usual spelling is one, too.
+    """Return the integer in a message's value; text in its usual spelling counts, too.
 
     Raises:
         TypeError: it is of another type.
-        ValueError: it is another text, or has more than 64 bits.
+        ValueError: the text is not an integer, or it has more than 64 bits.
     """
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError
@@ -222,7 +222,7 @@ def _moment(value: Any) -> datetime:
 
 
 def _moment_in_utc(value: Any) -> datetime:
-    """Return the moment without its zone, in UTC, as columns without a zone hold it."""
+    """Return the moment in UTC without its zone, as columns without a zone store it."""
     moment = _moment(value)
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
 

@@ -1,4 +1,4 @@
-"""Dead letters that no broker takes, such as those larger than a broker's limit: whole, until they are replayed or purged."""
+"""Dead letters that no broker accepts, such as those over its size limit: stored whole until replayed or purged."""
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
@@ -13,7 +13,7 @@ from oncemq.message.envelope import Message
 
 TABLE = ledger_table(
     "dead_letters",
-    # SQLite counts by itself only in a column that is called INTEGER.
+    # SQLite assigns numbers only to a column whose type is INTEGER.
     Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
     Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
     Column("topic", ExactText(CONSUMER_SIZE), nullable=False),
@@ -30,20 +30,20 @@ TABLE = ledger_table(
 _T = TABLE.c
 
 ID_PREFIX = "ledger-"
-"""Before the number of a row: how commands tell such a letter from a broker's."""
+"""Prefix of a row's number: commands tell such a letter from a broker's by it."""
 
 
 def add(
     connection: Connection, consumer: str, message: Message, headers: Mapping[str, str], at: datetime
 ) -> None:
-    """Keep a message; `headers` say why it is dead.
+    """Store a message; `headers` say why it is dead.
 
     Args:
         connection: the transaction.
         consumer: the ledger scope.
         message: as it was delivered.
-        headers: ours, as they would be on the broker.
-        at: when it died.
+        headers: ours, as on a dead letter on the broker.
+        at: when it became a dead letter.
     """
     row = {
         "consumer": consumer,
@@ -59,7 +59,7 @@ def add(
 
 
 def letters(connection: Connection, consumer: str) -> Iterator[DeadLetter]:
-    """Yield the dead letters of a consumer, oldest first; one is in memory at a time."""
+    """Yield the dead letters of a consumer, oldest first; only one is in memory at a time."""
     ids = connection.execute(select(_T.id).where(_T.consumer == consumer).order_by(_T.id)).scalars().all()
     for number in ids:
         row = connection.execute(select(TABLE).where(_T.id == number)).one_or_none()
@@ -68,7 +68,7 @@ def letters(connection: Connection, consumer: str) -> Iterator[DeadLetter]:
 
 
 def remove(connection: Connection, consumer: str, ids: Collection[str]) -> int:
-    """Forget dead letters; returns how many there were."""
+    """Delete dead letters; returns how many there were."""
     numbers = sorted({int(number) for name in ids if (number := name.removeprefix(ID_PREFIX)).isdigit()})
     ours = (_T.consumer == consumer) & _T.id.in_(numbers)
     return int(connection.execute(delete(TABLE).where(ours)).rowcount)

@@ -1,9 +1,9 @@
-"""Messages that handlers published: stored in the handler's transaction, deleted when their broker has confirmed them.
+"""Published messages of handlers: stored in the handler's transaction, deleted once their broker has confirmed them.
 
-Who may send a row: its `owner`, until `due_at`. The process that stored it is the first owner; when it has died, or
-the broker refused the message, the row is due one day and whoever relays takes it over. A row may be sent only while
-no older row of its app, topic and key is there, which holds the order of a key over any number of processes: a row
-is gone once its broker has confirmed it, so what is still there has not been sent.
+A row may be sent only by its `owner`, until `due_at`. The first owner is the process that stored it; if it died, or
+the broker refused the message, the row becomes due and any relay takes it over. A row may be sent only while no
+older row of its app, topic and key exists, which keeps the order of a key over any number of processes: a row is
+deleted once its broker has confirmed it, so a row that still exists has not been sent.
 """
 
 import json
@@ -37,7 +37,7 @@ from oncemq.message.envelope import OutgoingMessage
 
 TABLE = ledger_table(
     "outbox",
-    # SQLite counts by itself only in a column that is called INTEGER; and numbers of deleted rows must not come again.
+    # SQLite assigns numbers only to a column whose type is INTEGER; numbers of deleted rows must not be reused.
     Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
     Column("app", ExactText(CONSUMER_SIZE), nullable=False),
     Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
@@ -57,10 +57,10 @@ TABLE = ledger_table(
 )
 
 DEAD = "dead"
-"""The owner of rows that are kept for a person: never sent by themselves, and no other row waits for them."""
+"""Owner of rows kept for an operator: never sent automatically, and no other row waits for them."""
 
 _KEPT_FOR = timedelta(days=365 * 1000)
-"""A dead row is not due within any time that matters, also for processes of an earlier version."""
+"""A dead row never becomes due in practice, also for processes of an earlier version."""
 
 _ARRAYS = ("topics", "keys", "message_ids", "headers")
 _FROM_ARRAYS = text(
@@ -70,17 +70,17 @@ _FROM_ARRAYS = text(
     + ", CAST(:bodies AS bytea[])) WITH ORDINALITY AS r(topic, key, message_id, headers, body, position)"
     " ORDER BY r.position RETURNING id"
 )
-"""All rows in one statement for PostgreSQL, numbered in the order in which they were published."""
+"""All rows in one statement for PostgreSQL, numbered in the order of publishing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Whose rows are meant, and until when they are his alone.
+    """Owner of rows, and the end of its lease on them.
 
     Args:
         app: the app's name.
-        owner: a token that nobody else has.
-        due_at: from then on anybody may take the rows over; aware.
+        owner: a token unique to the process.
+        due_at: from then on any process may take the rows over; aware.
     """
 
     app: str
@@ -90,13 +90,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One row that somebody owns.
+    """One row that has an owner.
 
     Args:
         id: its number; higher ones were published later.
         topic: the topic's name in the app.
-        message: what is to be sent.
-        attempts: how often it has been refused.
+        message: the message to send.
+        attempts: how often the broker has refused it.
     """
 
     id: int
@@ -107,13 +107,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How much waits to be sent.
+    """Number and age of the messages to be sent.
 
     Args:
-        messages: how many; sent and not yet confirmed ones included.
-        oldest: when the oldest was published, aware; None while nothing waits.
-        refused: how many of them have been refused at least once.
-        dead: how many besides are kept for a person, since their broker had no place for them.
+        messages: how many; includes those sent and not yet confirmed.
+        oldest: when the oldest was published, aware; None if there is none.
+        refused: how many of them were refused at least once.
+        dead: how many more are kept for an operator, since their broker could not route them.
     """
 
     messages: int
@@ -133,8 +133,8 @@ def add(
 
     Args:
         connection: the handlers' transaction.
-        claim: whose they are.
-        consumer: the ledger scope of who published them.
+        claim: their owner.
+        consumer: the ledger scope of the publisher.
         messages: topic and message.
         now: aware.
     """
@@ -197,34 +197,34 @@ def _add_rows(
     if connection.dialect.insert_returning:
         returning = insert(TABLE).returning(TABLE.c.id, sort_by_parameter_order=True)
         return connection.execute(returning, rows).scalars()
-    # MySQL tells the number of the first row only, and the others need not follow without gaps.
+    # MySQL returns the number of the first row only, and the others may follow with gaps.
     first = connection.execute(insert(TABLE).values(rows)).lastrowid
     ours = select(TABLE.c.id).where(TABLE.c.id >= first, TABLE.c.owner == claim.owner)
     return connection.execute(ours.order_by(TABLE.c.id).limit(len(rows))).scalars()
 
 
 def sent(connection: Connection, claim: Claim, ids: Sequence[int]) -> None:
-    """Delete rows whose broker has confirmed them; those that somebody took over meanwhile are his to delete."""
+    """Delete rows whose broker has confirmed them; a row taken over meanwhile is left to its new owner."""
     ours = and_(among(connection, TABLE.c.id, BigInteger(), sorted(ids)), TABLE.c.owner == claim.owner)
     connection.execute(delete(TABLE).where(ours))
 
 
 def refused(connection: Connection, claim: Claim, ids: Sequence[int], due_at: datetime, error: str) -> None:
-    """Give rows up that the broker did not take; whoever relays tries them again when they are due."""
+    """Release rows that the broker refused; any relay sends them again when they are due."""
     ours = and_(TABLE.c.id.in_(sorted(ids)), TABLE.c.owner == claim.owner)
     later = {"owner": "", "due_at": due_at, "attempts": TABLE.c.attempts + 1, "error": error}
     connection.execute(update(TABLE).where(ours).values(**later))
 
 
 def dead_letter(connection: Connection, claim: Claim, ids: Sequence[int], now: datetime, error: str) -> None:
-    """Keep rows for a person, who retries or drops them; what waits behind them may be sent.
+    """Keep rows for an operator to retry or drop; rows behind them may be sent.
 
     Args:
         connection: the transaction.
         claim: whose rows they are.
         ids: their numbers.
         now: aware.
-        error: what the broker said.
+        error: the broker's answer.
     """
     ours = and_(TABLE.c.id.in_(sorted(ids)), TABLE.c.owner == claim.owner)
     kept = {
@@ -237,7 +237,7 @@ def dead_letter(connection: Connection, claim: Claim, ids: Sequence[int], now: d
 
 
 def any_due(connection: Connection, app: str, now: datetime) -> bool:
-    """Return whether anything may be taken over; for reading, so that a look costs no lock."""
+    """Return whether any row may be taken over; a plain read without locks."""
     due = select(TABLE.c.id).where(TABLE.c.app == app, _due(connection, now))
     return connection.execute(due.limit(1)).first() is not None
 
@@ -250,15 +250,15 @@ def _due(connection: Connection, now: datetime) -> ColumnElement[bool]:
 def take_over(
     connection: Connection, claim: Claim, now: datetime, limit: int, besides: Sequence[str] = ()
 ) -> list[Stored]:
-    """Make rows ours that are due, oldest first; returns them.
+    """Take over due rows, oldest first; returns them.
 
-    Rows behind one of their key that somebody else still owns, or that is not due again, stay where they are.
+    A row behind a row of its key that has another owner or is not due again is left out.
 
     Args:
         connection: the transaction.
-        claim: whose they become, and until when.
+        claim: their new owner, and the end of its lease.
         now: aware.
-        limit: the most rows.
+        limit: maximum of rows.
         besides: topics that are left out.
     """
     older = TABLE.alias("older")
@@ -278,7 +278,7 @@ def take_over(
     )
     if not ids:
         return []
-    # Another process may be doing the same: the one that waits for the row's lock finds that it is not due any more.
+    # Another process may do the same: the process that waited for the row lock then finds the row not due.
     mine = update(TABLE).where(TABLE.c.id.in_(ids), due).values(owner=claim.owner, due_at=claim.due_at)
     connection.execute(mine)
     taken = and_(TABLE.c.id.in_(ids), TABLE.c.owner == claim.owner, TABLE.c.due_at == claim.due_at)
@@ -286,7 +286,7 @@ def take_over(
 
 
 def depth(connection: Connection, app: str) -> Depth:
-    """Return how much of an app waits to be sent."""
+    """Return the number of messages to be sent of an app."""
     dead = TABLE.c.owner == DEAD
     counts = select(
         func.count(case((~dead, 1))),
@@ -299,7 +299,7 @@ def depth(connection: Connection, app: str) -> Depth:
 
 
 def of_key(connection: Connection, app: str, key: str) -> list[dict[str, object]]:
-    """Return what waits to be sent for a key, oldest first; without bodies and headers."""
+    """Return the messages to be sent for a key, oldest first; without bodies and headers."""
     names = ("consumer", "topic", "message_id", "created_at", "due_at", "attempts", "error")
     rows = select(*(TABLE.c[name] for name in names)).where(TABLE.c.app == app, TABLE.c.key == key)
     return [dict(row) for row in connection.execute(rows.order_by(TABLE.c.id)).mappings()]

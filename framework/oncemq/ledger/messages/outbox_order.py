@@ -1,4 +1,4 @@
-"""Rows of the outbox that may be sent now: ours, without an older row of their app, topic and key."""
+"""Outbox rows that may be sent now: ours, without an older row of their app, topic and key."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,28 +20,29 @@ def sendable(
 
     Args:
         connection: for reading.
-        claim: whose they should be.
-        rows: what is about to be sent, in order; they do not wait for each other here.
-        at_least_until: rows that are ours only until before then are left out.
+        claim: their expected owner.
+        rows: the rows about to be sent, in order; they do not wait for each other here.
+        at_least_until: rows whose lease ends before then are left out.
     """
     waiting_for = _oldest_others(connection, claim, rows)
-    # The message id too: SQLite gives the number of a row that was rolled back to the next one.
+    # Checks the message id too: SQLite reuses the number of a row that was rolled back.
     ours = select(TABLE.c.id, TABLE.c.message_id).where(
-        among(connection, TABLE.c.id, BigInteger(), [one.id for one in rows]),
+        among(connection, TABLE.c.id, BigInteger(), [stored.id for stored in rows]),
         TABLE.c.owner == claim.owner,
         TABLE.c.due_at > at_least_until,
     )
     still = {row.id: row.message_id for row in connection.execute(ours)}
     return {
-        one.id: one.message.key is None or waiting_for.get((one.topic, one.message.key), one.id) >= one.id
-        for one in rows
-        if still.get(one.id) == one.message.message_id
+        stored.id: stored.message.key is None
+        or waiting_for.get((stored.topic, stored.message.key), stored.id) >= stored.id
+        for stored in rows
+        if still.get(stored.id) == stored.message.message_id
     }
 
 
 def _oldest_others(connection: Connection, claim: Claim, rows: Sequence[Stored]) -> dict[Lane, int]:
-    """Return for each topic and key the oldest row that is none of these; most have none."""
-    keys = {one.message.key for one in rows if one.message.key is not None}
+    """Return for each topic and key the oldest row not among these; most have none."""
+    keys = {stored.message.key for stored in rows if stored.message.key is not None}
     if not keys:
         return {}
     columns = TABLE.c.topic, TABLE.c.key
@@ -51,7 +52,7 @@ def _oldest_others(connection: Connection, claim: Claim, rows: Sequence[Stored])
             TABLE.c.app == claim.app,
             TABLE.c.owner != DEAD,
             among(connection, TABLE.c.key, TEXT(), sorted(keys)),
-            not_among(connection, TABLE.c.id, BigInteger(), [one.id for one in rows]),
+            not_among(connection, TABLE.c.id, BigInteger(), [stored.id for stored in rows]),
         )
         .group_by(*columns)
     )

@@ -1,4 +1,4 @@
-"""Rows of the outbox that their broker has refused: a person looks at them, has them sent again, or gives them up."""
+"""Outbox rows that their broker has refused: an operator inspects them, retries them or drops them."""
 
 import json
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ WAITS, DEAD_LETTER = "waits", "dead letter"
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which refused messages are meant; what is not given does not restrict.
+    """Filter of refused messages; unset fields do not restrict it.
 
     Args:
-        topic: the topic's name in the app; also one that is there no more.
+        topic: the topic's name in the app, which may have been removed.
         ids: message ids.
         key: the business key.
     """
@@ -52,12 +52,12 @@ def whole(connection: Connection, app: str, message_id: str) -> list[dict[str, A
 def retry(connection: Connection, app: str, chosen: Chosen, now: datetime) -> int:
     """Make refused messages due now, dead letters included; returns how many. Any running worker sends them.
 
-    What a process is sending just now stays as it is.
+    A message that a process is sending is not changed.
 
     Args:
         connection: the transaction.
         app: the app's name.
-        chosen: which ones.
+        chosen: the filter.
         now: aware.
     """
     mine = update(TABLE).where(*_refused(app, chosen), _idle(now))
@@ -67,12 +67,12 @@ def retry(connection: Connection, app: str, chosen: Chosen, now: datetime) -> in
 def drop(connection: Connection, app: str, chosen: Chosen, now: datetime) -> int:
     """Delete refused messages; returns how many.
 
-    What a process is sending just now stays: its broker may be taking it this time.
+    A message that a process is sending stays: the broker may accept it this time.
 
     Args:
         connection: the transaction.
         app: the app's name.
-        chosen: which ones.
+        chosen: the filter.
         now: aware.
     """
     return connection.execute(delete(TABLE).where(*_refused(app, chosen), _idle(now))).rowcount
@@ -91,7 +91,7 @@ def _described(row: RowMapping) -> dict[str, Any]:
 
 
 def _idle(now: datetime) -> ColumnElement[bool]:
-    """Return what holds for rows that no process is sending."""
+    """Return the condition for rows that no process is sending."""
     return TABLE.c.owner.in_([_UNOWNED, DEAD]) | (TABLE.c.due_at <= now)
 
 

@@ -12,18 +12,18 @@ from oncemq.message.envelope import Message
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """One message that waits.
+    """One parked message.
 
     Args:
         id: the row's; 0 before it is stored.
         key: the business key.
         identity: the canonical identity.
-        number: its place in its key's order, where it has one.
-        held: it waits for the key's earlier messages, or is the first of them and is tried again.
+        number: its position in its key's order, if it has one.
+        held: it waits for the key's earlier messages, or is the first of them and is retried.
         message: as the broker delivered it.
-        reason: why it waits, in words.
+        reason: why it is parked.
         parked_at: since when.
-        due_at: when it may be taken by anybody; None = when somebody says so.
+        due_at: when any process may take it; None = when it is released.
     """
 
     id: int
@@ -59,14 +59,14 @@ def values_of(consumer: str, row: Parked) -> dict[str, Any]:
 
 
 def packed(message: Message, more: Mapping[str, str] | None = None) -> str:
-    """Return what of a message has no column of its own, with `more` headers."""
+    """Return the parts of a message without a column of their own, with `more` headers."""
     raw = [] if message.raw is None else [b64encode(message.raw).decode()]
     # ASCII only, so lone surrogates and NUL are harmless.
     return json.dumps([message.message_id, {**message.headers, **(more or {})}, message.keys, *raw])
 
 
 def unstorable(message: Message) -> str | None:
-    """Return why a message has no form for the ledger, as an adapter's mistake may cause; None if it has one."""
+    """Return why a message cannot be stored, for example after an adapter's mistake; None if it can."""
     try:
         packed(message)
     except (TypeError, ValueError, RecursionError) as error:
@@ -91,7 +91,7 @@ def unpacked(row: Any) -> Message:
 
 
 def parked_of(row: Any) -> Parked:
-    """Return what a row of all columns says."""
+    """Return the parked message in a row of all columns."""
     message = unpacked(row)
     return Parked(
         row.id, row.key, row.identity, row.number, row.held, message, row.reason, row.parked_at, row.due_at

@@ -1,8 +1,8 @@
-"""Messages that wait in the ledger for their turn: whole, and stored in the transaction that decided so.
+"""Parked messages: stored whole in the ledger, in the transaction that decided to park them.
 
-A row that waits for its turn has no `due_at`. Whoever gives it its turn sets one, a few seconds ahead, takes the
-message at once, and deletes the row in the transaction that applies it; if he dies instead, the row is due and
-anybody takes it. So `due_at` is a lease, and its value the token that whoever settles outside compares.
+A row that waits for its turn has no `due_at`. The worker that gives it its turn sets `due_at` a few seconds ahead,
+takes the message at once, and deletes the row in the transaction that applies it; if the worker dies instead, the
+row becomes due and any worker takes it. So `due_at` is a lease, and its value the token that settling compares.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -38,12 +38,12 @@ from oncemq.message.envelope import Message
 
 TABLE = ledger_table(
     "parked",
-    # SQLite counts by itself only in a column that is called INTEGER.
+    # SQLite assigns numbers only to a column whose type is INTEGER.
     Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
     Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
     Column("key", ExactText(KEY_SIZE), nullable=False),
     Column("identity", ExactText(KEY_SIZE), nullable=False),
-    Column("number", BigInteger),  # its place in its key's order, where it has one
+    Column("number", BigInteger),  # its position in its key's order, if it has one
     Column("held", Boolean, nullable=False),  # waits for earlier messages of its key, or is the first of them
     Column("topic", ExactText(CONSUMER_SIZE), nullable=False),
     Column("attempt", Integer, nullable=False),
@@ -81,7 +81,7 @@ def add(connection: Connection, consumer: str, rows: Sequence[Parked]) -> None:
 
 
 def waiting(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, list[str]]:
-    """Return what waits by key: the identities, one for each message."""
+    """Return the parked identities by key, one for each message."""
     found: dict[str, list[str]] = {}
     for key, identity in connection.execute(
         select(_T.key, _T.identity).where(*_of(connection, consumer, keys))
@@ -91,7 +91,7 @@ def waiting(connection: Connection, consumer: str, keys: Collection[str]) -> dic
 
 
 def messages(connection: Connection, consumer: str, key: str, identity: str) -> list[Message]:
-    """Return the messages of one identity that wait for a key."""
+    """Return the parked messages of one identity of a key."""
     same = (_T.consumer == consumer) & (_T.key == key) & (_T.identity == identity)
     return [parked_of(row).message for row in connection.execute(select(TABLE).where(same))]
 
@@ -102,8 +102,8 @@ def turns(connection: Connection, consumer: str, reached: Mapping[str, int | Non
     Args:
         connection: the transaction, which holds a lock on each of the keys.
         consumer: the ledger scope.
-        reached: the last number applied by key; None = everything without a number.
-        most: rows of one key at most; what is left has its turn when the last of them is done.
+        reached: the last number applied by key; None = all rows without a number.
+        most: maximum of rows per key; the rest get their turn when the last of them is done.
     """
     waiting = select(_T.id, _T.key, _T.number).where(*_of(connection, consumer, reached), ~_T.held)
     expected = dict(reached)
@@ -111,7 +111,7 @@ def turns(connection: Connection, consumer: str, reached: Mapping[str, int | Non
     taken: dict[str, int] = {}
     for id_, key, number in connection.execute(waiting.order_by(_T.key, _T.number, _T.id)):
         last = expected[key]
-        # What lies behind is let go, too: it is stale, or a copy.
+        # Lower numbers are released, too: they are stale or copies.
         fits = number is None if last is None else number is not None and number <= last + 1
         if fits and taken.get(key, 0) < most:
             found.append(id_)
@@ -121,14 +121,14 @@ def turns(connection: Connection, consumer: str, reached: Mapping[str, int | Non
 
 
 def lowest(connection: Connection, consumer: str, keys: Collection[str]) -> dict[str, int]:
-    """Return the lowest number that waits for each key, of those where one does."""
+    """Return the lowest parked number of each key, of those that have one."""
     rows = select(_T.key, func.min(_T.number)).where(*_of(connection, consumer, keys), _T.number.is_not(None))
     return {key: int(number) for key, number in connection.execute(rows.group_by(_T.key))}
 
 
 def held(connection: Connection, consumer: str, keys: Collection[str], most: int) -> dict[str, list[int]]:
-    """Return the first rows that are held, by key, in the order in which they came; of a key `most` at most."""
-    # Asked by every unit, and mostly none is: a plain statement that is made once finds out.
+    """Return the first held rows by key, in order of arrival; at most `most` per key."""
+    # Every unit asks, and mostly there are none: a prepared plain statement finds out.
     some = _HELD_KEYS_OF_ARRAY if connection.dialect.name == "postgresql" else _HELD_KEYS
     keys = connection.execute(some, {"consumer": consumer, "keys": sorted(keys)}).scalars().all()
     found: dict[str, list[int]] = {}
@@ -143,7 +143,7 @@ def held(connection: Connection, consumer: str, keys: Collection[str], most: int
 
 
 def lock(connection: Connection, ids: Collection[int]) -> set[int]:
-    """Lock these rows until the transaction ends, in order; returns those that are still there."""
+    """Lock these rows until the transaction ends, in order; returns those that still exist."""
     if not ids:
         return set()
     rows = select(_T.id).where(_T.id.in_(sorted(ids))).order_by(_T.id).with_for_update()
@@ -151,7 +151,7 @@ def lock(connection: Connection, ids: Collection[int]) -> set[int]:
 
 
 def remove(connection: Connection, ids: Collection[int]) -> None:
-    """Delete rows whose messages have reached their end."""
+    """Delete rows whose messages are settled."""
     if ids:
         connection.execute(delete(TABLE).where(_T.id.in_(sorted(ids))))
 
@@ -159,7 +159,7 @@ def remove(connection: Connection, ids: Collection[int]) -> None:
 def due(
     connection: Connection, consumer: str, now: datetime, limit: int, besides: Collection[int] = ()
 ) -> list[int]:
-    """Lock rows that may be taken by our clock and by the database's, leaving out locked ones, and `besides`."""
+    """Lock rows that are due by our clock and by the database's, skipping locked ones, and `besides`."""
     over = (_T.due_at <= now) & (_T.due_at <= server_moment(connection.dialect))
     rows = select(_T.id).where(_T.consumer == consumer, over).order_by(_T.due_at, _T.id)
     if besides:
@@ -169,7 +169,7 @@ def due(
 
 
 def take(connection: Connection, ids: Sequence[int], until: datetime) -> list[Parked]:
-    """Lease rows until then and return them, each key's in order; those that are gone are left out."""
+    """Lease rows until `until` and return them, each key's in order; deleted rows are left out."""
     if not ids:
         return []
     connection.execute(update(TABLE).where(_T.id.in_(sorted(ids))).values(due_at=until))
@@ -178,15 +178,15 @@ def take(connection: Connection, ids: Sequence[int], until: datetime) -> list[Pa
 
 
 def postpone(connection: Connection, ids: Collection[int], due_at: datetime | None) -> None:
-    """Let rows wait again: until somebody gives them their turn, or until then."""
+    """Park rows again: until they get their turn, or until `due_at`."""
     if ids:
         connection.execute(update(TABLE).where(_T.id.in_(sorted(ids))).values(due_at=due_at))
 
 
 def wait_behind(connection: Connection, ids: Collection[int]) -> None:
-    """Let rows wait again until what they are held behind has left.
+    """Park rows again until the messages before them are done.
 
-    A row that waits for a turn of its own by now keeps that: nothing before it would ever wake it.
+    A row that waits for its own turn by now keeps that: no message before it would ever release it.
     """
     if ids:
         held = update(TABLE).where(_T.id.in_(sorted(ids)), _T.held)
@@ -196,7 +196,7 @@ def wait_behind(connection: Connection, ids: Collection[int]) -> None:
 def place(
     connection: Connection, id_: int, number: int | None, due_at: datetime | None, since: datetime, why: str
 ) -> None:
-    """Let a row that was held wait for its own turn, from `since` on."""
+    """Let a held row wait for its own turn, from `since` on."""
     values = {"held": False, "number": number, "due_at": due_at, "parked_at": since, "reason": why}
     connection.execute(update(TABLE).where(_T.id == id_).values(**values))
 
@@ -210,15 +210,15 @@ def renew(
     *,
     free: bool = False,
 ) -> bool:
-    """Set `due_at`, and what the message has become, if the row is still ours.
+    """Set `due_at` and the message's changes, if the row is still ours.
 
     Args:
         connection: the transaction.
         id_: the row.
-        token: `due_at` as it was when we were given the message.
+        token: `due_at` at the time when we took the message.
         due_at: the new one.
         message: with its new attempt, headers and first failure; None = as it was.
-        free: nothing waits behind it any more.
+        free: no message waits behind it any more.
     """
     values: dict[str, Any] = {"due_at": due_at}
     if free:
@@ -235,14 +235,14 @@ def renew(
 
 
 def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
-    """Return what waits for a key, of every consumer, in order; without bodies."""
+    """Return the parked messages of a key, of every consumer, in order; without bodies."""
     shown = [_T.consumer, _T.key, _T.number, _T.identity, _T.attempt, _T.parked_at, _T.due_at, _T.reason]
     rows = select(*shown).where(_T.key == key).order_by(_T.consumer, _T.number, _T.id)
     return [dict(row) for row in connection.execute(rows).mappings()]
 
 
 def numbers(connection: Connection, consumer: str, key: str) -> list[tuple[int, int]]:
-    """Return the numbers that wait for a key as spans, both ends included, in order."""
+    """Return the parked numbers of a key as spans, both ends included, in order."""
     mine = (_T.consumer == consumer) & (_T.key == key) & _T.number.is_not(None)
     spans: list[tuple[int, int]] = []
     for number in connection.execute(select(_T.number).where(mine).order_by(_T.number)).scalars():
@@ -254,14 +254,14 @@ def numbers(connection: Connection, consumer: str, key: str) -> list[tuple[int, 
 
 
 def count(connection: Connection, consumer: str) -> int:
-    """Return how many messages of a consumer wait."""
+    """Return the number of parked messages of a consumer."""
     rows = select(func.count()).select_from(TABLE).where(_T.consumer == consumer)
     return int(connection.execute(rows).scalar_one())
 
 
 def _of(connection: Connection, consumer: str, keys: Collection[str]) -> tuple[ColumnElement[bool], ...]:
     if connection.dialect.name == "postgresql":
-        # One parameter for any number of keys, so that there is one statement to prepare.
+        # One parameter for any number of keys, so that only one statement is prepared.
         some = select(func.unnest(bindparam("keys", sorted(keys), type_=ARRAY(TEXT))))
         return _T.consumer == consumer, _T.key.in_(some)
     return _T.consumer == consumer, _T.key.in_(sorted(keys))

@@ -1,8 +1,8 @@
-"""Outcomes of transactions whose message a broker holds until it is told: this row decides, and nothing else does.
+"""Outcomes of transactional messages, which a broker holds until it learns the outcome: only this row decides.
 
-The row is the first thing that such a transaction writes, and is committed with it. Whoever is asked and finds no row
-writes one that says *rolled back*: from then on the transaction cannot commit any more, if it ever wanted to. So both
-answers are final, and whoever comes second – the transaction or the question – waits for the other one's row.
+The row is the first write of such a transaction, and is committed with it. A check that finds no row writes a row
+that says *rolled back*: from then on the transaction cannot commit. So both answers are final, and the second of the
+two – transaction or check – waits for the row of the first.
 """
 
 from collections.abc import Sequence
@@ -30,20 +30,20 @@ TABLE = ledger_table(
 )
 
 OWN_ID = "ledger"
-"""The row whose place tells this ledger from every other one."""
+"""This row's place identifies the ledger."""
 _NOBODY = ""
 _ASKING_MAY_WAIT = "1s"
-"""A transaction that is still open holds its row; whoever asks then asks again later."""
+"""An open transaction holds its row; a check then fails and is repeated later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsent:
-    """A committed transaction whose broker may not know of it.
+    """A committed transaction whose broker may not have been notified.
 
     Args:
         id: the transaction's.
         topic: the topic's name in the app.
-        place: where the broker holds the message, in the adapter's own words.
+        place: where the broker holds the message, in the adapter's own format.
     """
 
     id: str
@@ -52,36 +52,36 @@ class Unsent:
 
 
 def ledger_id(connection: Connection, now: datetime) -> str:
-    """Return what tells this ledger from every other one, made when it is asked for the first time."""
+    """Return the ledger's unique id, created on first use."""
     row = _row(OWN_ID, _NOBODY, _NOBODY, uuid4().hex, now, None, committed=True)
     upsert(connection, TABLE, row, {"place": TABLE.c.place})
     return str(connection.execute(select(TABLE.c.place).where(TABLE.c.id == OWN_ID)).scalar_one())
 
 
 def commit(connection: Connection, app: str, unsent: Unsent, now: datetime, due_at: datetime) -> None:
-    """Say, in its own transaction, that a transaction is committed.
+    """Record, in its own transaction, that a transaction is committed.
 
     Args:
         connection: the transaction that the message depends on.
         app: the app's name.
         unsent: the transaction.
         now: aware.
-        due_at: from then on others may tell the broker, aware.
+        due_at: from then on other processes may notify the broker, aware.
 
     Raises:
-        IntegrityError: somebody was asked before, and has answered that there is no such transaction.
+        IntegrityError: a check came first and was answered with *rolled back*.
     """
     row = _row(unsent.id, app, unsent.topic, unsent.place, now, due_at, committed=True)
     connection.execute(insert(TABLE).values(**row))
 
 
 def still_ours(connection: Connection, transaction: str, due_at: datetime) -> None:
-    """Put off the moment from which others may tell the broker."""
+    """Postpone the moment from which other processes may notify the broker."""
     connection.execute(update(TABLE).where(TABLE.c.id == transaction).values(due_at=due_at))
 
 
 def decide(connection: Connection, app: str, transaction: str, now: datetime) -> bool:
-    """Return whether a transaction is committed; one that is not so far never will be.
+    """Return whether a transaction is committed; if it is not by now, it never will be.
 
     Raises:
         DBAPIError: it is still open.
@@ -98,13 +98,13 @@ def decide(connection: Connection, app: str, transaction: str, now: datetime) ->
 
 
 def sent(connection: Connection, transactions: Sequence[str]) -> None:
-    """Note that the broker knows of these."""
+    """Record that the broker has been notified of these."""
     done = update(TABLE).where(TABLE.c.id.in_(sorted(transactions))).values(due_at=None)
     connection.execute(done)
 
 
 def any_due(connection: Connection, app: str, now: datetime) -> bool:
-    """Return whether anything may be taken over; for reading, so that a look costs no lock."""
+    """Return whether any row may be taken over; a plain read without locks."""
     due = (TABLE.c.app == app) & (TABLE.c.due_at <= now)
     return connection.execute(select(TABLE.c.id).where(due).limit(1)).first() is not None
 
@@ -112,7 +112,7 @@ def any_due(connection: Connection, app: str, now: datetime) -> bool:
 def take_over(
     connection: Connection, app: str, now: datetime, due_at: datetime, limit: int
 ) -> Sequence[Unsent]:
-    """Return what nobody has told the broker in time; it is ours until `due_at`."""
+    """Return the transactions whose broker was not notified in time; they are ours until `due_at`."""
     due = (TABLE.c.app == app) & (TABLE.c.due_at <= now)
     taken = []
     for row in connection.execute(select(TABLE).where(due).order_by(TABLE.c.due_at).limit(limit)).all():
@@ -123,7 +123,7 @@ def take_over(
 
 
 def purge(connection: Connection, app: str, before: datetime, limit: int) -> int:
-    """Forget what was decided before a moment and needs no telling, at most `limit`; returns how many."""
+    """Delete outcomes decided before a moment that need no notification, at most `limit`; returns how many."""
     old = (TABLE.c.app == app) & (TABLE.c.decided_at < before) & TABLE.c.due_at.is_(None)
     ids = connection.execute(select(TABLE.c.id).where(old).limit(limit)).scalars().all()
     if ids:

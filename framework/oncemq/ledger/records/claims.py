@@ -1,4 +1,4 @@
-"""Claims on effects outside the database: who is at work, until when, and what came of it.
+"""Claims on effects outside the database: current owner, end of the lease, and result.
 
     (no row) ── take ──▶ PROCESSING ── finish ──▶ DONE
         ▲                  │  │ ▲ └── doubt ──▶ UNKNOWN ─┐
@@ -6,8 +6,8 @@
                               └── lease over ──▶ VERIFYING, of another owner ── finish ──▶ DONE
                                                  └── doubt ──▶ UNKNOWN
 
-PROCESSING and VERIFYING hold until their lease ends, which their owner renews. Every transition compares the
-owner in SQL, so whoever lost a claim can neither finish nor delete it. What is not DONE is never deleted for its age.
+PROCESSING and VERIFYING hold until their lease expires; the owner renews it. Every transition compares the owner
+in SQL, so an owner that lost a claim can neither finish nor delete it. Only claims that are DONE expire by age.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -38,14 +38,14 @@ from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 
 
 class State(StrEnum):
-    """How far a claim has come."""
+    """Progress of a claim."""
 
     PROCESSING = "processing"
     """Its owner's handler is about to run, or running."""
     VERIFYING = "verifying"
-    """An earlier owner's handler may have run; this owner is finding out."""
+    """A previous owner's handler may have run; this owner is verifying it."""
     UNKNOWN = "unknown"
-    """A handler may have run, and nobody is at it."""
+    """A handler may have run, and the claim has no active owner."""
     DONE = "done"
 
 
@@ -54,15 +54,15 @@ HELD = (State.PROCESSING, State.VERIFYING)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the ledger knows of one identity.
+    """The ledger's record of one identity.
 
     Args:
         identity: of the message.
         key: of the message.
-        state: how far it has come.
-        holder: the owner token of whoever holds it, or did last.
-        until: when the lease ends, or an unknown one is asked about again; None when done.
-        fingerprint: of the content, where it is compared.
+        state: the claim's progress.
+        holder: the token of the current or last owner.
+        until: when the lease expires, or when an unknown claim is verified again; None when done.
+        fingerprint: of the content, if it is compared.
         result: what the handler returned, as JSON.
         reason: why it is unknown.
         envelope: the message, from `oncemq.message.stored`; None when done.
@@ -79,12 +79,12 @@ class Claim:
     envelope: str | None
 
     def live(self, now: datetime) -> bool:
-        """Return whether somebody is at work on it, as far as its lease tells."""
+        """Return whether the claim has an active owner, by its lease."""
         return self.state in HELD and self.until is not None and self.until > now
 
 
 class NewClaim(NamedTuple):
-    """What somebody would like to be at work on.
+    """A claim that an owner requests.
 
     Args:
         identity: of the message.
@@ -106,8 +106,8 @@ class End(NamedTuple):
         identity: of the message.
         owner: the token.
         result: what the handler returned, as JSON.
-        fingerprint: of the content, where it is compared.
-        also: called in the transaction if the claim is ours and was not noted as done before.
+        fingerprint: of the content, if it is compared.
+        also: called in the transaction if the claim is ours and was not recorded as done before.
     """
 
     identity: str
@@ -128,14 +128,14 @@ TABLE = ledger_table(
     Column("key", ExactText(KEY_SIZE), nullable=False),
     Column("state", ExactText(_STATE_SIZE), nullable=False),
     Column("holder", ExactText(_OWNER_SIZE), nullable=False),
-    # PROCESSING, VERIFYING: the end of the lease. UNKNOWN: when to ask again. DONE: null.
+    # PROCESSING, VERIFYING: end of the lease. UNKNOWN: time of the next verification. DONE: null.
     Column("until", Moment),
     Column("done_at", Moment),
     Column("fingerprint", ExactText(FINGERPRINT_SIZE)),
     Column("result", LongText),
     Column("reason", LongText),
-    Column("envelope", LongText),  # until it is done; then nobody needs to ask about it any more
-    Column("owner", Token),  # who inserted it, where the database cannot say which rows were new
+    Column("envelope", LongText),  # until it is done; after that it is not verified any more
+    Column("owner", Token),  # the inserting owner, if the database cannot return which rows were new
     Index("oncemq_claims_age", "consumer", "done_at"),
     Index("oncemq_claims_until", "consumer", "until"),
 )
@@ -158,25 +158,27 @@ class Claims:
         self._bulk: Bulk | None = None
 
     def take(self, connection: Connection, new: Iterable[NewClaim], until: datetime) -> set[str]:
-        """Claim what nobody has claimed; returns those identities. Waits for uncommitted rivals.
+        """Claim identities that have no claim; returns them. Waits for uncommitted claims of others.
 
         Args:
             connection: the transaction.
             new: sorted by identity, each once.
-            until: when the lease ends.
+            until: when the lease expires.
         """
         if self._bulk is None:
             self._bulk = bulk_for(connection.dialect, _SHAPE)
-        rows: list[Row] = [(one.identity, one.key, State.PROCESSING, one.owner, one.envelope) for one in new]
+        rows: list[Row] = [
+            (claim.identity, claim.key, State.PROCESSING, claim.owner, claim.envelope) for claim in new
+        ]
         return self._bulk.insert_new(connection, self._consumer, rows, until)
 
     def read(self, connection: Connection, identities: Collection[str]) -> dict[str, Claim]:
-        """Return the claims on these identities, those that there are."""
+        """Return the existing claims on these identities."""
         found = connection.execute(select(*_COLUMNS).where(self._of(identities)))
         return {row.identity: _claim(row) for row in found}
 
     def take_over(self, connection: Connection, seen: Claim, owner: str, until: datetime) -> bool:
-        """Begin to verify a claim that nobody is at; returns whether it still was as `seen`."""
+        """Begin to verify a claim without an active owner; returns whether it was unchanged since `seen`."""
         over = or_(TABLE.c.state == State.UNKNOWN.value, _over(connection))
         unchanged = and_(
             over,
@@ -188,12 +190,12 @@ class Claims:
         return self._set(connection, seen.identity, unchanged, changes)
 
     def prove_undone(self, connection: Connection, identity: str, owner: str, until: datetime) -> bool:
-        """Let the handler run after all; returns whether the claim was ours to verify."""
+        """Let the handler run after all; returns whether we were verifying the claim."""
         ours = and_(TABLE.c.holder == owner, TABLE.c.state == State.VERIFYING.value)
         return self._set(connection, identity, ours, {"state": State.PROCESSING.value, "until": until})
 
     def finish(self, connection: Connection, ends: Sequence[End], now: datetime) -> list[bool]:
-        """Note that effects have happened; returns of each whether the claim was ours, also if it was noted before."""
+        """Record effects as done; returns for each whether the claim was ours, also if it was recorded before."""
         in_order = sorted(ends, key=lambda end: end.identity)
         if self._finish_all(connection, in_order, now) == len(ends):
             return [True] * len(ends)
@@ -205,7 +207,7 @@ class Claims:
         ]
 
     def _finish_all(self, connection: Connection, ends: Sequence[End], now: datetime) -> int:
-        """Return how many were ours and not noted before; in order, so that two processes lock the rows in one order."""
+        """Return how many were ours and not recorded before; sorted, so that processes lock the rows in one order."""
         if not any(end.also for end in ends):
             rows = [self._finished(end, now) for end in ends]
             return connection.execute(_FINISH, rows).rowcount if rows else 0
@@ -237,15 +239,15 @@ class Claims:
         reason: str,
         fingerprint: str | None = None,
     ) -> bool:
-        """Note that the effect may have happened; returns whether the claim was ours.
+        """Record that the effect may have happened; returns whether the claim was ours.
 
         Args:
             connection: the transaction.
             identity: of the message.
             owner: the token.
-            ask_at: when the background may ask about it; whoever is given the message asks at once.
-            reason: why nobody knows.
-            fingerprint: of the content, where it is compared; None keeps what is known.
+            ask_at: when the background may verify it; a worker that receives the message verifies at once.
+            reason: why the outcome is unknown.
+            fingerprint: of the content, if it is compared; None keeps the stored one.
         """
         changes: dict[str, Any] = {
             "state": State.UNKNOWN.value,
@@ -263,15 +265,15 @@ class Claims:
         owner: str,
         state: State = State.PROCESSING,
     ) -> None:
-        """Delete claims of ours in this state: their effect has surely not happened.
+        """Delete our claims in this state: their effect has certainly not happened.
 
-        One that is being verified is deleted only by whoever has the answer: `state=VERIFYING`.
+        A claim under verification is deleted only by the owner that has the answer: `state=VERIFYING`.
         """
         ours = and_(TABLE.c.holder == owner, TABLE.c.state == state.value)
         connection.execute(delete(TABLE).where(self._of(identities), ours))
 
     def renew(self, connection: Connection, owners: Collection[str], until: datetime) -> None:
-        """Move the end of the leases of everything that these owners hold."""
+        """Extend the leases of all claims of these owners."""
         held = [state.value for state in HELD]
         ours = and_(
             TABLE.c.consumer == self._consumer,
@@ -284,14 +286,14 @@ class Claims:
     def stuck(
         self, connection: Connection, now: datetime, *, after: str, limit: int, everything: bool
     ) -> Sequence[Claim]:
-        """Return claims that nobody is at, in order of identity.
+        """Return claims without an active owner, sorted by identity.
 
         Args:
             connection: reads only.
-            now: leases that ended before are over.
-            after: only identities behind this one, to go on where the last call ended.
-            limit: how many at most.
-            everything: also unknown ones that were asked about a short time ago.
+            now: leases that ended before have expired.
+            after: only identities greater than this, to continue after the last call.
+            limit: maximum of claims.
+            everything: include unknown claims that were verified recently.
         """
         over = and_(TABLE.c.until.is_not(None), TABLE.c.until < now, _over(connection))
         chosen = or_(over, TABLE.c.state == State.UNKNOWN.value) if everything else over
@@ -321,7 +323,7 @@ def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
 
 
 def _over(connection: Connection) -> ColumnElement[bool]:
-    """Return whether a lease has ended by the database's clock: a process whose own is ahead takes nothing early."""
+    """Return whether a lease has expired by the database's clock: a process whose own is ahead takes nothing early."""
     return TABLE.c.until <= server_moment(connection.dialect)
 
 

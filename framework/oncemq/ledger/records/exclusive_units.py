@@ -15,7 +15,7 @@ def enter_exclusive(connection: Connection, consumer: str) -> None:
     """Wait until this transaction is the only exclusive one of `consumer`; it stays so until it ends.
 
     Raises:
-        DBAPIError: classified TRANSIENT when the wait was longer than the database's lock time-out, or when
+        DBAPIError: classified TRANSIENT if the wait exceeded the database's lock time-out, or if
             two transactions created the lane at the same moment; run again.
     """
     if connection.dialect.name == "postgresql":
@@ -28,6 +28,6 @@ def enter_exclusive(connection: Connection, consumer: str) -> None:
 def _lock_row(connection: Connection, consumer: str) -> None:
     lane = select(TABLE.c.consumer).where(TABLE.c.consumer == consumer).with_for_update()
     if connection.execute(lane).first() is None:
-        # The update of nothing makes a rival that lost the race wait for the row's lock instead of failing.
+        # The no-op update makes the loser of a race wait for the row lock instead of failing.
         create = insert(TABLE).values(consumer=consumer)
         connection.execute(create.on_duplicate_key_update(consumer=TABLE.c.consumer))

@@ -1,4 +1,4 @@
-"""History of messages that were not simply applied: which, what became of each, when and why."""
+"""History of messages with another outcome than applied: which message, its outcome, when and why."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 
 TABLE = ledger_table(
     "history",
-    # SQLite counts by itself only in a column that is called INTEGER.
+    # SQLite assigns numbers only to a column whose type is INTEGER.
     Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
     Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
     Column("topic", ExactText(CONSUMER_SIZE), nullable=False),
@@ -27,7 +27,7 @@ TABLE = ledger_table(
 )
 
 MAX_REASON = 2000
-"""Characters of a reason that are kept."""
+"""Length limit of a stored reason."""
 
 _COLUMNS = "consumer text, topic text, key text, identity text, outcome text, reason text, attempt integer, at timestamptz"
 _AS_JSON = text(
@@ -39,16 +39,16 @@ _AS_JSON = text(
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """One outcome that is worth remembering.
+    """One outcome to be kept.
 
     Args:
         consumer: the ledger scope, `app.consumer`.
         topic: the topic's name in the app.
-        key: the business key; empty where the message had none.
-        identity: the canonical identity; empty where the message had none.
+        key: the business key; empty if the message had none.
+        identity: the canonical identity; empty if the message had none.
         outcome: a verdict's outcome, such as `stale`, or a dead letter's reason, such as `undecodable`.
-        reason: words for people.
-        attempt: which try it was.
+        reason: text for people.
+        attempt: the attempt's number.
         at: when, aware.
     """
 
@@ -63,7 +63,7 @@ class HistoryRow:
 
 
 def add(connection: Connection, rows: Sequence[HistoryRow]) -> None:
-    """Store `rows`; characters that no database keeps are replaced, since history must never fail a unit."""
+    """Store `rows`; characters that a database cannot store are replaced, since history must never fail a unit."""
     if not rows:
         return
     kept = [_storable(row) for row in rows]
@@ -74,7 +74,7 @@ def add(connection: Connection, rows: Sequence[HistoryRow]) -> None:
 
 
 def of_key(connection: Connection, key: str) -> list[HistoryRow]:
-    """Return what is known about a key, of every consumer, oldest first."""
+    """Return the history of a key, of every consumer, oldest first."""
     columns = [column for column in TABLE.c if column.name != "id"]
     found = select(*columns).where(TABLE.c.key == key).order_by(TABLE.c.at, TABLE.c.id)
     return [HistoryRow(*row) for row in connection.execute(found)]

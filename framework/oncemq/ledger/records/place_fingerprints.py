@@ -1,4 +1,4 @@
-"""Fingerprints of the message that took each key's present place, to compare the content of copies."""
+"""Fingerprints of the message that produced each key's current state, number or version, to compare copies with."""
 
 from sqlalchemy import Column
 
@@ -14,5 +14,5 @@ TABLE = ledger_table(
     Column("place", ExactText(CONSUMER_SIZE), nullable=False),  # a state, a number or a version
     Column("fingerprint", ExactText(PRINT_SIZE), nullable=False),
     Column("taken_at", Moment, nullable=False),
-    Column("owner", Token),  # who inserted it, where the database cannot say which rows were new
+    Column("owner", Token),  # the inserting owner, if the database cannot return which rows were new
 )

@@ -15,15 +15,15 @@ TABLE = ledger_table(
     Column("processed_at", Moment, nullable=False),
     Column("fingerprint", ExactText(FINGERPRINT_SIZE)),
     Column("result", LongText),
-    Column("owner", Token),  # who inserted it, where the database cannot say which rows were new
+    Column("owner", Token),  # the inserting owner, if the database cannot return which rows were new
     Index("oncemq_processed_age", "consumer", "processed_at"),
 )
 
 
 def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
-    """Return what has been applied for a key, of every consumer, oldest first.
+    """Return the applied messages of a key, of every consumer, oldest first.
 
-    Reads the whole table: an index for people who look once a week would cost every message.
+    Reads the whole table: an index for an occasional query would cost every message.
     """
     columns = [column for column in TABLE.c if column.name != "owner"]
     found = select(*columns).where(TABLE.c.key == key).order_by(TABLE.c.processed_at)

@@ -1,11 +1,11 @@
-"""Requests that must take effect once: who is carrying one out, until when, and what was answered.
+"""Requests that must take effect once: current owner, end of the lease, and answer.
 
     (no row) ── begin ──▶ RUNNING ── finish ──▶ DONE
                              │ └── release ──▶ (no row)
                              └── lease over ── take_over ──▶ RUNNING, of another owner
 
-EXPOSED is RUNNING for effects outside the ledger's database: when its lease is over, they may have happened.
-Every transition compares the owner, so whoever lost a request can neither finish nor release it.
+EXPOSED is RUNNING for effects outside the ledger's database: when its lease has expired, they may have happened.
+Every transition compares the owner, so an owner that lost a request can neither finish nor release it.
 """
 
 from collections.abc import Sequence
@@ -52,10 +52,10 @@ TABLE = ledger_table(
 
 
 class State(StrEnum):
-    """How far a request has come."""
+    """Progress of a request."""
 
     RUNNING = "running"
-    """Nothing of it lasts unless it becomes DONE, in the same transaction."""
+    """None of its effects persist unless it becomes DONE, in the same transaction."""
     EXPOSED = "exposed"
     """Its effects are outside this database and may have happened."""
     DONE = "done"
@@ -63,16 +63,16 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What the ledger knows of a request.
+    """The ledger's record of a request.
 
     Args:
         fingerprint: of its content.
-        state: how far it has come.
-        owner: the token of whoever carries it out, or did last.
-        until: when that lease ends, aware.
-        status: the answer's; None before there is one, and for calls that are no HTTP requests.
+        state: the request's progress.
+        owner: the token of the current or last owner.
+        until: when that lease expires, aware.
+        status: the answer's; None before there is one, and for calls that are not HTTP requests.
         headers: of the answer, as JSON.
-        body: of the answer; None where it was too large to keep.
+        body: of the answer; None if it was too large to store.
     """
 
     fingerprint: str
@@ -85,7 +85,7 @@ class Record:
 
 
 def find(connection: Connection, scope: str, identity: str) -> Record | None:
-    """Return what is known of a request."""
+    """Return the record of a request."""
     columns = [TABLE.c[name] for name in Record.__dataclass_fields__]
     row = connection.execute(select(*columns).where(_is(scope, identity))).first()
     if row is None:
@@ -95,7 +95,7 @@ def find(connection: Connection, scope: str, identity: str) -> Record | None:
 
 
 def has_key(key: str) -> ColumnElement[bool]:
-    """Return whether an identity ends with a key; not by LIKE, to which `a` and `A` are the same on SQLite."""
+    """Return whether an identity ends with a key; not by LIKE, which is case-insensitive on SQLite."""
     column = TABLE.c.identity
     end = literal(f":{escape_part(key)}", column.type)
     start = func.length(column) - func.length(end) + 1
@@ -103,9 +103,9 @@ def has_key(key: str) -> ColumnElement[bool]:
 
 
 def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
-    """Return the requests and calls with a key, whoever made them; an identity kept as a digest tells no key.
+    """Return the requests and calls with a key, of every caller; an identity stored as a digest has no readable key.
 
-    Reads every row: there is no index for the end of an identity.
+    Reads every row: no index covers the end of an identity.
     """
     names = ("scope", "identity", "state", "status", "until", "changed_at")
     rows = select(*(TABLE.c[name] for name in names)).where(has_key(key))
@@ -124,7 +124,7 @@ def begin(
     now: datetime,
     until: datetime,
 ) -> bool:
-    """Note that `owner` carries out a request that nobody knows yet; returns whether it was the first."""
+    """Record `owner` as the owner of a new request; returns whether it was the first."""
     row = {
         "scope": scope,
         "identity": identity,
@@ -150,7 +150,7 @@ def take_over(
     now: datetime,
     until: datetime,
 ) -> bool:
-    """Carry on with a request whose lease is over, if it is still as it was `seen`; returns whether it is ours."""
+    """Take over a request whose lease has expired, if it is unchanged since `seen`; returns whether it is ours."""
     unchanged = (TABLE.c.owner == seen.owner) & (TABLE.c.state == seen.state.value)
     over = TABLE.c.until <= server_moment(connection.dialect)
     ours = (
@@ -172,7 +172,7 @@ def finish(
     headers: str | None,
     body: bytes | None,
 ) -> bool:
-    """Store the answer; returns False when another owner has taken the request over."""
+    """Store the answer; returns False if another owner has taken the request over."""
     done = (
         update(TABLE)
         .where(_is(scope, identity), _unfinished(owner))
@@ -182,12 +182,12 @@ def finish(
 
 
 def release(connection: Connection, scope: str, identity: str, owner: bytes) -> None:
-    """Forget a request that left nothing behind, so that it may come again."""
+    """Delete a request that left no effects, so that it can be repeated."""
     connection.execute(delete(TABLE).where(_is(scope, identity), _unfinished(owner)))
 
 
 def end_lease(connection: Connection, scope: str, identity: str, owner: bytes, now: datetime) -> None:
-    """Say that nobody carries this request out any more, and that its effects may have happened."""
+    """End the lease of a request whose effects may have happened."""
     over = update(TABLE).where(_is(scope, identity), _unfinished(owner)).values(until=now, changed_at=now)
     connection.execute(over)
 
@@ -201,7 +201,7 @@ def _unfinished(owner: bytes) -> ColumnElement[bool]:
 
 
 def _insert_new(connection: Connection, row: dict[str, Any]) -> None:
-    """Insert, unless there is such a row; waits for a rival that has not committed."""
+    """Insert, unless the row exists; waits for an uncommitted concurrent insert."""
     name = connection.dialect.name
     if name in MYSQL_NAMES:
         statement = mysql.insert(TABLE).values(**row)
@@ -217,12 +217,12 @@ _SHOWN = ("scope", "identity", "until", "changed_at")
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which requests are meant; what is not given does not restrict.
+    """Filter of requests; unset fields do not restrict it.
 
     Args:
         ledger: the name of the ledger of requests.
         ids: identities, as they are listed.
-        key: the caller's key; an identity that is kept as a digest tells no key.
+        key: the caller's key; an identity stored as a digest has no readable key.
     """
 
     ledger: str | None = None
@@ -231,27 +231,27 @@ class Chosen:
 
 
 def listed(connection: Connection, chosen: Chosen, now: datetime, limit: int) -> list[dict[str, object]]:
-    """Return those whose effects are outside and whose lease is over, longest first; without answers."""
+    """Return requests with external effects whose lease has expired, longest ago first; without answers."""
     rows = select(*(TABLE.c[name] for name in _SHOWN)).where(*_unknown(chosen, now))
     found = rows.order_by(TABLE.c.until, TABLE.c.scope, TABLE.c.identity).limit(limit)
     return [dict(row) for row in connection.execute(found).mappings()]
 
 
 def clear(connection: Connection, chosen: Chosen, now: datetime) -> int:
-    """Forget them, so that the next request with that key is carried out; returns how many.
+    """Delete them, so that the next request with that key is carried out; returns how many.
 
-    What somebody is finding out about just now has a lease again, and stays.
+    A request that is being verified has a lease again, and stays.
 
     Args:
         connection: the transaction.
-        chosen: which ones.
+        chosen: the filter.
         now: aware.
     """
     return connection.execute(delete(TABLE).where(*_unknown(chosen, now))).rowcount
 
 
 def count_held(connection: Connection, chosen: Chosen, now: datetime) -> int:
-    """Return how many somebody still carries out, or finds out about, as their leases say."""
+    """Return how many requests have a live lease: being carried out or verified."""
     held = select(func.count()).where(*_exposed(chosen), TABLE.c.until > now)
     return connection.execute(held).scalar_one()
 

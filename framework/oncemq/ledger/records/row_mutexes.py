@@ -1,4 +1,4 @@
-"""A mutex for each row that does not exist yet: what is not there cannot be locked by the database."""
+"""Mutexes for rows that do not exist yet: a database cannot lock a missing row."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,13 +24,13 @@ _ADVISORY = text(
 
 
 def lock_keys(connection: Connection, scope: str, keys: Sequence[str], *, at: datetime) -> None:
-    """Hold a mutex for each of `keys` in `scope` until the transaction ends; waits for rivals.
+    """Hold a mutex for each of `keys` in `scope` until the transaction ends; waits for other holders.
 
     Args:
         connection: the transaction.
         scope: what the keys belong to, such as the table's name.
         keys: in any order; they are locked in sorted order.
-        at: now, for the later purge of rows that served as mutex.
+        at: now, for the later purge of mutex rows.
     """
     if not keys:
         return

@@ -1,4 +1,4 @@
-"""Last number applied of each key: one row for each consumer and key."""
+"""Last applied number of each key: one row for each consumer and key."""
 
 from sqlalchemy import Column, Connection, Index, select
 
@@ -13,13 +13,13 @@ TABLE = ledger_table(
     Column("key", ExactText(KEY_SIZE), primary_key=True),
     Column("last", ExactText(NUMBER_SIZE), nullable=False),
     Column("moved_at", Moment, nullable=False),
-    Column("owner", Token),  # who inserted it, where the database cannot say which rows were new
+    Column("owner", Token),  # the inserting owner, if the database cannot return which rows were new
     Index("oncemq_sequences_age", "consumer", "moved_at"),
 )
 
 
 def last_of(connection: Connection, consumer: str, key: str) -> int | None:
-    """Return the last number that a consumer has applied of a key; None = none yet."""
+    """Return the last number of a key that a consumer has applied; None = none yet."""
     found = select(TABLE.c.last).where(TABLE.c.consumer == consumer, TABLE.c.key == key)
     last = connection.execute(found).scalar()
     return int(last) if last else None

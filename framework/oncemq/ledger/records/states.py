@@ -1,4 +1,4 @@
-"""The state that each entity is in, for consumers whose own tables do not hold it."""
+"""Current state of each entity, for consumers whose own tables do not hold it."""
 
 from sqlalchemy import Column, Connection, Index, select
 
@@ -11,7 +11,7 @@ TABLE = ledger_table(
     Column("key", ExactText(KEY_SIZE), primary_key=True),
     Column("state", ExactText(CONSUMER_SIZE), nullable=False),
     Column("changed_at", Moment, nullable=False),
-    Column("owner", Token),  # who inserted it, where the database cannot say which rows were new
+    Column("owner", Token),  # the inserting owner, if the database cannot return which rows were new
     Index("oncemq_states_age", "consumer", "changed_at"),
 )
 

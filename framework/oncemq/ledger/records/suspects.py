@@ -1,4 +1,4 @@
-"""Messages that were running when a process died: they run alone until one try is over."""
+"""Messages that were running when a process died: they run isolated until one attempt is over."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -21,7 +21,7 @@ TABLE = ledger_table(
 
 
 def load(connection: Connection, consumer: str) -> dict[str, int]:
-    """Return how often a process died while it ran, by identity."""
+    """Return by identity how often a process died while the message ran."""
     found = select(TABLE.c.identity, TABLE.c.crashes).where(TABLE.c.consumer == consumer)
     return {row.identity: row.crashes for row in connection.execute(found)}
 
@@ -35,7 +35,7 @@ def charge(
     crashes: int = 1,
     at: datetime | None = None,
 ) -> int:
-    """Count a crash of this message, or with `crashes=0` only suspect it; returns how many there are now."""
+    """Count a crash of this message, or with `crashes=0` only mark it as a suspect; returns how many there are now."""
     row = {
         "consumer": consumer,
         "identity": identity,
@@ -49,7 +49,7 @@ def charge(
 
 
 def clear(connection: Connection, consumer: str, identities: Collection[str]) -> None:
-    """Forget the crashes of messages that have reached their end."""
+    """Delete the crash counts of messages that are settled."""
     if identities:
         ours = (TABLE.c.consumer == consumer) & TABLE.c.identity.in_(sorted(identities))
         connection.execute(delete(TABLE).where(ours))

@@ -1,7 +1,7 @@
-"""Whole batches of a ledger table in one statement each: what differs between databases stands here.
+"""Defines bulk statements, one for a whole batch of a ledger table; implemented per database.
 
-Every method gets its keys sorted, so that two batches never wait for each other crosswise, and says
-which rows were new by asking the database for them: a count of rows proves nothing.
+All methods take sorted keys, so that two batches cannot deadlock, and ask the database which
+rows were new: a row count is not reliable.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ Row = Sequence[str | None]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which columns of a table are written and read in bulk; `consumer` and `key` are its primary key.
+    """The columns of a table that are written and read in bulk; `consumer` and `key` are its primary key.
 
     Args:
         table: has the columns `consumer`, `key`, `moment` and `owner`.
-        key: the name of the column that tells a consumer's rows apart.
+        key: the name of the column that identifies a row of a consumer.
         moment: the column that is set to the time of an insert.
         touches: an update sets it, too.
-        inserted: columns that a new row is given, besides.
+        inserted: further columns of a new row.
         updated: columns that `update` writes.
         read: columns that `read` returns.
     """
@@ -38,12 +38,12 @@ class Shape:
 
 
 class Bulk(Protocol):
-    """One table of one dialect; statements are prepared once."""
+    """Bulk statements for one table of one dialect; prepared once."""
 
     def insert_new(
         self, connection: Connection, consumer: str, rows: Sequence[Row], now: datetime
     ) -> set[str]:
-        """Insert the rows whose key is not there; returns those keys. Waits for uncommitted rivals.
+        """Insert the rows whose key does not exist; returns those keys. Waits for uncommitted inserts of others.
 
         Args:
             connection: the transaction.
@@ -64,12 +64,12 @@ class Bulk(Protocol):
     def read(
         self, connection: Connection, consumer: str, keys: Sequence[str], *, lock: bool = False
     ) -> dict[str, Sequence[str | None]]:
-        """Return the columns `read` by key, of those that are there.
+        """Return the columns `read` by key, of existing rows.
 
         Args:
             connection: the transaction.
             consumer: the ledger scope.
             keys: sorted.
-            lock: keep the rows locked until the transaction ends; waits for rivals.
+            lock: lock the rows until the transaction ends; waits for other holders.
         """
         ...

@@ -8,7 +8,7 @@ from oncemq.ledger.sql.bulk_text import PostgreSQLBulk, SQLiteBulk
 
 
 def bulk_for(dialect: Dialect, shape: Shape) -> Bulk:
-    """Return the implementation for the dialect of an open connection, which knows the server's kind."""
+    """Return the implementation for the dialect of an open connection, which knows the server type."""
     if dialect.name == "postgresql":
         return PostgreSQLBulk(dialect, shape)
     if dialect.name == "sqlite":

@@ -12,7 +12,7 @@ from oncemq.ledger.sql.bulk import Row, Shape
 
 
 class MariaDBBulk:
-    """INSERT … RETURNING tells which rows are ours by a token that nobody else, and no earlier try, has."""
+    """INSERT … RETURNING identifies our rows by a token that is unique to each attempt."""
 
     def __init__(self, dialect: Dialect, shape: Shape) -> None:
         quote = dialect.identifier_preparer.quote
@@ -35,8 +35,8 @@ class MariaDBBulk:
         self, connection: Connection, consumer: str, rows: Sequence[Row], now: datetime
     ) -> set[str]:
         """See Bulk."""
-        # A token of the unit would not do: after a commit whose answer was lost, the next try must see
-        # these rows as a rival's, which they are.
+        # One token per unit is not enough: after a commit whose answer was lost, the next attempt must see
+        # these rows as another transaction's.
         owner, moment, scope = os.urandom(16), _moment(now), consumer.encode()
         parameters: list[Any] = []
         for key, *values in rows:
@@ -49,7 +49,7 @@ class MariaDBBulk:
 
     def update(self, connection: Connection, consumer: str, rows: Sequence[Row], now: datetime) -> None:
         """See Bulk."""
-        # The rows are there and locked, so this never inserts. A join with a list of values would cut long
+        # The rows exist and are locked, so this never inserts. A join with a list of values would truncate long
         # values, as derived tables do.
         fillers = ["" for _ in self._fillers]
         parameters: list[Any] = []
@@ -97,7 +97,7 @@ class MariaDBBulk:
 
 
 class MySQLBulk(MariaDBBulk):
-    """MySQL has no RETURNING: a second statement asks which rows carry our token."""
+    """MySQL has no RETURNING: a second statement reads which rows carry our token."""
 
     def _ours(
         self, connection: Connection, insert: str, parameters: list[Any], owner: bytes, scope: bytes

@@ -27,7 +27,7 @@ class _Names:
         self.touches = shape.touches
 
     def sets(self, prefix: str) -> str:
-        """Return what an update sets; value number n is called `<prefix>n`, from 1."""
+        """Return the SET clause of an update; value number n is called `<prefix>n`, from 1."""
         sets = [f"{name} = {prefix}{number}" for number, name in enumerate(self.updated, 1)]
         return ", ".join([*sets, f"{self.moment} = :now"] if self.touches else sets)
 
@@ -36,11 +36,11 @@ class _Names:
         return [_now()] if self.touches else []
 
     def insert(self, source: str) -> str:
-        """Return the insert of what is new in `source`, a table `r` with the columns c0, c1 and so on."""
+        """Return the insert of new rows from `source`, a table `r` with the columns c0, c1 and so on."""
         values = ", ".join(f"r.c{number}" for number in range(len(self.inserted) + 1))
         return (
             f"INSERT INTO {self.table} ({', '.join(['consumer', self.moment, self.key, *self.inserted])})"
-            # Without a WHERE SQLite reads ON CONFLICT as the condition of a join.
+            # Without a WHERE SQLite parses ON CONFLICT as the condition of a join.
             f" SELECT :consumer, :now, {values} FROM {source} WHERE true"
             f" ON CONFLICT (consumer, {self.key}) DO NOTHING RETURNING {self.key}"
         )
@@ -49,7 +49,7 @@ class _Names:
 class PostgreSQLBulk:
     """One array for each column: a third of the cost of a list of VALUES.
 
-    Keys are joined, not compared with `= ANY`: for that a plan which was prepared while the table was small
+    Keys are joined, not compared with `= ANY`: a plan for that, prepared while the table was small,
     reads all rows of the consumer.
     """
 
@@ -94,7 +94,7 @@ class PostgreSQLBulk:
 
 
 class SQLiteBulk:
-    """The batch as JSON; the write lock is held since BEGIN IMMEDIATE, so nothing needs a lock of its own."""
+    """The batch as JSON; BEGIN IMMEDIATE holds the write lock, so no further lock is needed."""
 
     def __init__(self, dialect: Dialect, shape: Shape) -> None:
         names = _Names(dialect, shape)
@@ -116,7 +116,7 @@ class SQLiteBulk:
         return set(connection.execute(self._insert, parameters).scalars())
 
     def update(self, connection: Connection, consumer: str, rows: Sequence[Row], now: datetime) -> None:
-        """See Bulk; one by one, since there is no way to the server to save and a join would scan."""
+        """See Bulk; row by row, since there are no round trips to save and a join would scan."""
         names = [f"c{number}" for number in range(len(rows[0]))]
         always = {"consumer": consumer, **({"now": now} if self._touches else {})}
         connection.execute(self._update, [{**always, **dict(zip(names, row, strict=True))} for row in rows])

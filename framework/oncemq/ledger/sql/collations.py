@@ -1,4 +1,4 @@
-"""Reads from the database how a column compares texts, and has it group texts that are equal in that column."""
+"""Reads how a column compares texts, and lets the database group texts that are equal in that column."""
 # ruff: noqa: S608 - names are quoted by the dialect, the rest comes from the database's catalog; values are parameters
 
 import codecs
@@ -28,12 +28,12 @@ _MYSQL: Final = text(
     " WHERE table_schema = coalesce(:schema, database()) AND table_name = :table AND column_name = :column"
 )
 _EXACT_MYSQL: Final = ("_nopad_bin", "_0900_bin", "binary")
-"""Endings of the collations that neither fold nor pad."""
+"""Suffixes of the collations that neither fold nor pad."""
 _CODECS: Final = {"utf8mb4": "", "latin1": "cp1252", "utf8mb3": "utf-8", "utf8": "utf-8"}
-"""Python's names of character sets that MySQL calls otherwise."""
+"""Python's names of character sets that MySQL names differently."""
 
 SAMPLES: Final = {"a": "", "A": "case", "á": "accents", "a ": "trailing blanks"}
-"""Texts, and what is ignored where they equal the first."""
+"""Texts, and the property that is ignored if they equal the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Comparison:
 
     Args:
         name: of the collation, or of the type, for people.
-        exact: equal is what is the same character by character.
-        padded: the column has a fixed width, so blanks at a value's end are not kept.
-        length: characters that the column holds; None = no limit.
-        type: PostgreSQL's name of the type, without its length, where a parameter must say it to be compared as the
+        exact: texts are equal only if identical character by character.
+        padded: the column has a fixed width, so trailing blanks of a value are not kept.
+        length: maximum of characters in the column; None = no limit.
+        type: PostgreSQL's name of the type, without its length, if a parameter must have it to be compared as the
             column is.
-        charset: Python's name of the characters that the column holds; empty = all.
-        sql: a parameter `{}` written so that it compares as the column does.
+        charset: Python's name of the column's character set; empty = all characters.
+        sql: a parameter `{}` wrapped so that it compares as the column does.
     """
 
     name: str = ""
@@ -60,7 +60,7 @@ class Comparison:
     charset: str = ""
 
     def fit(self, value: Any) -> None:
-        """Refuse a text that the column cannot give back: drivers and databases cut it without a word.
+        """Refuse a text that the column would change: drivers and databases truncate it silently.
 
         Raises:
             ValueError: says why.
@@ -75,7 +75,7 @@ class Comparison:
             self._encode(value)
 
     def _encode(self, value: str) -> None:
-        """Refuse what the character set does not have: one such value is an error for all that are looked up with it."""
+        """Refuse text outside the character set: one such value is an error for all that are looked up with it."""
         try:
             value.encode(self.charset)
         except UnicodeEncodeError:
@@ -85,7 +85,7 @@ class Comparison:
 
 
 def comparison_of(connection: Connection, table: Table, column: Column[Any]) -> Comparison:
-    """Return how the database compares a column of texts; one that holds something else compares as Python does."""
+    """Return how the database compares a text column; a column of another type compares as Python does."""
     name = connection.dialect.name
     if name == "postgresql":
         return _postgresql(connection, table, column)
@@ -97,7 +97,7 @@ def comparison_of(connection: Connection, table: Table, column: Column[Any]) -> 
 def groups(
     connection: Connection, table: Table, compared: Sequence[Comparison], rows: Sequence[Sequence[str]]
 ) -> list[int]:
-    """Return for each row of texts the number of the first row that the database holds equal.
+    """Return for each row of texts the number of the first row that is equal in the database.
 
     Args:
         connection: the transaction.
@@ -118,7 +118,7 @@ def groups(
 
 
 def ignored(connection: Connection, table: Table, compared: Comparison) -> list[str]:
-    """Return what the database ignores when it compares a column's texts, in words."""
+    """Return a description of the differences that the database ignores in a column's texts."""
     words = ["trailing blanks"] if compared.padded else []
     if compared.exact:
         return words
@@ -148,7 +148,9 @@ def _group_postgresql(
 ) -> list[tuple[int, int]]:
     del table
     names = [f"v{place}" for place in range(len(compared))]
-    same = ", ".join(one.sql.format(f"r.{name}") for one, name in zip(compared, names, strict=True))
+    same = ", ".join(
+        comparison.sql.format(f"r.{name}") for comparison, name in zip(compared, names, strict=True)
+    )
     arrays = ", ".join(f"CAST(:{name} AS text[])" for name in names)
     found = connection.execute(
         text(
@@ -182,7 +184,7 @@ def _codec(charset: str) -> str:
     try:
         return name and codecs.lookup(name).name
     except LookupError:
-        return ""  # the server's own affair
+        return ""  # the server decides
 
 
 def _group_mysql(
@@ -190,8 +192,10 @@ def _group_mysql(
 ) -> list[tuple[int, int]]:
     del table
     names = [f"v{place}" for place in range(len(compared))]
-    same = ", ".join(one.sql.format(f"r.{name}") for one, name in zip(compared, names, strict=True))
-    # Half of what a JSON_TABLE costs, and older servers know it as well.
+    same = ", ".join(
+        comparison.sql.format(f"r.{name}") for comparison, name in zip(compared, names, strict=True)
+    )
+    # Half of the cost of JSON_TABLE, and older servers support it as well.
     given = " UNION ALL ".join(
         f"SELECT {number} AS n, {', '.join(f'CONVERT(%s USING utf8mb4) AS {name}' for name in names)}"
         for number in range(len(rows))
@@ -220,9 +224,9 @@ def _sqlite(connection: Connection, table: Table, column: Column[Any]) -> Compar
 def _group_sqlite(
     connection: Connection, table: Table, compared: Sequence[Comparison], rows: Sequence[Sequence[str]]
 ) -> list[tuple[int, int]]:
-    # The first part has no rows: it lends the others the collations of its columns.
+    # The first part has no rows: it gives the others the collations of its columns.
     places = range(len(compared))
-    own = ", ".join(f"{one.sql} AS v{place}" for place, one in enumerate(compared))
+    own = ", ".join(f"{comparison.sql} AS v{place}" for place, comparison in enumerate(compared))
     given = ", ".join(f"json_extract(value, '$[{place}]')" for place in places)
     same = ", ".join(f"v{place}" for place in places)
     found = connection.execute(

@@ -1,4 +1,4 @@
-"""Columns whose value is exactly what was stored: text compared byte by byte, moments in UTC, on every database."""
+"""Columns that return exactly the stored value: text compared byte by byte, moments in UTC, on every database."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ class ExactText(TypeDecorator[str]):
     """Text in which `a`, `A` and `a ` are three values.
 
     Args:
-        size: the most bytes in UTF-8; MySQL and MariaDB need a limit for what is indexed.
+        size: maximum of bytes in UTF-8; MySQL and MariaDB need a limit for indexed columns.
     """
 
     impl = Text
@@ -36,11 +36,11 @@ class ExactText(TypeDecorator[str]):
         return dialect.type_descriptor(Text())
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> Any:
-        """Return what the driver is given."""
+        """Return the value for the driver."""
         return value.encode() if value is not None and dialect.name in MYSQL_NAMES else value
 
     def process_result_value(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002
-        """Return the text that was stored."""
+        """Return the stored text."""
         return value.decode() if isinstance(value, bytes) else value
 
 
@@ -77,7 +77,7 @@ class Token(TypeDecorator[bytes]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Return VARBINARY(16) where a plain blob would be stored apart from its row."""
+        """Return VARBINARY(16) where a plain blob would be stored outside of its row."""
         if dialect.name in MYSQL_NAMES:
             return dialect.type_descriptor(mysql.VARBINARY(16))
         return dialect.type_descriptor(LargeBinary())
@@ -98,7 +98,7 @@ class Moment(TypeDecorator[datetime]):
         return dialect.type_descriptor(DateTime())
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Return the moment in UTC, without its zone where the column has none."""
+        """Return the moment in UTC, without its zone if the column has none."""
         if value is None or dialect.name == "postgresql":
             return value
         return value.astimezone(UTC).replace(tzinfo=None)
@@ -111,11 +111,11 @@ class Moment(TypeDecorator[datetime]):
 
 
 def storable(words: str, most: int | None = None) -> str:
-    """Return the words of an error as every database keeps them: NUL and lone surrogates are replaced.
+    """Return an error's text in a form that every database stores: NUL and lone surrogates are replaced.
 
     Args:
-        words: whatever a handler's exception said; it may quote a message.
-        most: bytes of UTF-8 that there is room for; None = any number.
+        words: the text of a handler's exception; may quote a message.
+        most: maximum of bytes in UTF-8; None = no limit.
     """
     if words.isascii() and "\0" not in words:
         return words[:most]

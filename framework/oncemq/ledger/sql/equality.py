@@ -1,8 +1,8 @@
-"""Decides which of a unit's values name which row: by the database's comparison, never by Python's beside it.
+"""Matches a unit's values to rows by the database's comparison, never by Python's alone.
 
-Python's comparison serves where the database's is known to be the same. Columns that hold different texts equal
-(`utf8mb4_general_ci`, `citext`, `COLLATE NOCASE` …) cost one more statement for all values of a unit, and that only when
-a value has no row in its very spelling.
+Python's comparison is used where the database's is known to be the same. Columns that compare different texts as equal
+(`utf8mb4_general_ci`, `citext`, `COLLATE NOCASE` …) cost one more statement for all values of a unit, and only if
+a value has no row with exactly its spelling.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,17 +29,17 @@ from sqlalchemy.types import UserDefinedType
 from oncemq.ledger.sql.collations import Comparison, comparison_of, groups, ignored
 
 Values = tuple[Any, ...]
-"""One value for each of the compared columns."""
+"""A value for each of the compared columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Which values have a row, and which are two spellings of one thing.
+    """Values that have a row, and values that are two spellings of the same row.
 
     Args:
-        rows: the place of its row in `found`, for each value that has one.
-        respelled: the row's spelling, for each value whose row is spelled otherwise.
-        earlier: an earlier value without a row that the database holds equal, for each value that has one.
+        rows: the row's position in `found`, for each value that has a row.
+        respelled: the row's spelling, for each value whose row is spelled differently.
+        earlier: an equal earlier value without a row, for each value that has such a value.
     """
 
     rows: Mapping[Values, int]
@@ -48,12 +48,12 @@ class Matches:
 
 
 class Equality:
-    """How the database compares values of some columns of a table, looked up once.
+    """The database's comparison of values of some columns of a table, read once.
 
     Args:
-        connection: to look with.
+        connection: for reading it.
         table: the columns' table.
-        columns: what is compared.
+        columns: the compared columns.
     """
 
     def __init__(self, connection: Connection, table: Table, columns: Sequence[Column[Any]]) -> None:
@@ -67,11 +67,11 @@ class Equality:
 
     @property
     def folds(self) -> Sequence[str]:
-        """Return what each column ignores that does not compare character by character, in words."""
+        """Return descriptions of the differences ignored by columns that do not compare character by character."""
         return self._folds
 
     def fit(self, values: Sequence[Any]) -> None:
-        """Refuse values that the columns would cut.
+        """Refuse values that the columns would truncate.
 
         Raises:
             ValueError: says which and why.
@@ -83,7 +83,7 @@ class Equality:
                 raise ValueError(f"{_shown(value)} does not fit column {column}: it {error}") from None
 
     def among(self, values: Collection[Values]) -> ColumnElement[bool]:
-        """Return the condition for the rows that these values name."""
+        """Return the condition for the rows of these values."""
         if (
             self._typed
         ):  # compared as plain text, a column of type char(n) or citext has another equality and no index
@@ -95,12 +95,12 @@ class Equality:
     def match(
         self, connection: Connection, values: Collection[Values], found: Sequence[Sequence[Any]]
     ) -> Matches:
-        """Return which value names which row.
+        """Return which value belongs to which row.
 
         Args:
             connection: the transaction.
             values: in arrival order, each once.
-            found: the columns' values of the rows that `among(values)` gave; no row is left without a value.
+            found: the columns' values of the rows that `among(values)` matched; each row has a value.
         """
         spelled = [self._spelled(row) for row in found]
         exact = {row: place for place, row in enumerate(spelled)}
@@ -127,7 +127,7 @@ class Equality:
         )
 
     def alike(self, connection: Connection, values: Sequence[Values]) -> list[int]:
-        """Return for each value the place of the first one that the database holds equal, in one statement."""
+        """Return for each value the position of the first equal value in the database, in one statement."""
         plain = [tuple(v for place, v in enumerate(value) if place not in self._folding) for value in values]
         groups_of = [0] * len(values)
         if self._folding:
@@ -141,7 +141,7 @@ class Equality:
         ]
 
     def same(self, connection: Connection, here: Any, wanted: Any) -> bool:
-        """Return whether the database holds two values of the only column equal; NULL equals NULL."""
+        """Return whether two values of the only column are equal in the database; NULL equals NULL."""
         if here is None or wanted is None:
             return here is wanted
         [here], [wanted] = self._spelled([here]), self._spelled([wanted])
@@ -151,7 +151,7 @@ class Equality:
         return texts and bool(self._folding) and self.alike(connection, [(here,), (wanted,)])[1] == 0
 
     def _spelled(self, values: Sequence[Any]) -> Values:
-        """Return a row's values as they were given: columns of fixed width come back filled up with blanks."""
+        """Return a row's values as they were given: fixed-width columns return them padded with blanks."""
         return tuple(
             value.rstrip(" ") if compared.padded and isinstance(value, str) else value
             for value, compared in zip(values, self._compared, strict=True)
@@ -182,7 +182,7 @@ class Equality:
         places: Mapping[Values, int],
         rows: dict[Values, int],
     ) -> None:
-        """Find the values of rows that neither Python nor `alike` could tell; asked of the rows themselves."""
+        """Match values of rows that neither Python nor `alike` could match, by querying the rows themselves."""
         known = list(values)
         which = case(*((self.among([value]), number) for number, value in enumerate(known)))
         for *row, number in connection.execute(select(*self._columns, which).where(self.among(unclaimed))):
@@ -214,7 +214,7 @@ class _Named(UserDefinedType[Any]):
 
 
 def _array(values: Sequence[Any], compared: Comparison) -> ColumnElement[Any]:
-    """Return texts as an array of the column's own type, without its length: a cast to that cuts them."""
+    """Return texts as an array of the column's own type, without its length: a cast with a length truncates them."""
     plain = bindparam(None, list(values), type_=ARRAY(TEXT))
     return cast(plain, ARRAY(_Named(compared.type)))
 

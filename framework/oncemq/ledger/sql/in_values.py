@@ -1,4 +1,4 @@
-"""`column IN values` for many values: one array for PostgreSQL, which else parses a parameter for each."""
+"""`column IN values` for many values: one array for PostgreSQL, which otherwise parses a parameter for each."""
 
 from collections.abc import Collection
 from typing import Any
@@ -14,8 +14,8 @@ def among(
     """Return `column IN values`.
 
     Args:
-        connection: tells the dialect.
-        column: what is compared.
+        connection: has the dialect.
+        column: the compared column.
         kind: the plain type of the values on PostgreSQL, such as TEXT.
         values: not None.
     """

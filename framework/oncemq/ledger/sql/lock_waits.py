@@ -1,4 +1,4 @@
-"""Transactions that do not wait for locks: for finding out which messages somebody who stands still is holding up."""
+"""Lets transactions not wait for locks, to find out which messages are blocked by another transaction."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +13,10 @@ _SET_LOCAL = text("SET LOCAL lock_timeout = '2ms'")
 
 @contextmanager
 def only_a_moment(connection: Connection) -> Iterator[None]:
-    """Let no statement of the transaction that has begun wait long for a lock; the next transaction waits as usual.
+    """Limit lock waits of the begun transaction to a moment; the next transaction waits as usual.
 
-    PostgreSQL: 2 ms. MariaDB: not at all. MySQL: a second, which is its least. SQLite: as usual, since there
-    nobody locks a row.
+    PostgreSQL: 2 ms. MariaDB: no wait. MySQL: a second, its minimum. SQLite: as usual, since it has no row
+    locks.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(_SET_LOCAL)
@@ -30,7 +30,7 @@ def only_a_moment(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def mysql_timeout(connection: Connection, seconds: int) -> Iterator[None]:
-    """Let the statements of a session of MySQL or MariaDB wait so long for locks; afterwards as before."""
+    """Set the lock time-out of a session of MySQL or MariaDB; restored afterwards."""
     before = connection.execute(text("SELECT @@SESSION.innodb_lock_wait_timeout")).scalar_one()
     setting = text("SET SESSION innodb_lock_wait_timeout = :seconds")
     connection.execute(setting, {"seconds": seconds})
@@ -42,5 +42,5 @@ def mysql_timeout(connection: Connection, seconds: int) -> Iterator[None]:
             try:
                 connection.execute(setting, {"seconds": before})
             except DBAPIError:
-                # After a commit nothing may raise; before one, whatever is done next with the connection does.
+                # After a commit nothing may raise; before a commit, the next use of the connection raises.
                 connection.invalidate()

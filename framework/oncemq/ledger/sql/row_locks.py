@@ -1,4 +1,4 @@
-"""Locks rows of users' tables: whether a rival is waited for, and for how long."""
+"""Locks rows of users' tables: whether to wait for a locked row, and for how long."""
 
 import math
 from collections.abc import Iterator
@@ -20,21 +20,21 @@ class Rival(StrEnum):
     """What to do when another transaction holds a row."""
 
     WAIT = "wait"
-    """Wait for it, for as long as the time-out says."""
+    """Wait for it until the time-out."""
     NOWAIT = "nowait"
-    """Fail at once: the unit is run again after a pause, as for a deadlock."""
+    """Fail at once: the unit is run again after a pause, as after a deadlock."""
     SKIP = "skip"
-    """Leave the row out."""
+    """Skip the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLock:
-    """One way of locking rows in a SELECT; SQLite needs none, it has locked everything since BEGIN IMMEDIATE.
+    """A way of locking rows in a SELECT; SQLite needs none, BEGIN IMMEDIATE has locked the whole database.
 
     Args:
         rival: what to do when a row is locked; None = the rows are not locked at all.
-        timeout: for `wait`: how long; None = as long as every other lock. MySQL and MariaDB count whole seconds.
-        of: the mapped class whose table is locked, where others may be joined.
+        timeout: for `wait`: how long; None = the usual lock time-out. MySQL and MariaDB count whole seconds.
+        of: the mapped class whose table is locked, if others may be joined.
     """
 
     rival: Rival | None = Rival.WAIT
@@ -43,12 +43,12 @@ class RowLock:
 
     @classmethod
     def none(cls) -> Self:
-        """Return the way that locks nothing."""
+        """Return a lock mode that locks nothing."""
         return cls(None)
 
     @property
     def skips(self) -> bool:
-        """Return whether a row may be left out although it is there."""
+        """Return whether an existing row may be skipped."""
         return self.rival is Rival.SKIP
 
     def on(self, rows: Select[Any]) -> Select[Any]:
@@ -62,7 +62,7 @@ class RowLock:
 
     @contextmanager
     def waiting(self, connection: Connection) -> Iterator[None]:
-        """Let statements wait for locks no longer than the time-out; afterwards as before."""
+        """Set the lock time-out for statements; restored afterwards."""
         if self.timeout is None or self.rival is not Rival.WAIT:
             yield
         elif connection.dialect.name == "postgresql":
@@ -79,7 +79,7 @@ class RowLock:
 
 
 def can_skip_locked(connection: Connection) -> bool:
-    """Return whether the database can leave out the rows that somebody holds."""
+    """Return whether the database supports SKIP LOCKED."""
     if connection.dialect.name not in MYSQL_NAMES:
         return True
     since = (10, 6) if getattr(connection.dialect, "is_mariadb", False) else (8, 0, 1)

@@ -1,4 +1,4 @@
-"""Declares tables of the ledger: prefix, engine, sizes of what is indexed."""
+"""Declares tables of the ledger: prefix, engine, sizes of indexed columns."""
 
 from sqlalchemy import MetaData, Table
 from sqlalchemy.schema import SchemaItem
@@ -12,12 +12,12 @@ KEY_SIZE = 512
 
 
 def ledger_table(name: str, *parts: SchemaItem, sqlite_autoincrement: bool = False) -> Table:
-    """Return the table `oncemq_<name>`, in a MetaData of its own: the ledger's tables refer to nothing.
+    """Return the table `oncemq_<name>`, in a MetaData of its own: the ledger's tables have no foreign keys.
 
     Args:
         name: without the prefix.
         parts: columns and indexes.
-        sqlite_autoincrement: SQLite never gives the number of a deleted row again, as the others never do.
+        sqlite_autoincrement: SQLite never reuses the number of a deleted row, as other databases do by default.
     """
     return Table(
         f"{PREFIX}{name}",
@@ -32,5 +32,5 @@ def ledger_table(name: str, *parts: SchemaItem, sqlite_autoincrement: bool = Fal
 
 
 def attach(table: Table, metadata: MetaData) -> Table:
-    """Return the copy of `table` in `metadata`, made when it is asked for the first time."""
+    """Return the copy of `table` in `metadata`, created on first use."""
     return metadata.tables[table.name] if table.name in metadata.tables else table.to_metadata(metadata)

@@ -1,4 +1,4 @@
-"""Insert a row, or change the one that is there, in one statement on every database."""
+"""Inserts a row, or updates an existing one, in one statement on every database."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ def upsert(
     row: Mapping[str, Any],
     update: Mapping[str, ColumnElement[Any] | Any],
 ) -> None:
-    """Insert `row`; where a row with its primary key exists, set what `update` says instead."""
+    """Insert `row`; if a row with its primary key exists, set the columns of `update` instead."""
     if connection.dialect.name in MYSQL_NAMES:
         statement = mysql.insert(table).values(**row)
         connection.execute(statement.on_duplicate_key_update(**update))
