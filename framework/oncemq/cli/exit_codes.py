@@ -1,4 +1,4 @@
-"""With which code each kind of failure ends the program, for scripts and process managers."""
+"""Exit codes for each kind of failure, for scripts and process managers."""
 
 from collections.abc import Sequence
 
@@ -38,10 +38,10 @@ MEANINGS: Sequence[tuple[int, str]] = (
 )
 
 FATAL = frozenset({USAGE, CONFIG})
-"""Starting again would not mend these."""
+"""A restart would not fix these."""
 
 UNREACHABLE = frozenset({BROKER, DATABASE})
-"""At the first start somebody should look at these; later a server is only away for a while."""
+"""At the first start these need an operator; later they mean a temporary outage."""
 
 FINISHED = frozenset({LEFT_OVER})
 """A worker that ends with these has finished, as with 0."""
@@ -57,5 +57,5 @@ _CODES: tuple[tuple[type[OnceMQError], int], ...] = (
 
 
 def exit_code(error: OnceMQError) -> int:
-    """Return the code that `error` ends the program with."""
+    """Return the exit code for `error`."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)

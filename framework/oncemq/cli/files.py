@@ -1,4 +1,4 @@
-"""Files that a command reads the app from: `-f` before the command or after it, else app.yaml."""
+"""The app's files for a command: `-f` before or after the command, otherwise app.yaml."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,4 +22,4 @@ def _chosen(context: click.Context, _parameter: click.Parameter, given: Sequence
 app_option: Callable[[Command], Command] = click.option(
     "-f", "--file", "files", type=click.Path(path_type=Path), multiple=True, callback=_chosen, help=_HELP
 )
-"""The option that the program has, and every command that needs an app."""
+"""The option of the program, and of every command that needs an app."""

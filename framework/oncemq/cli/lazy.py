@@ -1,4 +1,4 @@
-"""A command group that imports a command only when it is called: `--help` costs no more than reading a table."""
+"""A command group that imports a command only when it is called, which keeps `--help` fast."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -11,11 +11,11 @@ from oncemq.registry import did_you_mean
 
 
 class Command(NamedTuple):
-    """Where a command lives.
+    """Location of a command.
 
     Args:
         home: `module:name` of its click command.
-        help: its one line in the group's help.
+        help: its line in the group's help.
     """
 
     home: str
@@ -27,8 +27,8 @@ class LazyGroup(click.Group):
 
     Args:
         table: commands by name, in the order of the help.
-        group: the entry points of further commands, which strategies bring; None = there are none.
-        arguments: what `click.Group` takes.
+        group: the entry-point group of strategies' commands; None = none.
+        arguments: passed to `click.Group`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; an unknown one is answered with the nearest."""
+        """Find the command; an error for an unknown one suggests the nearest name."""
         if args and not args[0].startswith("-") and args[0] not in self._table:
             ctx.fail(f"there is no command {args[0]!r}{did_you_mean(args[0], list(self._table))}")
         return super().resolve_command(ctx, args)
@@ -73,6 +73,6 @@ class LazyGroup(click.Group):
             )
 
     def _brought(self, ctx: click.Context, name: str) -> str:
-        """Return the one line of a command that says it itself."""
+        """Return the help line of a strategy's command."""
         command = self.get_command(ctx, name)
         return command.get_short_help_str(80) if command is not None else ""

@@ -1,4 +1,4 @@
-"""The program `oncemq`: its commands, the files they read, and how every failure ends."""
+"""The program `oncemq`: its commands, the files they read, and the handling of errors."""
 
 import os
 import sys
@@ -83,7 +83,7 @@ def oncemq(context: click.Context, files: Sequence[Path]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the program and leave with its exit code; no failure of ours ends in a traceback."""
+    """Run the program and exit with its code; expected failures print no traceback."""
     sys.exit(_run(arguments))
 
 
@@ -111,7 +111,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def show_error(error: OnceMQError) -> None:
-    """Tell what went wrong, on stderr: one line for each problem of a configuration."""
+    """Print the error on stderr: one line for each problem of a configuration."""
     if not isinstance(error, ConfigError):
         click.echo(f"{click.style('error:', fg='red', bold=True)} {error}", err=True)
         return
@@ -124,7 +124,7 @@ def show_error(error: OnceMQError) -> None:
 
 
 def _forget_output() -> None:
-    """Whoever read our output is gone; the interpreter's own flush at exit would complain about it."""
+    """The reader of our output is gone; the interpreter's own flush at exit would report an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

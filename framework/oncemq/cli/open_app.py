@@ -1,4 +1,4 @@
-"""The app's databases for commands, which close their connections at their end."""
+"""The app's databases for commands, closed when the command ends."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ from oncemq.operate import databases
 
 
 def opened(plan: AppPlan) -> None:
-    """Make sure that the app's databases answer; within a command, their connections are closed when it ends.
+    """Check that the app's databases answer; within a command, their connections are closed when it ends.
 
     Raises:
-        InfrastructureError: one does not answer.
-        LedgerError: one refuses us, or is not what it was.
+        InfrastructureError: a database does not answer.
+        LedgerError: a database refuses access, or is not the one from before.
     """
     command = click.get_current_context(silent=True)
     if command is not None:
@@ -30,10 +30,10 @@ def opened_ledger(files: Sequence[Path], without: str) -> AppPlan:
 
     Args:
         files: the app's, in order.
-        without: what follows for an app that has no database.
+        without: the consequence for an app without a database.
 
     Raises:
-        ConfigError: the app is wrong, or has no database.
+        ConfigError: the app is invalid, or has no database.
         InfrastructureError, LedgerError: as `opened`.
     """
     plan = load(files).plan

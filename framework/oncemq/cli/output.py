@@ -1,4 +1,4 @@
-"""Output of commands: a table on a terminal, plain columns in a pipe, JSON lines for scripts; always safe to show."""
+"""Output of commands: a table on a terminal, plain columns in a pipe, JSON lines for scripts; always escaped."""
 
 import json
 import sys
@@ -20,10 +20,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 json_option: Callable[[Command], Command] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, one object per line, for scripts."
 )
-"""The option that every command has which prints data."""
+"""The option of every command that prints data."""
 
 _COPIED = frozenset({"id", "message_id", "key", "identity", "consumer", "topic"})
-"""Fields that people copy from a table."""
+"""Fields that users copy from a table."""
 _LEAST_COLUMN = 10
 
 
@@ -39,11 +39,11 @@ def limit_option(of_what: str) -> Callable[[Command], Command]:
 
 
 class Output:
-    """Where a command's results go.
+    """Output of a command's results.
 
     Args:
         as_json: JSON lines instead of text.
-        stream: where to; the process's stdout if None.
+        stream: the target; the process's stdout if None.
     """
 
     def __init__(self, *, as_json: bool = False, stream: TextIO | None = None) -> None:
@@ -51,27 +51,27 @@ class Output:
         self._stream = sys.stdout if stream is None else stream
 
     def line(self, text: str = "") -> None:
-        """Print one line for people; nothing in JSON."""
+        """Print one line of text; nothing in JSON."""
         if not self.as_json:
             self._stream.write(escape(text) + "\n")
 
     def block(self, text: str) -> None:
-        """Print several lines for people, each safe to show."""
+        """Print several lines of text, each escaped."""
         for line in text.split("\n"):
             self.line(line)
 
     def record(self, record: Mapping[str, Any]) -> None:
-        """Print one JSON object; nothing for people."""
+        """Print one JSON object; nothing in text mode."""
         if self.as_json:
             self._stream.write(json.dumps(record, default=_jsonable) + "\n")
 
     def rows(self, columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]], *, none: str) -> int:
-        """Print rows; returns how many there were.
+        """Print rows; returns their number.
 
         Args:
-            columns: field names to headings; JSON holds every field of a row, not these alone.
+            columns: field names to headings; JSON contains every field of a row.
             rows: one mapping each.
-            none: what people read when there are no rows.
+            none: text for no rows.
         """
         if self.as_json:
             count = 0
@@ -89,7 +89,7 @@ class Output:
         return len(cells)
 
     def _table(self, columns: Mapping[str, str], cells: Sequence[Sequence[str]]) -> None:
-        """Print a table as wide as the terminal; what is copied into another command is never wrapped."""
+        """Print a table as wide as the terminal; fields to be copied are never wrapped."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         width = 0
         for number, (name, heading) in enumerate(columns.items()):
@@ -97,7 +97,7 @@ class Output:
             table.add_column(heading, overflow="fold", no_wrap=name in _COPIED, min_width=whole)
             width += (whole or _LEAST_COLUMN) + 2
         for row in cells:
-            # Text, not str: what stands in square brackets is no markup here.
+            # Text, not str: square brackets are not markup here.
             table.add_row(*(Text(cell) for cell in row))
         console = Console(file=self._stream)
         console.print(table, width=max(console.width, width), crop=False)
@@ -110,7 +110,7 @@ class Output:
             self._stream.write(padded.rstrip() + "\n")
 
     def progress(self) -> Progress:
-        """Return a progress bar on stderr, which shows itself on a terminal only."""
+        """Return a progress bar on stderr, visible on a terminal only."""
         console = Console(file=sys.stderr)
         return Progress(
             TextColumn("{task.description}"),
@@ -124,7 +124,7 @@ class Output:
 
 
 def shown(value: Any) -> str:
-    """Return a value for people, on one line: nothing as `-`, times to the second."""
+    """Return a value as text on one line: nothing as `-`, times to the second."""
     if value is None or value == "":
         return "-"
     if isinstance(value, datetime):
@@ -133,12 +133,12 @@ def shown(value: Any) -> str:
 
 
 def warn(text: str) -> None:
-    """Print one line for people on stderr."""
+    """Print one line on stderr."""
     click.echo(escape(text), err=True)
 
 
 def confirm(question: str) -> None:
-    """Ask before something is lost; where there is no answer, say how a script says yes.
+    """Ask before data is lost; without a terminal, the error names the option for scripts.
 
     Raises:
         click.Abort: the answer was no.

@@ -1,4 +1,4 @@
-"""Checks that an app's brokers, database, Redis and ledger tables are there, without changing anything."""
+"""Checks that an app's brokers, database, Redis and ledger tables are available, without changing anything."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ from oncemq.redis.probe import prove, startup_warnings
 
 @dataclass(slots=True)
 class Proof:
-    """What was found by connecting to everything.
+    """Results of connecting to everything.
 
     Args:
-        failures: what could not be reached, or is not what it should be.
-        problems: what does not fit the consumers, with its place in the file.
-        risks: what is risky about Redis' settings, and groups that another app may own, and what is left of consumers that are gone.
+        failures: unreachable or unexpected servers.
+        problems: conflicts with the consumers, with their place in the file.
+        risks: risky Redis settings, groups that another app may own, and remains of removed consumers.
     """
 
     failures: list[OnceMQError] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Proof:
 
 
 def connect_to_all(loaded: LoadedApp) -> Proof:
-    """Connect to everything, and look what the brokers have of what each consumer needs."""
+    """Connect to everything, and check the brokers' objects that each consumer needs."""
     problems = Problems(secrets=set(loaded.secrets))
 
     def examine(broker: str, adapter: Adapter) -> Iterable[OnceMQError]:
@@ -52,15 +52,15 @@ def connect_to_all(loaded: LoadedApp) -> Proof:
 def failed_connections(
     plan: AppPlan, examine: Callable[[str, Adapter], Iterable[OnceMQError]] = lambda *_: ()
 ) -> Iterator[OnceMQError]:
-    """Connect to everything and yield what failed; goes on after a failure, so that a person mends all in one go.
+    """Connect to everything and yield the failures; continues after a failure, so that all are reported together.
 
     Args:
         plan: the app.
-        examine: told each broker's name and its connected adapter; yields what else is wrong with it.
+        examine: called with each broker's name and connected adapter; yields further errors.
     """
     for name, adapter in plan.adapters.items():
         try:
-            # Without subscriptions nothing is declared: only address and credentials are proved.
+            # Without subscriptions nothing is declared: only address and credentials are checked.
             adapter.prepare(())
             yield from examine(name, adapter)
         except OnceMQError as error:
@@ -75,7 +75,7 @@ def failed_connections(
 
 
 def redis_risks(plan: AppPlan) -> list[str]:
-    """Return what is risky about Redis' settings; nothing where it does not answer, which is a failure already."""
+    """Return risky Redis settings; nothing if Redis does not answer, which is reported as a failure."""
     if plan.redis is None:
         return []
     try:
@@ -88,7 +88,7 @@ def redis_risks(plan: AppPlan) -> list[str]:
 
 
 def _other_owners(plan: AppPlan) -> Sequence[str]:
-    """Return who else may own the app's groups, and what is left of consumers that it has no more; nothing where the ledger does not answer, which is a failure already."""
+    """Return other owners of the app's groups, and remains of removed consumers; nothing if the ledger is away."""
     try:
         return [*look(plan).warnings, *map(in_words, left_names(plan))]
     except SQLAlchemyError:
@@ -107,7 +107,7 @@ def _prove_database(plan: AppPlan) -> None:
 def _failures_of_redis(plan: AppPlan) -> Iterator[OnceMQError]:
     if plan.redis is None:
         return
-    # Consumers of one kind lack the same.
+    # Consumers of the same kind lack the same permissions.
     said: set[str] = set()
     try:
         prove(plan.redis)

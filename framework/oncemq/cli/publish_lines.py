@@ -1,4 +1,4 @@
-"""Turns lines of a file into messages of a topic, and says what is wrong with a line."""
+"""Converts lines of a file into messages of a topic, and reports bad lines."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,12 +21,12 @@ _TYPES = {"json": "application/json", "text": "text/plain"}
 
 
 class BadLine(ValueError):
-    """A line that is no message of this topic."""
+    """A line that is not a message of this topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line that is not empty: its number, and the message it is or what is wrong with it."""
+    """A non-empty line: its number, and its message or error."""
 
     number: int
     message: OutgoingMessage | None
@@ -34,11 +34,11 @@ class Line:
 
 
 class LineReader:
-    """What the lines of one file mean.
+    """Parses the lines of one file.
 
     Args:
         topic: the topic's name in the app.
-        body_format: how the topic's bodies are encoded.
+        body_format: encoding of the topic's bodies.
         reader: finds key, version and identity, which every message must have; None where the topic names no key.
         envelope: each line is an object with `body` and, if wanted, `headers`, `key`, `id`.
     """
@@ -52,7 +52,7 @@ class LineReader:
         self._parse: Decoder = make_decoder("json")
 
     def read(self, stream: IO[bytes]) -> Iterator[Line]:
-        """Yield every line that is not empty; a message without an id is given a new one."""
+        """Yield every non-empty line; a message without an id gets a new one."""
         for number, raw in _lines(stream):
             if raw is None:
                 yield Line(number, None, f"longer than {MAX_LINE:,} bytes")

@@ -1,4 +1,4 @@
-"""Options of commands that look after rows of the ledger which a person has to decide about."""
+"""Options of commands that manage ledger rows which need an operator's decision."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -9,7 +9,7 @@ Decorator = Callable[[Any], Any]
 
 
 def filters(one: str, key: str) -> Decorator:
-    """Return what adds `--id`, which may be repeated, and `--key` to a command; told what each one chooses."""
+    """Return a decorator that adds `--id`, repeatable, and `--key` to a command."""
     by_id = click.option(
         "--id", "ids", multiple=True, help=f"Only {one}, as `list` shows it; may be repeated."
     )
@@ -28,10 +28,10 @@ def deciding(command: Any) -> Any:
 
 
 def insist_on_choice(ids: Collection[str], key: str | None, *, everything: bool) -> None:
-    """Refuse a decision about what nobody has named, and about all and some at once.
+    """Refuse a decision about no rows, and one about all and some at once.
 
     Raises:
-        click.UsageError: it says what to write.
+        click.UsageError: names the options.
     """
     if everything == bool(ids or key is not None):
         raise click.UsageError("say which: --id or --key; or --all for every one, without these")

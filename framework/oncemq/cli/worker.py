@@ -30,7 +30,7 @@ class Worker:
 
     Args:
         files: the app's files, which it loads itself.
-        until_idle: end when nothing has come for so long.
+        until_idle: end when no message has arrived for so long.
         deadline: end after so long in any case.
     """
 
@@ -64,10 +64,10 @@ class Worker:
 
 
 def _collect_seldom() -> None:
-    """Have the garbage collector pass over what start-up made, and look at whole units instead of parts of one.
+    """Configure the garbage collector to skip start-up objects, and to scan whole units instead of parts.
 
-    A unit keeps some thousands of objects until its commit. Looking through them again and again, and through
-    every imported module with them, took a tenth of the processor time where the handler uses the ORM.
+    A unit keeps some thousands of objects until its commit. Scanning them again and again, with every imported module,
+    took a tenth of the processor time where the handler uses the ORM.
     """
     gc.collect()
     gc.freeze()
@@ -75,10 +75,10 @@ def _collect_seldom() -> None:
 
 
 class Mourner:
-    """Is told of dead worker processes: says so, and puts what ran in them under suspicion.
+    """Handles deaths of worker processes: logs them, and marks the messages that ran in them as suspects.
 
     Args:
-        loaded: the app; its database is connected for the moment only.
+        loaded: the app; its database is connected only for this.
     """
 
     def __init__(self, loaded: LoadedApp) -> None:
@@ -86,7 +86,7 @@ class Mourner:
         self._log = structlog.get_logger("oncemq")
 
     def __call__(self, death: Death) -> None:
-        """Deal with one death; a database that is away leaves it to the next process that starts."""
+        """Handle one death; if the database is away, the next process that starts does it."""
         self._log.warning(
             "worker process ended", process=death.index, exit_code=death.code, meaning=meaning(death)
         )
@@ -117,7 +117,7 @@ class Mourner:
 
 
 def meaning(death: Death) -> str:
-    """Return what an exit code says, in words."""
+    """Return the meaning of an exit code in words."""
     if death.code == HARD_LIMIT:
         return "a handler exceeded its hard time limit"
     if death.ordered:
@@ -126,7 +126,7 @@ def meaning(death: Death) -> str:
 
 
 def _leave(code: int) -> None:
-    """End the process although a thread of it may never end; what is unsettled is delivered again."""
+    """End the process although a thread may never end; unsettled messages are redelivered."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if code > 0 else FAILED)

@@ -3,12 +3,12 @@
 The wire is that of "The Idempotency-Key HTTP Header Field" (draft-ietf-httpapi-idempotency-key-header).
 What is guaranteed depends on where the effect lives:
 
-- `effects="database"`: the handler writes through the session that it is lent, whose transaction also stores
-  the answer. Effect and record commit together, so the effect happens once, whatever dies whenever.
-- `effects="external"`: the request is noted first and its answer afterwards. If the process dies in between, the
-  effect may have happened: the next one with that key is refused, unless `abandoned` says how to find out.
+- `effects="database"`: the handler writes through the session that it receives, whose transaction also stores
+  the answer. Effect and record commit together, so the effect happens once, whichever process dies.
+- `effects="external"`: the request is recorded first and its answer afterwards. If the process dies in between, the
+  effect may have happened: the next request with that key is refused, unless `abandoned` says how to find out.
 
-Once means for `keep`: a copy that comes later is carried out again.
+Once means for `keep`: a copy that comes later runs again.
 """
 
 from oncemq.idempotent_requests.answer import NOT_DONE, REFUSE, RUN_AGAIN, UNKNOWN, Answer

@@ -1,4 +1,4 @@
-"""Admits an HTTP request: let through, refused, answered as before, or carried out."""
+"""Admits an HTTP request: passed, refused, answered from the ledger, or run."""
 
 from oncemq.errors import AnswerNotKept, InvalidKey, OnceMQError, RequestKeyInvalid
 from oncemq.idempotent_requests.answer import Abandoned, Answer, Recovery
@@ -18,17 +18,17 @@ from oncemq.ledger.records.requests import State
 from oncemq.message.canonical import digest
 
 REPLAYED = ("Idempotency-Replayed", "true")
-"""Tells a stored answer from a fresh one."""
+"""Header that marks a stored answer."""
 
 
 class Admission:
-    """Decides about requests, without any knowledge of how their bytes travel."""
+    """Decides about requests, independent of their transport."""
 
     def __init__(self, ledger: RequestLedger, rules: Rules) -> None:
         self.ledger, self.rules = ledger, rules
 
     def look(self, head: Request) -> Answer | str | None:
-        """Return the key of a request that must be carried out once, a refusal, or None: let it through."""
+        """Return the key of a request that must run once, a refusal, or None: let it through."""
         if not self.rules.covers(head):
             return None
         try:
@@ -41,12 +41,12 @@ class Admission:
         return problem(MISSING, detail, self.rules)
 
     def too_large(self) -> Answer:
-        """Return the refusal of a body that is longer than the rules allow."""
+        """Return the refusal of a body longer than the rules allow."""
         most = self.rules.max_request
         return problem(TOO_LARGE, f"a protected request has at most {most} bytes", self.rules)
 
     def admit(self, request: Request, key: str) -> Answer | Try:
-        """Return a try that is to be opened, the stored answer, or a refusal; may wait for the database."""
+        """Return a try to open, the stored answer, or a refusal; may wait for the database."""
         try:
             identity = self._identity(request, key)
             found = self.ledger.admit(
@@ -75,10 +75,10 @@ class Admission:
         return None
 
     def answered(self, one: Try, answer: Answer) -> Answer | None:
-        """End a try; returns what goes out instead of the handler's answer, if anything.
+        """End a try; returns the answer to send instead of the handler's, if any.
 
         Raises:
-            Exception: the handler's work could not be committed, through its own fault.
+            Exception: the handler's work could not be committed, because of its own error.
         """
         try:
             one.answered(answer)
@@ -106,7 +106,7 @@ class Admission:
         return digest_of(content if isinstance(content, bytes) else content.encode(errors="surrogateescape"))
 
     def _earlier(self, request: Request) -> str:
-        """Return what was kept before bodies of JSON were compared by value."""
+        """Return the fingerprint of versions before JSON bodies were compared by value."""
         return digest_of(plain_fingerprint_of(request).encode(errors="surrogateescape"))
 
     def _state(self) -> State:

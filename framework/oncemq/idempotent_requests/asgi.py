@@ -1,4 +1,4 @@
-"""Requests once, for ASGI 3: Starlette, FastAPI, Litestar, Quart and whatever else speaks it."""
+"""Idempotent requests for ASGI 3: Starlette, FastAPI, Litestar, Quart and others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -23,14 +23,14 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class IdempotentASGI:
-    """Wraps an application, on asyncio. An answer goes out only after its request has committed: never stream through it.
+    """Wraps an application, on asyncio. An answer is sent only after its request has committed, so never stream.
 
-    The database is talked to in threads. What runs after the answer is complete, such as background tasks, is
-    outside the protection.
+    Database calls run in threads. Code that runs after the answer is complete, such as background tasks, is
+    not protected.
 
     Args:
         app: the application.
-        ledger: where requests are remembered.
+        ledger: stores requests.
         rules: which requests are protected, and how.
     """
 
@@ -40,7 +40,7 @@ class IdempotentASGI:
         self._capacity = Capacity(ledger.engine)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection; only HTTP requests are looked at."""
+        """Serve one connection; only HTTP requests are handled."""
         head = _head(scope) if scope["type"] == "http" else None
         key = self._desk.look(head) if head is not None else None
         if head is None or key is None:
@@ -63,7 +63,7 @@ class IdempotentASGI:
         if isinstance(admitted, Answer):
             await _send(admitted, send)
             return
-        # Extensions are other ways to send an answer, past us.
+        # Extensions are other ways to send an answer, bypassing us.
         inner = ({**scope, "extensions": {}}, _again(body, receive), send)
         if self._desk.rules.exposed:
             await self._carry_out(admitted, inner, _Turn(None))
@@ -91,7 +91,7 @@ class IdempotentASGI:
 
 
 class _Turn:
-    """A place among the open transactions, taken and given back once."""
+    """A place among the open transactions, taken and released once."""
 
     def __init__(self, places: asyncio.Semaphore | None) -> None:
         self._places, self._taken = places, False
@@ -108,7 +108,7 @@ class _Turn:
 
 
 class _HeldBack:
-    """What an application sends, held back until it is complete and committed."""
+    """Messages sent by an application, held back until complete and committed."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _HeldBack:
         self.settled = False
 
     async def send(self, message: Message) -> None:
-        """What the application is given instead of the server's."""
+        """The `send` that the application receives instead of the server's."""
         if self.settled:
             await self._send(message)
         elif message["type"] == "http.response.start":
@@ -150,7 +150,7 @@ class _HeldBack:
 
 
 class _Gone:
-    """The caller left before his request was complete."""
+    """The caller disconnected before the request was complete."""
 
 
 def _undo(admitted: Answer | Try) -> None:
@@ -201,7 +201,7 @@ async def _read(receive: Receive, most: int) -> bytes | _Gone | None:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Return what gives the body once more, and afterwards what the server says."""
+    """Return a `receive` that repeats the body, and then passes the server's messages."""
     given = False
 
     async def replayed() -> Message:

@@ -1,4 +1,4 @@
-"""One try of a request, from the claim to its end: what is stored, what is undone, what is left unknown."""
+"""One try of a request, from the claim to its end: stored, rolled back, or left unknown."""
 
 from typing import Protocol
 
@@ -19,29 +19,29 @@ class Try(Protocol):
     session: Session | None
 
     def open(self) -> None:
-        """Begin; what fails here has done nothing."""
+        """Begin; a failure here means that nothing has been done."""
         ...
 
     def answered(self, answer: Answer) -> None:
-        """Take note of the handler's whole answer, which goes out only when this has returned.
+        """Record the handler's whole answer, which is sent only when this has returned.
 
         Raises:
-            RequestInProgress: nothing has been done by this try: another one has taken over.
-            InfrastructureError: nothing has been done, or it is not known; the caller comes again.
+            RequestInProgress: nothing has been done by this try: another try has taken over.
+            InfrastructureError: nothing has been done, or it is unknown; the caller retries.
         """
         ...
 
     def failed(self) -> None:
-        """Take note that there will be no answer; never raises."""
+        """Record that there will be no answer; never raises."""
         ...
 
     def undone(self) -> None:
-        """Take note that the handler did nothing, or was never called: the request may come again; never raises."""
+        """Record that the handler did nothing, or was never called: the request may be repeated; never raises."""
         ...
 
 
 class DatabaseTry:
-    """The effect is in the transaction that stores the answer: an answer that is not stored has left no effect."""
+    """The effect is in the transaction that stores the answer: without a stored answer there is no effect."""
 
     def __init__(self, ledger: RequestLedger, claim: Claim) -> None:
         self._ledger, self._claim = ledger, claim
@@ -59,11 +59,11 @@ class DatabaseTry:
         self.session = self._transaction.session
 
     def answered(self, answer: Answer) -> None:
-        """See Try; an answer that does not settle the request undoes what the handler did for it."""
+        """See Try; an answer that does not settle the request rolls back the handler's work."""
         transaction = self._transaction
         if transaction is None:
             raise RuntimeError("a try must be opened before it is answered")
-        # A handler that called rollback() and then says no has done what it says.
+        # A handler that called rollback() and then answers with an error has done what it says.
         refused = transaction.doomed and (answer.status or 0) >= 400
         if not answer.storable() or refused:
             self.failed()
@@ -103,7 +103,7 @@ class ExternalTry:
         """See Try."""
 
     def answered(self, answer: Answer) -> None:
-        """See Try; never raises, for what the handler answered is true whether it is stored or not."""
+        """See Try; never raises, because the handler's answer is true whether it is stored or not."""
         if not answer.storable() and (answer.status or 500) < 500:
             self._ledger.release(self._claim)
         elif not answer.storable():

@@ -1,4 +1,4 @@
-"""An answer's body while it is collected: in memory while it may be kept, in a file beyond that."""
+"""An answer's body while it is collected: in memory up to a limit, in a file beyond that."""
 
 from collections.abc import Iterator
 from tempfile import SpooledTemporaryFile
@@ -8,7 +8,7 @@ _CHUNK = 2**16
 
 
 class CollectedBody:
-    """Holds an answer back until its request has committed; a context manager that ends with the bytes.
+    """Holds an answer until its request has committed; a context manager that releases the bytes at its end.
 
     Args:
         most: bytes that may be kept.
@@ -26,23 +26,23 @@ class CollectedBody:
         self.close()
 
     def close(self) -> None:
-        """Let the bytes go."""
+        """Release the bytes."""
         self._file.close()
 
     def add(self, part: bytes) -> None:
-        """Take the next bytes."""
+        """Append bytes."""
         self._file.write(part)
         self.size += len(part)
 
     def kept(self) -> bytes | None:
-        """Return all of it; None if it is too large to keep."""
+        """Return the whole body; None if it is too large to keep."""
         if self.size > self._most:
             return None
         self._file.seek(0)
         return self._file.read()
 
     def parts(self) -> Iterator[bytes]:
-        """Yield all of it, in pieces."""
+        """Yield the whole body, in pieces."""
         self._file.seek(0)
         while part := self._file.read(_CHUNK):
             yield part

@@ -1,4 +1,4 @@
-"""Calls that take effect once: a decorator for functions that answer RPC, or do a job by its number."""
+"""Idempotent calls: a decorator for functions that answer RPC, or run a job by its number."""
 
 import functools
 import inspect
@@ -36,18 +36,18 @@ def idempotent(
     abandoned: Abandoned | Callable[..., Any] = REFUSE,
     name: str | None = None,
 ) -> Callable[[Function], Function]:
-    """Make a function take effect once for each key; a copy of a call gets the first one's result.
+    """Make a function take effect once per key; a copy of a call gets the first call's result.
 
-    With `effects="database"` the function has one parameter annotated `Session`, which callers do not give:
-    what it writes there commits together with the result. The result is kept as JSON and given back as what the
-    function's return annotation says. Exceptions are not kept: nothing has been done then, and the call may come
-    again – or, with external effects, is refused as `OutcomeUnknown`, unless it was a Reject or Retry.
+    With `effects="database"` the function has one parameter annotated `Session`, which callers do not pass: its writes
+    commit together with the result. The result is kept as JSON and returned in the type of the
+    function's return annotation. Exceptions are not kept: nothing has been done then, and the call may be
+    repeated – or, with external effects, is refused as `OutcomeUnknown`, unless it was a Reject or Retry.
 
     Args:
-        ledger: where calls are remembered.
+        ledger: stores calls.
         key: of the same arguments; returns text, an integer, or several of them.
         fingerprint: of the same arguments; returns anything JSON can hold. Default: all arguments. Compared by value:
-            the order of fields and of sets, 1.0 for 1 and another spelling of a moment make no other call.
+            the order of fields and of sets, 1.0 for 1 and another spelling of a time make no difference.
         effects: `database`, or `external` for effects anywhere else; only those may be `async def`.
         abandoned: for external effects: `REFUSE`, `RUN_AGAIN`, or a function of the same arguments that returns
             `Answer(None, body=…)` with the result as JSON, `NOT_DONE` or `UNKNOWN`.
@@ -55,10 +55,10 @@ def idempotent(
 
     The decorated function raises:
         RequestKeyInvalid: there is no usable key.
-        RequestConflict: the key came before, with another fingerprint.
-        RequestInProgress: the same call is being carried out; says when to come again.
-        OutcomeUnknown: an earlier one may have taken effect.
-        AnswerNotKept: it has taken effect, but its result was nothing that JSON can hold.
+        RequestConflict: the key was used before, with another fingerprint.
+        RequestInProgress: the same call is in progress; says when to retry.
+        OutcomeUnknown: an earlier call may have taken effect.
+        AnswerNotKept: it has taken effect, but its result cannot be stored as JSON.
         InfrastructureError: the database does not answer; nothing has been done.
     """
 
@@ -74,14 +74,14 @@ def idempotent(
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A call that is to be carried out: its try, and what the function is given."""
+    """A call to run: its try, and its arguments."""
 
     one: Try
     given: inspect.BoundArguments
 
 
 class _Call:
-    """A decorated function and how its calls are told apart."""
+    """A decorated function and the identity of its calls."""
 
     def __init__(
         self,
@@ -102,7 +102,9 @@ class _Call:
         self._session = _session_parameter(hints)
         self._asynchronous = _takes_async_session(hints)
         self._whole = inspect.signature(function)
-        parameters = [one for one in self._whole.parameters.values() if one.name != self._session]
+        parameters = [
+            parameter for parameter in self._whole.parameters.values() if parameter.name != self._session
+        ]
         self.signature = self._whole.replace(parameters=parameters)
         self._result: TypeAdapter[Any] = TypeAdapter(hints.get("return", Any))
         self._refuse_unsafe(effects)
@@ -126,7 +128,7 @@ class _Call:
         return call
 
     def as_coroutine(self) -> Callable[..., Any]:
-        """Return the protected coroutine function; the ledger is talked to in threads."""
+        """Return the protected coroutine function; ledger calls run in threads."""
 
         async def call(*arguments: Any, **named: Any) -> Any:
             begun = await off_loop(lambda: self._begin(arguments, named), undo=_undo)
@@ -157,9 +159,9 @@ class _Call:
         )
         if isinstance(found, Answer):
             return found
-        one: Try = ExternalTry(self._ledger, found) if self._exposed else DatabaseTry(self._ledger, found)
-        one.open()
-        return _Begun(one, given)
+        attempt: Try = ExternalTry(self._ledger, found) if self._exposed else DatabaseTry(self._ledger, found)
+        attempt.open()
+        return _Begun(attempt, given)
 
     def _identity(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
         try:
@@ -192,13 +194,13 @@ class _Call:
         lent = {} if self._session is None else {self._session: begun.one.session}
         return inspect.BoundArguments(self._whole, OrderedDict({**begun.given.arguments, **lent}))
 
-    def _answer(self, one: Try, result: Any) -> Answer:
+    def _answer(self, attempt: Try, result: Any) -> Answer:
         try:
             return Answer(None, body=self._result.dump_json(result, warnings="error"))
         except (PydanticSerializationError, ValueError):
             if self._exposed:
                 return Answer(None, body=None)
-            one.failed()
+            attempt.failed()
             raise
 
     def _restored(self, answer: Answer) -> Any:
@@ -208,11 +210,11 @@ class _Call:
             )
         return self._result.validate_json(answer.body)
 
-    def _failed(self, one: Try, error: BaseException) -> None:
+    def _failed(self, attempt: Try, error: BaseException) -> None:
         if isinstance(error, Signal):
-            one.undone()  # the function says itself that nothing happened
+            attempt.undone()  # the function reports that nothing happened
         else:
-            one.failed()
+            attempt.failed()
 
     def _refuse_unsafe(self, effects: Effects) -> None:
         problems = []
@@ -250,5 +252,5 @@ def _session_parameter(hints: dict[str, Any]) -> str | None:
 
 
 def _takes_async_session(hints: dict[str, Any]) -> bool:
-    """Return whether a parameter is an AsyncSession, or a class derived from it, told without importing it."""
+    """Return whether a parameter is an AsyncSession, or a subclass of it, without importing it."""
     return any(name != "return" and hasattr(hint, "sync_session_class") for name, hint in hints.items())

@@ -1,8 +1,8 @@
-"""Limits how many requests at once talk to the database from an event loop.
+"""Limits the concurrent database work of requests from an event loop.
 
-A thread that waits for a connection or a lock could be the one that its holder needs to commit. So requests that
-come in have other threads than those that are carried out, both together never need more connections than there
-are, and whoever must wait does so on the loop.
+A thread that waits for a connection or a lock could be the thread that its holder needs to commit. So arriving
+requests and running requests have separate threads, both together never need more connections than there are, and
+waiting takes place on the loop.
 """
 
 import asyncio
@@ -39,28 +39,28 @@ class Capacity:
             )
             raise ConfigError([problem])
         self.arriving = max(1, most // 3)
-        # One connection is the background work's. On SQLite one writes at a time, whatever the connections.
+        # One connection is for the background work. SQLite has one writer at a time, whatever the connections.
         self.running = 1 if engine.dialect.name == "sqlite" else max(1, most - self.arriving - 1)
         self._executors: dict[bool, ThreadPoolExecutor] = {}
         self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
     async def arrive(self, function: Callable[[], Result], undo: Callable[[Result], None]) -> Result:
-        """Run `function` in a thread for requests that come in; see `off_loop`."""
+        """Run `function` in a thread for arriving requests; see `off_loop`."""
         return await off_loop(function, self._executor(arriving=True), undo)
 
     async def work(self, function: Callable[[], Result]) -> Result:
-        """Run `function` in a thread for requests that are carried out."""
+        """Run `function` in a thread for running requests."""
         return await off_loop(function, self._executor(arriving=False))
 
     def _executor(self, *, arriving: bool) -> ThreadPoolExecutor:
         if arriving not in self._executors:
-            # Made late: threads do not survive the fork of a server that imports the app first.
+            # Created late: threads do not survive the fork of a server that imports the app first.
             threads = self.arriving if arriving else self.running
             self._executors[arriving] = ThreadPoolExecutor(threads, "oncemq-requests")
         return self._executors[arriving]
 
     def turn(self) -> asyncio.Semaphore:
-        """Return what is held while a transaction is open."""
+        """Return the semaphore that is held while a transaction is open."""
         loop = asyncio.get_running_loop()
         if self._turns is None or self._turns[0] is not loop:
             self._turns = (loop, asyncio.Semaphore(self.running))

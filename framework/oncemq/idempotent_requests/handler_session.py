@@ -1,4 +1,4 @@
-"""Gives a handler the session that it is lent, wherever in its framework it runs."""
+"""Gives a handler its session, in whichever thread or task of its framework it runs."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class Lender(Protocol):
-    """Whoever has a session to lend, while he has it."""
+    """Holder of a session for a handler."""
 
     session: Session | None
 
@@ -25,7 +25,7 @@ _LENT: ContextVar[Lender | None] = ContextVar("oncemq_lender", default=None)
 
 
 def on_event_loop() -> bool:
-    """Return whether this is the thread of a running event loop, which database work would stop."""
+    """Return whether this is the thread of a running event loop, which database work would block."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -34,7 +34,7 @@ def on_event_loop() -> bool:
 
 
 def refuse_on_event_loop() -> None:
-    """Refuse database work where it would stop everything else, perhaps also what it waits for.
+    """Refuse database work where it would block the event loop, perhaps including what it waits for.
 
     Raises:
         HandlerFault: this is the event loop's thread.
@@ -47,23 +47,23 @@ def refuse_on_event_loop() -> None:
 
 
 def session() -> Session:
-    """Return the session of the request that is being carried out: what it writes commits with the answer.
+    """Return the session of the current request: its writes commit with the answer.
 
     Works in threads that the framework starts for the request, so it can be a FastAPI dependency:
     `Depends(oncemq.idempotent_requests.session)`.
 
     Raises:
-        HandlerFault: no protected request is being carried out here, or this is the event loop's thread.
+        HandlerFault: no protected request is running here, or this is the event loop's thread.
     """
     refuse_on_event_loop()
     return _lent()
 
 
 async def in_session(function: Callable[[Session], Result]) -> Result:
-    """Return what `function` makes of the request's session, in a thread of its own.
+    """Return the result of `function` called with the request's session, in a separate thread.
 
     Raises:
-        HandlerFault: no protected request is being carried out here.
+        HandlerFault: no protected request is running here.
     """
     lent = _lent()
     return await off_loop(lambda: function(lent))
@@ -71,7 +71,7 @@ async def in_session(function: Callable[[Session], Result]) -> Result:
 
 @contextmanager
 def lending(lender: Lender) -> Iterator[None]:
-    """Let `session()` find what `lender` has, in here and in whatever starts here."""
+    """Make the session of `lender` available to `session()`, here and in tasks and threads started here."""
     token = _LENT.set(lender)
     try:
         yield
@@ -84,12 +84,12 @@ async def off_loop(
     executor: Executor | None = None,
     undo: Callable[[Result], None] | None = None,
 ) -> Result:
-    """Run `function` in a thread, and stay until it has ended, also when we are cancelled: it may hold the session.
+    """Run `function` in a thread, and wait until it has ended, also when cancelled: it may hold the session.
 
     Args:
         function: runs in the caller's context.
-        executor: whose thread; the loop's own unless given.
-        undo: what to do with a result that a cancelled caller does not get.
+        executor: for the thread; the loop's own unless given.
+        undo: handles a result that a cancelled caller does not get.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     work = loop.run_in_executor(executor, lambda: context.run(function))

@@ -1,4 +1,4 @@
-"""Housekeeping of a web process: purging in the background, and connections of its own after a fork."""
+"""Housekeeping of a web process: purging in the background, and new connections after a fork."""
 
 import logging
 import os
@@ -16,12 +16,12 @@ LOG = logging.getLogger("oncemq.idempotent_requests")
 
 
 class Housekeeping:
-    """Begins with the first request of a process: servers import the app first and fork afterwards.
+    """Starts with the first request of a process: servers import the app first and fork afterwards.
 
     Args:
         engine: the ledger's database.
-        task: what to do, one process at a time.
-        clock: where time comes from.
+        task: run by one process at a time.
+        clock: the time source.
     """
 
     def __init__(self, engine: Engine, task: UpkeepTask, clock: Clock) -> None:
@@ -33,12 +33,12 @@ class Housekeeping:
         self._upkeep: Upkeep | None = None
 
     def awake(self) -> None:
-        """Make sure that it runs in this process; costs next to nothing when it does."""
+        """Make sure that it runs in this process; cheap if it does."""
         if self._upkeep is not None and self._made_in == os.getpid():
             return
         with self._lock:
             if self._made_in != os.getpid():
-                # The parent's connections are the parent's: two processes on one socket mix up their answers.
+                # The parent's connections stay with the parent: two processes on one socket mix up their answers.
                 self._engine.dispose(close=False)
                 self._made_in, self._upkeep = os.getpid(), None
             if self._upkeep is None:
@@ -46,7 +46,7 @@ class Housekeeping:
                 self._upkeep.start()
 
     def stop(self) -> None:
-        """End the background work; a later request begins it again."""
+        """Stop the background work; a later request starts it again."""
         with self._lock:
             if self._upkeep is not None and self._made_in == os.getpid():
                 self._upkeep.stop()
@@ -55,7 +55,7 @@ class Housekeeping:
 
 @contextmanager
 def best_effort(doing: str) -> Iterator[None]:
-    """Log what goes wrong and go on: for what mends itself when a lease ends."""
+    """Log errors and continue: for work that is repaired when a lease ends."""
     try:
         yield
     except Exception as error:

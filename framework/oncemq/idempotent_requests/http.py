@@ -1,4 +1,4 @@
-"""Parts of an HTTP request that matter for doing it once: its key, its identity, its fingerprint."""
+"""Parts of an HTTP request that make it idempotent: its key, its identity, its fingerprint."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from oncemq.message.identity import escape_part
 HEADER = "idempotency-key"
 LONGEST_KEY = 255
 _QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"\s*(?:;.*)?')
-"""A String of RFC 8941, section 3.3.3, and its parameters, which mean nothing here."""
+"""A String of RFC 8941, section 3.3.3, and its parameters, which are ignored."""
 _BARE = re.compile(r"""[!#-'*+\-./0-9A-Z^_`a-z|~:=@$%&]+""")
-"""What most clients send: the draft wants quotes, and we do not insist."""
+"""Most clients send this: the draft requires quotes, and we do not insist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request, alike for WSGI and ASGI.
+    """An HTTP request, the same for WSGI and ASGI.
 
     Args:
         method: in capitals, such as POST.
@@ -29,7 +29,7 @@ class Request:
         query: as it was sent, without the question mark.
         headers: by name in lower case.
         body: all of it; empty while only the head is known.
-        native: the WSGI environ or the ASGI scope, where other middleware leaves what it knows.
+        native: the WSGI environ or the ASGI scope, where other middleware stores its data.
     """
 
     method: str
@@ -65,7 +65,7 @@ def key_of(request: Request) -> str | None:
 
 
 def identity_of(parts: Sequence[str]) -> str:
-    """Return one text for several; different parts give different texts, long ones a digest of them.
+    """Return one text for several parts; different parts give different texts, long ones a digest.
 
     Raises:
         InvalidKey: a part is empty or holds a NUL character.
@@ -83,7 +83,7 @@ def identity_of(parts: Sequence[str]) -> str:
 
 
 def fingerprint_of(request: Request) -> str:
-    """Return what the request asks for, as text: method, path, query, kind of content and body; JSON by its value."""
+    """Return the content of the request as text: method, path, query, content type and body; JSON by its value."""
     if not _is_json(request):
         return plain_fingerprint_of(request)
     try:
@@ -103,7 +103,7 @@ def _is_json(request: Request) -> bool:
 
 
 def plain_fingerprint_of(request: Request) -> str:
-    """Return a digest of method, path, query, kind of content and every byte of the body."""
+    """Return a digest of method, path, query, content type and every byte of the body."""
     digest = blake2b(digest_size=32)
     for part in (request.method, request.path, request.query, _kind(request)):
         digest.update(f"{len(part)}:{part}".encode(errors="surrogateescape"))

@@ -1,4 +1,4 @@
-"""Ledger of requests: the first one carries a request out, the next one when the lease of the first is over."""
+"""Ledger of requests: the first one runs a request, the next one when the lease of the first is over."""
 
 import os
 from collections.abc import Callable
@@ -34,16 +34,16 @@ from oncemq.message.canonical import is_canonical
 from oncemq.upkeep.purging import Purger, purge_task
 
 _LOOKS = 5
-"""How often a request that changes under our eyes is looked at before we call it in progress."""
+"""Reads of a concurrently changing request before it counts as in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to carry out a request until a lease ends.
+    """The right to run a request until a lease ends.
 
     Args:
         identity: of the request.
-        owner: our token, which nobody else has.
+        owner: our unique token.
     """
 
     identity: str
@@ -53,18 +53,18 @@ class Claim:
 class RequestLedger:
     """Remembers requests and their answers in a database, for middleware and decorators.
 
-    One for each app and process is enough; it is safe to use from many threads.
+    One per app and process is enough; it is thread-safe.
 
     Args:
         database: a URL, or the app's own engine on PostgreSQL, MariaDB, MySQL or an SQLite file.
-        name: whose requests these are; two apps on one database need two names.
-        keep: how long an answer is kept. A copy of the request that comes later is carried out again – also
-            one whose outcome nobody has cleared up by then.
+        name: name of the app's requests; two apps on one database need two names.
+        keep: how long an answer is kept. A later copy of the request runs again – also
+            one whose outcome is still unknown by then.
         lease: how long a request may take. After a crash its key is refused as "in progress" for so long.
-        clock: where time comes from.
+        clock: the time source.
 
     Raises:
-        ConfigError: these values cannot be safe.
+        ConfigError: these values are unsafe.
     """
 
     def __init__(
@@ -91,16 +91,16 @@ class RequestLedger:
         return f"RequestLedger({self.name!r})"
 
     def create_tables(self) -> list[str]:
-        """Create the ledger's tables where they are missing; returns the names of those created."""
+        """Create the ledger's missing tables; returns the names of those created."""
         return schema.create(self.engine)
 
     def purge(self) -> int:
-        """Delete one batch of what is older than `keep`; returns how many. Happens by itself in the background."""
+        """Delete one batch of requests older than `keep`; returns how many. Runs by itself in the background."""
         before = self.clock.now() - self.keep
         return purge(self.engine, REQUESTS, before, keep=self.keep, scope=self.name)
 
     def close(self) -> None:
-        """End the background work and close idle connections; the ledger may be used again."""
+        """Stop the background work and close idle connections; the ledger may be used again."""
         self._housekeeping.stop()
         self.engine.dispose()
 
@@ -113,19 +113,19 @@ class RequestLedger:
         *,
         earlier: Callable[[], str] | None = None,
     ) -> Claim | Answer:
-        """Return the right to carry out a request, or the answer that it was given before.
+        """Return the right to run a request, or its stored answer.
 
         Args:
             identity: of the request.
             fingerprint: of its content.
-            state: what it is while it is carried out.
-            recovery: what is done about one that ended without an answer.
+            state: of the request while it runs.
+            recovery: policy for a request that ended without an answer.
             earlier: returns the fingerprint that earlier versions of OnceMQ kept for the same content.
 
         Raises:
-            RequestConflict: the identity came before, with another fingerprint.
-            RequestInProgress: somebody is carrying it out.
-            OutcomeUnknown: somebody was, with effects outside the database, and `recovery` is no help.
+            RequestConflict: the identity was used before, with another fingerprint.
+            RequestInProgress: the request is running.
+            OutcomeUnknown: a try with effects outside the database ended without an answer, and `recovery` does not decide.
             InfrastructureError: the database does not answer; nothing has been done.
             LedgerError: the tables are missing.
         """
@@ -138,7 +138,7 @@ class RequestLedger:
             raise explain(error, self.engine) from error
 
     def finish(self, connection: Connection, claim: Claim, answer: Answer) -> bool:
-        """Store the answer in a transaction; returns False if somebody else has taken the request over."""
+        """Store the answer in a transaction; returns False if another owner has taken the request over."""
         return requests.finish(
             connection,
             self.name,
@@ -151,12 +151,12 @@ class RequestLedger:
         )
 
     def release(self, claim: Claim) -> None:
-        """Forget a request that left nothing behind. If even that fails, its lease ends by itself."""
+        """Delete a request that had no effect. If even that fails, its lease ends by itself."""
         with best_effort("releasing a request"), self.engine.begin() as connection:
             requests.release(connection, self.name, claim.identity, claim.owner)
 
     def give_up(self, claim: Claim) -> None:
-        """Say that nobody carries this request out any more, and that its effect may have happened."""
+        """Record that this request is no longer running, and that its effect may have happened."""
         with best_effort("giving up a request"), self.engine.begin() as connection:
             requests.end_lease(connection, self.name, claim.identity, claim.owner, self.clock.now())
 
@@ -192,7 +192,7 @@ class RequestLedger:
     def _require_ended(self, record: Record, state: State, recovery: Recovery) -> None:
         if record.until > self.clock.now():
             raise RequestInProgress("this request is being carried out")
-        # One that was exposed when its process died stays so, whatever the app says today.
+        # A request that was exposed when its process died stays so, whatever the app's current setting.
         helpless = recovery is REFUSE or (state is State.RUNNING and recovery is not RUN_AGAIN)
         if record.state is State.EXPOSED and helpless:
             raise OutcomeUnknown(
@@ -235,7 +235,7 @@ class RequestLedger:
 
     def _take_over(self, identity: str, seen: Record, state: State) -> Claim | None:
         owner, now = os.urandom(16), self.clock.now()
-        # While it is being verified, an exposed one is still exposed.
+        # During verification, an exposed request stays exposed.
         state = State.EXPOSED if seen.state is State.EXPOSED else state
         with self.engine.begin() as connection:
             ours = requests.take_over(
@@ -252,5 +252,5 @@ class RequestLedger:
 
 
 def _same_as_earlier(record: Record, earlier: Callable[[], str] | None) -> bool:
-    """Return whether an earlier version kept this content; what it cannot say is another content, as it was then."""
+    """Return whether an earlier version stored this content; without an earlier fingerprint it is other content."""
     return earlier is not None and not is_canonical(record.fingerprint) and record.fingerprint == earlier()

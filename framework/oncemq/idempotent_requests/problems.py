@@ -19,7 +19,7 @@ from oncemq.idempotent_requests.answer import Answer
 from oncemq.idempotent_requests.rules import Rules
 
 Title = tuple[int, str, str]
-"""Status, the problem's type, and what it is in general."""
+"""Status, problem type and title."""
 
 MISSING: Title = (400, "key-missing", "Idempotency-Key is missing")
 INVALID: Title = (400, "key-invalid", "Idempotency-Key cannot be used")
@@ -47,12 +47,12 @@ def problem(title: Title, detail: str, rules: Rules, **members: Any) -> Answer:
 
 
 def refusal(error: OnceMQError, rules: Rules) -> Answer:
-    """Return what the caller is told of `error`, which is one of `REFUSALS`."""
+    """Return the problem for the caller from `error`, which is one of `REFUSALS`."""
     title = REFUSALS[type(error)]
     if isinstance(error, AnswerNotKept):
         return problem(title, str(error), rules, original_status=error.status)
     if isinstance(error, InfrastructureError):
-        # The database's own words are for its operators.
+        # The database's own error text is for operators only.
         detail = "nothing has been done: send the same request with the same key again"
         return _come_again(problem(title, detail, rules), rules.retry_after)
     answer = problem(title, str(error), rules)
@@ -60,7 +60,7 @@ def refusal(error: OnceMQError, rules: Rules) -> Answer:
 
 
 def reason(status: int) -> str:
-    """Return the words after the number in a status line."""
+    """Return the reason phrase of a status line."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:

@@ -1,4 +1,4 @@
-"""Rules that say which requests are protected, and how: one value for the middleware of WSGI and ASGI."""
+"""Rules for protected requests: one value for the middleware of WSGI and ASGI."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,26 +23,26 @@ def every(_request: Request) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What the middleware does with a request.
+    """Settings of the middleware.
 
     Args:
         tenant: says on whose behalf a request comes, such as the account's id – never a secret that changes, such
-            as a token. Two tenants with the same key do not meet. None = all callers are one; say so only
-            where nobody may mind to get another caller's answer. Put the middleware inside what authenticates.
+            as a token. Equal keys of two tenants are different. None = all callers are one tenant; only
+            where a caller may get another caller's answer. Put the middleware inside the authentication.
         effects: `database`, the default: the handler writes through `oncemq.idempotent_requests.session()`, in the
             transaction that stores the answer. `external`: it does anything else.
         methods: the protected ones. Others pass.
         applies: which requests of those methods are protected. Others pass.
         required: whether a protected request without a key is refused (400), or passes unprotected.
-        fingerprint: bytes that tell what a request asks for; the same key with others is refused (422).
+        fingerprint: bytes of the request's content; the same key with other content is refused (422).
             By default method, path, query and body: one of JSON by its value, so that the order of its fields and
-            1.0 for 1 make no other request; any other by every byte.
+            1.0 for 1 make no difference; any other by every byte.
         abandoned: for external effects: what to do when an earlier try ended without an answer – `REFUSE`,
             `RUN_AGAIN`, or a function of the request that returns the Answer to give, `NOT_DONE` or `UNKNOWN`.
-        retry_after: what a concurrent copy is told to wait (409).
+        retry_after: the wait announced to a concurrent copy (409).
         max_request: bytes of a request's body; longer ones are refused (413).
-        max_answer: bytes of an answer's body. A longer one is sent, but not kept: a copy of its request is told
-            that it was carried out (409), and is not carried out again.
+        max_answer: bytes of an answer's body. A longer one is sent, but not kept: a copy of its request is answered
+            that it was done (409), and does not run again.
         documentation: URL of a page for callers, for the `Link` header of refusals.
     """
 
@@ -69,7 +69,7 @@ class Rules:
         return self.effects == Effects.EXTERNAL
 
     def covers(self, request: Request) -> bool:
-        """Return whether this request is a protected one, by its head."""
+        """Return whether this request is protected, judged by its head."""
         return request.method in self.methods and self.applies(request)
 
     def requires_key(self, request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""Checks that a ledger of requests and its rules are safe; anything else is refused in words when they are made."""
+"""Checks that a ledger of requests and its rules are safe; unsafe ones are refused at construction."""
 
 from datetime import timedelta
 
@@ -13,10 +13,10 @@ _NONE = timedelta(0)
 
 
 def plain_engine(engine: Engine) -> Engine:
-    """Return the app's own engine, if it is one that threads can use.
+    """Return the app's own engine, if threads can use it.
 
     Raises:
-        ConfigError: it is an AsyncEngine, or the inside of one.
+        ConfigError: it is an AsyncEngine, or the sync engine of one.
     """
     if isinstance(engine, Engine) and not engine.dialect.is_async:
         return engine
@@ -28,10 +28,10 @@ def plain_engine(engine: Engine) -> Engine:
 
 
 def check_ledger(engine: Engine, name: str, keep: timedelta, lease: timedelta) -> None:
-    """Refuse what would protect nothing.
+    """Refuse settings that would protect nothing.
 
     Raises:
-        ConfigError: carries every problem.
+        ConfigError: contains every problem.
     """
     problems = []
     if not name or len(name.encode()) > CONSUMER_SIZE:

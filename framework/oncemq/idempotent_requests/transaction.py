@@ -1,4 +1,4 @@
-"""The transaction that a handler is lent: its effect and the stored answer commit together, or neither does."""
+"""Transaction of a handler: its effect and the stored answer commit together, or neither does."""
 
 from typing import Any
 
@@ -18,15 +18,15 @@ class LentTransaction(SessionLoan):
         self._ledger, self._claim = ledger, claim
         super().__init__(ledger.engine)
         if not on_event_loop():
-            # Whoever opened this in a thread wants the loop to go on; a framework may hand the session to it all the same.
+            # Opened in a thread, so as not to block the loop; a framework may still pass the session to the loop.
             event.listen(self.connection, "before_cursor_execute", _refuse_on_event_loop)
 
     def commit(self, answer: Answer) -> None:
         """Store the answer and commit; ends the transaction, also when it raises.
 
         Raises:
-            RequestInProgress: the lease was over and somebody else has taken the request; all is rolled back.
-            HandlerFault: the handler ended the transaction, or hid an error of the database.
+            RequestInProgress: the lease was over and another owner has taken the request; all is rolled back.
+            HandlerFault: the handler ended the transaction, or swallowed a database error.
             Exception: what the flush or the commit failed with.
         """
 

@@ -1,4 +1,4 @@
-"""Requests once, for WSGI (PEP 3333): Flask, Django, Pyramid and whatever else speaks it."""
+"""Idempotent requests for WSGI (PEP 3333): Flask, Django, Pyramid and others."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, nullcontext
@@ -23,11 +23,11 @@ Application = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 
 class IdempotentWSGI:
-    """Wraps an application. An answer goes out only after its request has committed, so never stream through it.
+    """Wraps an application. An answer is sent only after its request has committed, so never stream through it.
 
     Args:
         app: the application.
-        ledger: where requests are remembered.
+        ledger: stores requests.
         rules: which requests are protected, and how.
     """
 
@@ -78,7 +78,7 @@ class IdempotentWSGI:
 
 
 class _HeldBack:
-    """What an application answers, held back until it is complete."""
+    """An application's answer, held back until it is complete."""
 
     def __init__(self, most: int) -> None:
         self.body = CollectedBody(most)
@@ -88,13 +88,13 @@ class _HeldBack:
     def start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], None]:
-        """What the application is given; nothing has been sent, so it may always start anew."""
+        """The `start_response` of the application; nothing has been sent, so it may start again at any time."""
         del exc_info
         self.status, self.headers = status, headers
         return self.body.add
 
     def collect(self, parts: Iterable[bytes]) -> None:
-        """Take the whole body, and close what it came from."""
+        """Collect the whole body, and close its source."""
         close = getattr(parts, "close", None)
         with closing(parts) if close is not None else nullcontext():  # type: ignore[type-var]
             for part in parts:
@@ -107,7 +107,7 @@ class _HeldBack:
         return Answer(int(self.status.split(" ", 1)[0]), tuple(self.headers), self.body.kept())
 
     def sent(self) -> Iterator[bytes]:
-        """Yield the body and let it go."""
+        """Yield the body and release it."""
         with self.body:
             yield from self.body.parts()
 
@@ -140,7 +140,7 @@ def _read(environ: Environ, most: int) -> bytes | None:
     """Return the body; None if it is longer than `most`."""
     length = environ.get("CONTENT_LENGTH") or ""
     if length.isdigit() and length.isascii():
-        # More digits than any length has: Python refuses to read thousands of them as a number.
+        # More digits than any length has: Python refuses to parse thousands of them as a number.
         if len(length.lstrip("0")) > _MOST_DIGITS or (size := int(length.lstrip("0") or "0")) > most:
             return None
         body: bytes = environ["wsgi.input"].read(size)

@@ -1,4 +1,4 @@
-"""Ids that are unique over all processes, without asking a server for each."""
+"""Ids that are unique across all processes, without asking a server for each."""
 
 from oncemq.ids.snowflake import Parts, Snowflake
 

@@ -11,19 +11,19 @@ WORKERS = 1 << WORKER_BITS
 TIME_SHIFT = SEQUENCE_BITS + WORKER_BITS
 LAST_MILLISECOND = (1 << TIME_BITS) - 1
 EPOCH = datetime(2024, 1, 1, tzinfo=UTC)
-"""Milliseconds count from here; 41 bits last until September 2093."""
+"""Epoch of the milliseconds; 41 bits last until September 2093."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an id tells.
+    """Parts of an id.
 
     Args:
-        made_at: when, to the millisecond.
+        made_at: time, to the millisecond.
         worker: the worker number of the process that made it, 0 to 1,023.
-        sequence: which of that millisecond, 0 to 4,095.
+        sequence: number within that millisecond, 0 to 4,095.
     """
 
     made_at: datetime
@@ -42,10 +42,10 @@ def moment_of(count: int) -> datetime:
 
 
 def take_apart(number: int) -> Parts:
-    """Return what an id tells.
+    """Return the parts of an id.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not an id.
     """
     if not 0 <= number >> TIME_SHIFT <= LAST_MILLISECOND:
         raise ValueError(f"{number} is not a snowflake id: it must be positive and fit 63 bits")

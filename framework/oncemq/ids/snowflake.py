@@ -1,4 +1,4 @@
-"""Snowflake ids: 64 bits of time, worker and sequence, so that they sort by when they were made."""
+"""Snowflake ids: 64 bits of time, worker and sequence, sorted by creation time."""
 
 import os
 import time
@@ -29,24 +29,24 @@ from oncemq.ledger.database.engine import make_engine
 __all__ = ["Parts", "Snowflake"]
 
 ABSORBED = timedelta(milliseconds=50)
-"""A clock that went back by no more is waited for; the usual corrections of NTP are smaller."""
+"""The longest clock step back that is waited for; NTP's usual corrections are smaller."""
 SHORTEST_LEASE = timedelta(seconds=3)
 LONGEST_NAME = 200
 _POLL_SECONDS = 0.0002
 
 
 class Snowflake:
-    """Makes ids that no other process with the same ledger and name makes, 4,096 for each millisecond.
+    """Makes ids that no other process with the same ledger and name makes, 4,096 per millisecond.
 
-    Make one for each process – after a fork, not before – and share it between threads; close it at the end, or
+    Make one per process – after a fork, not before – and share it between threads; close it at the end, or
     use it in a `with`. A process that dies keeps its worker number until the lease ends; there are 1,024.
 
     Args:
         database: the ledger's URL, or an engine.
-        name: which kind of ids; different kinds may be equal.
+        name: kind of ids; ids of different kinds may be equal.
         lease: how long a worker number is ours without renewal, at least 3 s. It is renewed three times as often. If
             the database is away for longer, ids stop with `WorkerNumberLost` until it is back.
-        clock: where time comes from.
+        clock: the time source.
         pause: waits for so many seconds.
 
     Raises:
@@ -81,7 +81,7 @@ class Snowflake:
         self.close()
 
     def close(self) -> None:
-        """Give the worker number back; no id is made afterwards. May be called twice."""
+        """Release the worker number; no ids can be made afterwards. May be called twice."""
         with self._lock:
             if self._closed or self._process != os.getpid():
                 return
@@ -91,7 +91,7 @@ class Snowflake:
                 self._own_engine.dispose()
 
     def next(self) -> int:
-        """Return a new id, larger than all that this object has made.
+        """Return a new id, larger than all earlier ids of this object.
 
         Raises:
             ClockSetBack: the machine's clock went back by more than 50 ms.
@@ -101,7 +101,7 @@ class Snowflake:
         return self.batch(1)[0]
 
     def batch(self, count: int) -> list[int]:
-        """Return so many new ids, ascending; the fast way to many. Raises what `next` does, having made none."""
+        """Return new ids, ascending; the fast way to make many. Raises as `next`, having made none."""
         ids: list[int] = []
         with self._lock:
             self._refuse_if_unusable()
@@ -111,10 +111,10 @@ class Snowflake:
 
     @staticmethod
     def parts(number: int) -> Parts:
-        """Return what an id tells: when, by which worker, which of that millisecond.
+        """Return the parts of an id: time, worker and number within the millisecond.
 
         Raises:
-            ValueError: it is no id.
+            ValueError: it is not an id.
         """
         return take_apart(number)
 

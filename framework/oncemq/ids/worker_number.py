@@ -1,9 +1,9 @@
-"""A worker number of one's own: leased from the ledger, so that no two processes ever make ids with the same one.
+"""Worker number leased from the ledger, so that no two processes make ids with the same number.
 
-Clocks of machines differ, and no lease can help that – but here the clock that is compared with the lease's end is
-the very one whose time goes into the ids. A holder makes ids only for times before the end of its lease, and the
-next holder begins when its own clock has passed that end; so whoever's clock is wrong, their ids differ.
-For the same reason a lease is never deleted: one that is given back ends after the last id's time.
+Machines' clocks differ, and no lease can prevent that – but here the clock compared with the lease's end is
+the clock whose time goes into the ids. A holder makes ids only for times before the end of its lease, and the
+next holder begins when its own clock has passed that end; so whichever clock is wrong, their ids differ.
+For the same reason a lease is never deleted: a released one ends after the last id's time.
 """
 
 import logging
@@ -20,7 +20,7 @@ from oncemq.ids.layout import WORKERS
 from oncemq.ledger.coordination import leases
 
 _AGAIN = 1.0
-"""Seconds until a renewal that failed is tried again."""
+"""Seconds until a failed renewal is retried."""
 _LOG = logging.getLogger("oncemq.ids")
 
 
@@ -30,7 +30,7 @@ class Held:
 
     Args:
         number: the worker number.
-        since: when it was taken or renewed, aware; somebody else may have used the number before.
+        since: when it was taken or renewed, aware; another process may have used the number before.
         until: when it ends, aware.
     """
 
@@ -58,7 +58,7 @@ class WorkerNumber:
         self._thread.start()
 
     def renew(self) -> None:
-        """Extend the lease; takes another number if somebody else has this one by now."""
+        """Extend the lease; takes another number if another process has this one by now."""
         self.held = self._acquire(self.held.number) or self._take()
 
     def give_back(self, used_until: datetime) -> None:

@@ -1,1 +1,1 @@
-"""Work in the background: purging, time-outs, reconciling."""
+"""Background work: purging, time-outs, reconciling."""

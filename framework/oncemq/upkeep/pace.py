@@ -1,4 +1,4 @@
-"""Paces the purge: it rests nine tenths of its time, and less while too many rows come."""
+"""Paces the purge: it rests nine tenths of its time, and less while too many rows arrive."""
 
 from collections.abc import Callable
 from typing import Final
@@ -6,29 +6,29 @@ from typing import Final
 from oncemq.common.clock import Clock
 
 GENTLE: Final = 9.0
-"""Rest so many times as long as a step took: a tenth of the time is work."""
+"""Rest as a multiple of a step's time: a tenth of the time is work."""
 _WINDOW: Final = 10.0
 _ENOUGH: Final = 2
-"""So many rows must go for one that comes: then what is too old is gone at the latest when as much time again has passed."""
+"""Rows to delete per new row: then expired rows are gone at the latest after as much time again."""
 _PLENTY: Final = 4
 _SHORTEST: Final = 0.5
 
 Came = Callable[[float, int], int]
-"""Returns how many rows came in the last so many seconds; it need not count further than so many."""
+"""Returns the number of rows added in the given seconds; it need not count beyond the given limit."""
 
 
 class Pace:
-    """The rest between two batches of a purge that goes on and on.
+    """The rest between two batches of a continuous purge.
 
-    Every ten seconds it looks how many rows came meanwhile. Unless twice as many went, the rest is halved, in the end to
-    none; when four times as many went it is doubled again, up to `GENTLE`. So consumers come first, and yet what is
-    old never piles up, however much they write.
+    Every ten seconds it counts the rows added meanwhile. Unless twice as many were deleted, the rest is halved, in the end
+    to none; when four times as many were deleted it is doubled again, up to `GENTLE`. So consumers come first, and yet
+    expired rows never pile up, however much they write.
 
     Args:
-        clock: where time comes from.
+        clock: the time source.
 
     Attributes:
-        rest: so many times as long as a step took.
+        rest: as a multiple of a step's time.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class Pace:
         self._gone = 0
 
     def went(self, rows: int, came: Came) -> bool:
-        """Note that a step deleted `rows`, and that there are more; returns whether it looked what came."""
+        """Note that a step deleted `rows`, and that there are more; returns whether it counted the added rows."""
         now = self._clock.monotonic()
         if self._began is None:
             self._began = now
@@ -50,7 +50,7 @@ class Pace:
         return True
 
     def done(self) -> None:
-        """Note that nothing old is left: the next time begins gently."""
+        """Note that nothing expired is left: the next purge begins gently."""
         self.rest, self._began, self._gone = GENTLE, None, 0
 
     def _change(self, came: int) -> None:

@@ -1,4 +1,4 @@
-"""Purges in the background: what, how often, how fast, and how long it is kept."""
+"""Background purges: tables, interval, pace and retention."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,15 +22,15 @@ from oncemq.upkeep.pace import Pace
 
 EVERY = timedelta(minutes=1)
 KEEP_MUTEXES = timedelta(hours=1)
-"""How long a row that served as mutex stays after it was last taken; no transaction lasts so long."""
+"""How long a mutex row stays after its last use; no transaction lasts so long."""
 
 
 def purge_tasks(keep: Mapping[str, timedelta], clock: Clock) -> list[UpkeepTask]:
-    """Return one task for each ledger scope, and one for the mutexes of all.
+    """Return one task per ledger scope, and one for all mutexes.
 
     Args:
         keep: how long records are kept, by ledger scope.
-        clock: where time comes from.
+        clock: the time source.
     """
     tasks = [
         purge_task(f"purge {scope}", Purger((PROCESSED, CLAIMS, HISTORY, SUSPECTS), scope, age, clock))
@@ -45,13 +45,13 @@ def purge_task(name: str, purger: "Purger") -> UpkeepTask:
 
 
 class Purger:
-    """Deletes what is older than it is kept, a batch of each table in one step, until nothing of that is left.
+    """Deletes expired rows, a batch of each table per step, until none is left.
 
     Args:
-        tables: from which; one that had less than a batch is left out of the following steps, for some seconds.
-        scope: whose rows; None = everybody's.
+        tables: to purge; one with less than a batch is skipped in the following steps, for some seconds.
+        scope: of the rows; None = all scopes.
         keep: how long rows are kept.
-        clock: where time comes from.
+        clock: the time source.
     """
 
     def __init__(self, tables: tuple[Aged, ...], scope: str | None, keep: timedelta, clock: Clock) -> None:
@@ -62,7 +62,7 @@ class Purger:
         self._pace = Pace(clock)
 
     def __call__(self, engine: Engine) -> bool:
-        """Do one step; returns whether there is more."""
+        """Run one step; returns whether there is more."""
         before = self._clock.now() - self._keep
         gone = [
             (aged, purge(engine, aged, before, keep=self._keep, scope=self._scope)) for aged in self._left
@@ -74,12 +74,12 @@ class Purger:
             return False
         rows = sum(rows for _, rows in gone)
         if self._pace.went(rows, lambda seconds, most: self._came(engine, seconds, most)):
-            # Meanwhile the rows of the others have grown old.
+            # Meanwhile rows of the other tables have expired.
             self._left = self._tables
         return True
 
     def rest(self) -> float:
-        """Return for how many times as long as the last step took there should be rest."""
+        """Return the rest as a multiple of the last step's time."""
         return self._pace.rest
 
     def _came(self, engine: Engine, seconds: float, most: int) -> int:

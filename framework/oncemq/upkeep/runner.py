@@ -1,4 +1,4 @@
-"""Background work: one thread in each process, and a lease for each task so that one process does it."""
+"""Background work: one thread per process, and a lease per task so that one process runs it."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -15,17 +15,17 @@ from oncemq.ledger.database.server_clock import MEASURE_EVERY, LedgerClock
 _SHORTEST_LEASE = timedelta(seconds=10)
 _LONGEST_WAIT = 1.0
 _REST = 2.0
-"""After a step that has more to do, rest so many times as long as it took, unless the task says otherwise."""
+"""Rest after a step that has more to do, as a multiple of its time, unless the task says otherwise."""
 
 
 class Upkeep:
-    """Runs tasks when they are due, those whose lease this process holds.
+    """Runs due tasks whose lease this process holds.
 
     Args:
         engine: the app's database.
-        tasks: what to do; their names are unique in the app.
-        clock: where time comes from.
-        failed: told what was being done and the error; the task is due again after its pause.
+        tasks: with names unique in the app.
+        clock: the time source.
+        failed: receives the activity and the error; the task is due again after its pause.
     """
 
     def __init__(
@@ -44,30 +44,30 @@ class Upkeep:
         self._quiet_until = 0.0
         self._server_clock = clock if isinstance(clock, LedgerClock) else None
         self._measure_at = clock.monotonic()
-        # Until when we need not ask for a lease that is ours, by task.
+        # Time until which our lease is known to be valid, by task.
         self._held: dict[str, float] = {}
         self._stopping = Event()
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin; tasks are due at once."""
+        """Start; tasks are due at once."""
         self._thread = Thread(target=self._run, name="oncemq-upkeep", daemon=True)
         self._thread.start()
 
     def stop(self, *, grace: timedelta = timedelta(seconds=10)) -> None:
-        """Finish the step that is running and give the leases back; may be called twice."""
+        """Finish the running step and release the leases; may be called twice."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(grace.total_seconds())
 
     def run_due(self) -> float:
-        """Do a step of each task that is due, until none is; returns the seconds until one will be.
+        """Run a step of each due task, until none is due; returns the seconds until the next is due.
 
-        Between two steps of a task the others have their turn: a purge of millions of rows keeps nothing waiting.
+        Between two steps of a task the others have their turn: a purge of millions of rows delays nothing.
         """
         self._measure()
         while due := [task for task in self._tasks if self._is_due(task)]:
-            # Who has waited longest is first: else one that always has more would be the only one that ever works.
+            # The longest waiting task is first: otherwise a task that always has more would be the only one to run.
             for task in sorted(due, key=self._when_due):
                 if self._stopping.is_set():
                     return 0.0
@@ -101,9 +101,11 @@ class Upkeep:
         if more:
             self._due[task.name] = now + (_REST * took if task.rest is None else 0.0)
         if task.rest is not None:
-            # What must hurry is not held up by the rest of another; a failure that took long is no reason for a long one.
+            # An urgent task is not delayed by the rest of another; a failure that took long causes no long rest.
             waiting = (
-                one.rest() for one in self._tasks if one.rest is not None and self._when_due(one) <= now
+                other.rest()
+                for other in self._tasks
+                if other.rest is not None and self._when_due(other) <= now
             )
             rest = min([task.rest(), *waiting]) * took
             self._quiet_until = now + min(rest, task.every.total_seconds())
@@ -126,7 +128,7 @@ class Upkeep:
             self._failed("comparing the clock with the database's", error)
 
     def _may_lead(self, task: UpkeepTask) -> bool:
-        """Return whether this process is the one; never while its clock is far from the database's."""
+        """Return whether this process runs the task; never while its clock is far from the database's."""
         if self._server_clock is not None and self._server_clock.untrusted(self._engine):
             return False
         return self._holds(task)

@@ -1,4 +1,4 @@
-"""`oncemq check`: everything that keeps an app from running, without starting it."""
+"""`oncemq check`: reports everything that keeps an app from running, without starting it."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ Examples:
 )
 @app_option
 def check(files: Sequence[Path], as_json: bool, connect: bool) -> int:
-    """Say everything that is wrong with the app, or that it may run.
+    """Report every error of the app, or that it can run.
 
     Handlers are imported and every rule is checked; nothing is consumed and nothing is changed.
     """

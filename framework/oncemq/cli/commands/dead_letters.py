@@ -1,4 +1,4 @@
-"""The commands `dead-letters list / show / replay / purge`: looking after what could not be applied."""
+"""The commands `dead-letters list / show / replay / purge`: manage messages that could not be applied."""
 
 import base64
 from collections.abc import Sequence
@@ -48,9 +48,9 @@ def filters(command: Any) -> Any:
 
 @click.group("dead-letters", short_help="List, show, replay or purge dead letters.")
 def dead_letters() -> None:
-    """Look after messages that could not be applied.
+    """Manage messages that could not be applied.
 
-    Each consumer group has dead letters of its own; they stay until you replay or purge them.
+    Each consumer group has its own dead letters; they stay until you replay or purge them.
     """
 
 
@@ -128,7 +128,7 @@ def replay_letters(
 ) -> None:
     """Send dead letters to CONSUMER again (all consumers if none is named), with fresh attempts.
 
-    Say which with --id, --key, --reason, or --all. What has taken effect meanwhile is a duplicate and stays one.
+    Select with --id, --key, --reason, or --all. A message that has taken effect meanwhile stays a duplicate.
     """
     _act("replayed", consumer, limit, files, _asked(everything=everything, **chosen), as_json=as_json)
 
@@ -156,9 +156,9 @@ def purge_letters(
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Remove dead letters of CONSUMER (of all consumers if none is named) for ever.
+    """Delete dead letters of CONSUMER (of all consumers if none is named) permanently.
 
-    Say which with --id, --key, --reason, or --all.
+    Select with --id, --key, --reason, or --all.
     """
     asked = _asked(everything=everything, **chosen)
     if not yes:
@@ -173,8 +173,8 @@ def _act(
     output = Output(as_json=as_json)
     for broker, mine in by_broker(chosen_consumers(plan, consumer)).items():
         with prepared(plan, broker, mine) as adapter:
-            for one in mine:
-                found = letters_of(plan, adapter, one, warn)
+            for target in mine:
+                found = letters_of(plan, adapter, target, warn)
                 act = found.replay if done == "replayed" else found.purge
                 with browsing(found, chosen, limit) as letters:
                     ids = [letter.id for letter in letters]
@@ -184,12 +184,12 @@ def _act(
                         count += some
                 except BrokerError:
                     warn(
-                        f"{done} {counted(count, 'dead letter')} of {one.name} for certain, and up to {BATCH} more; "
+                        f"{done} {counted(count, 'dead letter')} of {target.name} for certain, and up to {BATCH} more; "
                         "`oncemq dead-letters list` shows what is left"
                     )
                     raise
-                output.record({"consumer": one.name, done: count})
-                output.line(f"{done} {counted(count, 'dead letter')} of {one.name}")
+                output.record({"consumer": target.name, done: count})
+                output.line(f"{done} {counted(count, 'dead letter')} of {target.name}")
 
 
 def _asked(*, everything: bool, **chosen: Any) -> Filter:

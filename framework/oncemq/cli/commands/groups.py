@@ -1,4 +1,4 @@
-"""The commands `groups list / take`: which consumer owns which consumer group, and changing it deliberately."""
+"""The commands `groups list / take`: show which consumer owns which consumer group, and change the owner."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ COLUMNS = {"name": "name", "broker": "broker", "owner": "owner"}
 
 @click.group(short_help="List or take over consumer groups.")
 def groups() -> None:
-    """Look after the owners of consumer groups.
+    """Manage the owners of consumer groups.
 
     A group, with its queues, belongs to the consumer that first ran with it. Another consumer or app with the same
     ledger is refused: both would apply copies of the same messages. A column by which a strategy decides about a
@@ -36,7 +36,7 @@ def list_groups(files: Sequence[Path], *, as_json: bool) -> int:
     engine = plan.engines[0]
     with engine.begin() as connection:
         known = ledger_groups.owners(connection, names)
-    rows = [{"name": one.name, "broker": one.broker, "owner": one.owner} for one in known]
+    rows = [{"name": owned.name, "broker": owned.broker, "owner": owned.owner} for owned in known]
     Output(as_json=as_json).rows(COLUMNS, rows, none="no group has an owner yet")
     return OK
 
@@ -48,22 +48,24 @@ def list_groups(files: Sequence[Path], *, as_json: bool) -> int:
 def take_groups(consumer: str | None, files: Sequence[Path], *, yes: bool) -> int:
     """Make CONSUMER (or all consumers of this app) the owner of its group, after a rename or a deliberate move.
 
-    Stop the former owner first. What it has applied is remembered under its name: messages of that time which come
-    again are applied again.
+    Stop the former owner first. Messages that it applied are recorded under its name: redelivered, they are applied
+    again.
     """
     plan = opened_ledger(files, "has no ledger that knows owners of groups")
-    for one in chosen_consumers(plan, consumer):
-        places = places_of(plan, one.name)
+    for taker in chosen_consumers(plan, consumer):
+        places = places_of(plan, taker.name)
         with plan.engines[0].begin() as connection:
             known = ledger_groups.owners(connection, [place.name for place in places])
         there = {(place.name, place.broker) for place in places}
-        former = sorted({other.owner for other in known if (other.name, other.broker) in there} - {one.scope})
+        former = sorted(
+            {other.owner for other in known if (other.name, other.broker) in there} - {taker.scope}
+        )
         if former and not yes:
             confirm(
-                f"{one.name} takes what belongs to {', '.join(former)}. Is that stopped, and may what it applied be "
+                f"{taker.name} takes what belongs to {', '.join(former)}. Is that stopped, and may what it applied be "
                 "applied again if it is delivered again?"
             )
         with plan.engines[0].begin() as connection:
             ledger_groups.take(connection, places, plan.clock.now())
-        click.echo(f"{one.name} owns {counted(len(places), 'name')}")
+        click.echo(f"{taker.name} owns {counted(len(places), 'name')}")
     return OK

@@ -1,4 +1,4 @@
-"""`oncemq init`: a project that runs at once, on the embedded broker and SQLite."""
+"""`oncemq init`: creates a runnable project on the embedded broker and SQLite."""
 
 from importlib.resources import files as resources
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command `inspect`: everything that is known about one business key."""
+"""The command `inspect`: shows everything known about one business key."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The commands `outbox list / show / retry / drop`: looking after published messages that their broker refuses."""
+"""The commands `outbox list / show / retry / drop`: manage published messages that their broker refuses."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ filters = choosing.filters("this one", "of this business key")
 
 @click.group("outbox", short_help="List, show, retry or drop published messages that their broker refuses.")
 def outbox() -> None:
-    """Look after messages that handlers published and their broker refuses.
+    """Manage messages that handlers published and their broker refuses.
 
     A message in the state `waits` is tried again, with growing pauses, for ever, and later messages of its topic and key
     wait for it. A `dead letter` had no place at its broker, and its topic says `unroutable: dead_letter`: it is kept until
@@ -163,7 +163,7 @@ def drop_refused(
 
 
 def _dropped(plan: AppPlan, chosen: Chosen) -> tuple[int, int]:
-    """Return how many were dropped, and how many were not."""
+    """Return the numbers of dropped and of kept messages."""
     dropped = left = 0
     for engine in plan.engines:
         with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""The command `publish`: lines of a file become confirmed messages of a topic."""
+"""The command `publish`: publishes the lines of a file as messages of a topic, with confirms."""
 
 import shutil
 import sys
@@ -32,19 +32,19 @@ from oncemq.registry import did_you_mean
 BATCH = 500
 SHOWN_PROBLEMS = 20
 IN_MEMORY = 64 * 1024 * 1024
-"""Bytes of stdin that are kept in memory while they are checked; more goes to a temporary file."""
+"""Bytes of stdin kept in memory during the check; more goes to a temporary file."""
 
 
 @dataclass(slots=True)
 class Summary:
-    """What became of a file's lines.
+    """Result of publishing a file's lines.
 
     Args:
-        topic: where they went.
-        published: the broker has confirmed so many.
-        refused: lines that the broker did not take, with its reason.
-        bad: how many lines were no messages.
-        unsent: how many were not sent because the broker went away.
+        topic: their topic.
+        published: number of confirmed messages.
+        refused: lines that the broker refused, with its reason.
+        bad: number of lines that are not messages.
+        unsent: number not sent because the connection was lost.
     """
 
     topic: str
@@ -55,7 +55,7 @@ class Summary:
 
     @property
     def complete(self) -> bool:
-        """Whether every line has become a message."""
+        """Whether every line has been published."""
         return not (self.refused or self.bad or self.unsent)
 
 
@@ -128,7 +128,7 @@ def _reader(app: LoadedApp, name: str, topic: Topic) -> Reader | None:
 
 @contextmanager
 def _rereadable(file: Path) -> Iterator[IO[bytes]]:
-    """Lend the file for two readings; stdin is copied, because nothing is published before all has been checked."""
+    """Yield the file for two passes; stdin is copied, because nothing is published before all lines are checked."""
     if str(file) == "-":
         with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as copy:
             shutil.copyfileobj(sys.stdin.buffer, copy)
@@ -186,7 +186,7 @@ def _publish(
 def _send(
     adapter: Adapter, name: str, options: dict[str, Any], batch: Sequence[Line], summary: Summary
 ) -> bool:
-    """Publish one batch; returns whether the broker has gone away."""
+    """Publish one batch; returns whether the connection was lost."""
     away = False
     answers: Sequence[Confirmed | Refused]
     try:

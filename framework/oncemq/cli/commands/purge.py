@@ -1,4 +1,4 @@
-"""The command `purge`: removing the ledger's old records now, as the running app does in the background."""
+"""The command `purge`: removes the ledger's old records now, as the running app does in the background."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -69,9 +69,9 @@ def purge(
     if plan.engine is None:
         raise ConfigError(["the app has no database, so there is nothing to purge"])
     consumers = chosen_consumers(plan, consumer)
-    ages = [(one, _age(plan, one, older_than)) for one in consumers]
+    ages = [(target, _age(plan, target, older_than)) for target in consumers]
     opened(plan)
-    rows = [_purged(plan, one, age) for one, age in ages]
+    rows = [_purged(plan, target, age) for target, age in ages]
     Output(as_json=as_json).rows(COLUMNS, rows, none="there are no consumers")
 
 

@@ -1,4 +1,4 @@
-"""The command `reconcile`: finding out about messages of which nobody knows whether they took effect."""
+"""The command `reconcile`: verifies messages with an unknown outcome."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -40,13 +40,13 @@ _KNOWN: dict[str, Answer] = {"done": Done(), "not-done": NotDone()}
 def reconcile(
     consumer: str | None, identity: str | None, assume: str | None, files: Sequence[Path], *, as_json: bool
 ) -> None:
-    """Ask `verify` about every message of CONSUMER (of all if none is named) whose handler failed or was cut off.
+    """Verify every message of CONSUMER (of all if none is named) whose handler failed or was interrupted.
 
-    A running app does this by itself, for what is given to it again and in the background; what remained
-    unknown there is asked about again at once.
+    A running app does this by itself, for redelivered messages and in the background; messages that remained
+    unknown there are verified again at once.
 
-    After `done` a message is a duplicate when it comes again; after `not-done` it runs. A message that has become
-    a dead letter comes again by `oncemq dead-letters replay`.
+    After `done` a redelivered message is a duplicate; after `not-done` it runs. A message that has become
+    a dead letter is redelivered by `oncemq dead-letters replay`.
     """
     if assume is not None and (consumer is None or identity is None):
         raise click.UsageError("--assume is about one message: name CONSUMER and --identity")
@@ -59,8 +59,8 @@ def reconcile(
     rows = [
         row
         for shard, engine in enumerate(plan.engines)
-        for one in consumers
-        for row in _settled(one, shard, engine, identity, answer)
+        for target in consumers
+        for row in _settled(target, shard, engine, identity, answer)
     ]
     Output(as_json=as_json).rows(COLUMNS, rows, none="nothing is in doubt")
 

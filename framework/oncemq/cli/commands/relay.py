@@ -1,4 +1,4 @@
-"""The command `relay`: sends what waits in the outbox, without consuming anything."""
+"""The command `relay`: sends stored messages of the outbox, without consuming anything."""
 
 import signal
 import threading
@@ -31,7 +31,7 @@ _CLOSE_WITHIN = timedelta(seconds=10)
 )
 @app_option
 def relay(files: Sequence[Path], *, until_empty: bool) -> int:
-    """Send the messages that were stored in database transactions, until told to stop.
+    """Send the messages that were stored in database transactions, until stopped.
 
     `oncemq run` does the same beside its consumers. This is for services that publish and have no worker.
 
@@ -61,7 +61,7 @@ def relay(files: Sequence[Path], *, until_empty: bool) -> int:
 
 
 def _wait(plan: AppPlan, stopping: threading.Event, *, until_empty: bool) -> int:
-    """Return, when it is time to end, how many refused messages are left of an outbox that should be empty."""
+    """Return, at the end, how many refused messages are left in an outbox that should be empty."""
     while not stopping.wait(_LOOK_EVERY):
         if not until_empty:
             continue
@@ -72,7 +72,7 @@ def _wait(plan: AppPlan, stopping: threading.Event, *, until_empty: bool) -> int
 
 
 def _depth(plan: AppPlan) -> tuple[int, int]:
-    """Return how many messages wait in all databases, and how many of them were refused."""
+    """Return the number of waiting messages in all databases, and how many of them were refused."""
     waiting = refused = 0
     for engine in plan.engines:
         with engine.connect() as connection:

@@ -1,4 +1,4 @@
-"""The commands `requests list / clear`: looking after requests of which nobody knows whether they took effect."""
+"""The commands `requests list / clear`: manage requests with an unknown outcome."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,8 +31,8 @@ filters = choosing.filters(
 def requests() -> None:
     """Look after requests and calls that `oncemq.idempotent_requests` protects in the app's database, with `effects="external"`.
 
-    When a process dies while it carries one out, or answers 5xx, its effect may have happened. Copies are refused
-    from then on, until `abandoned=` finds out, until `keep` is over, or until a person has looked.
+    If a process dies while it runs a request, or answers 5xx, the effect may have happened. Copies are refused
+    from then on, until `abandoned=` finds out, until `keep` is over, or until an operator has decided.
     """
 
 
@@ -82,8 +82,8 @@ def clear_unknown(
 ) -> None:
     """Forget requests of LEDGER (of every ledger that has them, if none is named) that ended without an answer.
 
-    Only for those that surely had no effect: the next request with that key is carried out. One that took effect is
-    best left alone: copies of it stay refused. Say which with --id, --key, or --all of a LEDGER.
+    Only for those that certainly had no effect: the next request with that key runs. Leave one that took effect
+    alone: copies of it stay refused. Select with --id, --key, or --all of a LEDGER.
     """
     chosen = Chosen(ledger, frozenset(ids), key)
     choosing.insist_on_choice(ids, key, everything=everything)
@@ -103,7 +103,7 @@ def clear_unknown(
 
 
 def _cleared(plan: AppPlan, chosen: Chosen) -> tuple[int, int]:
-    """Return how many were cleared, and how many are not unknown yet."""
+    """Return the numbers of cleared requests, and of those not unknown yet."""
     cleared = held = 0
     for engine in plan.engines:
         with engine.begin() as connection:

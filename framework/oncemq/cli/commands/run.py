@@ -64,7 +64,7 @@ def run(
     deadline: timedelta | None,
     reloading: bool,
 ) -> int:
-    """Consume until told to stop."""
+    """Consume until stopped."""
     if deadline is not None and until_idle is None:
         raise click.UsageError("--deadline bounds --until-idle: write both")
     loaded = load(files)

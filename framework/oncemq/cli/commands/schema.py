@@ -1,4 +1,4 @@
-"""`oncemq schema`: what editors need to complete and check app.yaml."""
+"""`oncemq schema`: prints the JSON Schema with which editors complete and check app.yaml."""
 
 import json
 

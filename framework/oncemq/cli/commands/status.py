@@ -1,4 +1,4 @@
-"""The command `status`: what waits, what failed and which processes run, for each consumer."""
+"""The command `status`: shows each consumer's backlog, failures and processes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,10 +24,10 @@ from oncemq.operate.dead_letters import Filter, browsing
 from oncemq.operate.letters import letters_of
 
 MOST_LETTERS = 1000
-"""Dead letters are read one by one; beyond so many the figure says `1000+`."""
+"""Dead letters are read one by one; above this number the count is shown as `1000+`."""
 
 SILENT_AFTER = timedelta(seconds=60)
-"""A process that has not said that it lives for so long is taken for gone."""
+"""A process without a heartbeat for so long counts as dead."""
 
 COLUMNS = {
     "consumer": "consumer",
@@ -42,14 +42,14 @@ COLUMNS = {
 
 @dataclass(slots=True)
 class _Overview:
-    """Everything that was found.
+    """Everything found for the overview.
 
     Args:
         consumers: one row each.
-        outbox: what waits to be sent: messages, refused, oldest, dead_letters.
-        processes: those that live, and those that have fallen silent.
-        problems: what could not be asked.
-        concerns: what others do at a broker that keeps messages from being read.
+        outbox: unsent messages: messages, refused, oldest, dead_letters.
+        processes: the live ones, and those without a recent heartbeat.
+        problems: failed queries.
+        concerns: conditions at a broker that keep messages from being read.
     """
 
     consumers: list[dict[str, Any]]
@@ -59,7 +59,7 @@ class _Overview:
     concerns: list[str] = field(default_factory=list)
 
     def complaints(self) -> list[str]:
-        """Return what a person should look at."""
+        """Return the problems that an operator should look at."""
         found = list(self.concerns)
         letters = [row for row in self.consumers if row["dead_letters"]]
         if letters:
@@ -90,11 +90,14 @@ def status(files: Sequence[Path], *, as_json: bool) -> int:
     Below that: what waits in the outbox, and the processes of the app. It asks the brokers and the database; no process
     of the app need run.
 
-    Exit code 0: nothing needs a person. 1: dead letters, refused messages, or messages wait and no process runs. 4 or 5:
+    Exit code 0: no operator is needed. 1: dead letters, refused messages, or messages wait and no process runs. 4 or 5:
     a broker or the database cannot be reached; what the others know is shown.
     """
     plan = load(files).plan
-    rows = [{"consumer": one.name, "topic": one.subscription.topic, **_UNKNOWN} for one in plan.consumers]
+    rows = [
+        {"consumer": planned.name, "topic": planned.subscription.topic, **_UNKNOWN}
+        for planned in plan.consumers
+    ]
     found = _Overview(rows)
     _ask_ledger(plan, found)
     for broker, mine in by_broker(plan.consumers).items():
@@ -196,9 +199,9 @@ def _print(output: Output, found: _Overview, complaints: list[str]) -> None:
         warn(text)
 
 
-def _first(one: datetime | None, other: datetime | None) -> datetime | None:
-    return min((at for at in (one, other) if at is not None), default=None)
+def _first(left: datetime | None, right: datetime | None) -> datetime | None:
+    return min((at for at in (left, right) if at is not None), default=None)
 
 
-def _last(one: datetime | None, other: datetime | None) -> datetime | None:
-    return max((at for at in (one, other) if at is not None), default=None)
+def _last(left: datetime | None, right: datetime | None) -> datetime | None:
+    return max((at for at in (left, right) if at is not None), default=None)

@@ -1,4 +1,4 @@
-"""`oncemq tables`: the framework's own tables in the app's database."""
+"""`oncemq tables`: manages the framework's own tables in the app's database."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -67,7 +67,7 @@ def upgrade(files: Sequence[Path]) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @app_option
 def drop(files: Sequence[Path], yes: bool) -> int:
-    """Drop the ledger with everything in it; messages that come again will then be applied again."""
+    """Drop the ledger with everything in it; redelivered messages will then be applied again."""
     plan = _database(files)
     if not yes:
         place = " and ".join(engine.url.render_as_string(hide_password=True) for engine in plan.engines)
@@ -82,9 +82,9 @@ def drop(files: Sequence[Path], yes: bool) -> int:
 @tables.command()
 @app_option
 def restored(files: Sequence[Path]) -> int:
-    """Say that the database was restored from a backup, before the app starts again.
+    """Declare that the database was restored from a backup, before the app starts again.
 
-    What strategies remember in Redis of applied messages is not believed any more, since the backup may not have it.
+    Marks in Redis of applied messages are not trusted any more, since the backup may not contain them.
     """
     plan = _database(files)
     _tell([_at(plan, engine, line) for engine, line in _each(plan, schema.restored)], "")
@@ -113,7 +113,7 @@ def prune(files: Sequence[Path], names: tuple[str, ...], yes: bool) -> int:
         if name not in left:
             has = (
                 f"{name} is a consumer of this app"
-                if name in {one.name for one in plan.consumers}
+                if name in {planned.name for planned in plan.consumers}
                 else "nothing is left"
             )
             raise ConfigError([f"{has}: nothing to prune of {name!r}{did_you_mean(name, list(left))}"])
@@ -148,14 +148,14 @@ def _database(files: Sequence[Path]) -> AppPlan:
 def _each(
     plan: AppPlan, work: Callable[[Engine, Sequence[Table]], Sequence[str]]
 ) -> Iterator[tuple[Engine, str]]:
-    """Do it on every database; yields each line with the database it is about."""
+    """Run it on every database; yields each line with the database it is about."""
     for engine in plan.engines:
         for line in work(engine, tables_of(plan)):
             yield engine, line
 
 
 def _at(plan: AppPlan, engine: Engine, line: str) -> str:
-    """Say where, if that is not clear."""
+    """Add the shard's name, if there are several."""
     return f"{line} in {place(engine)}" if plan.layout is not None else line
 
 

@@ -1,1 +1,1 @@
-"""`oncemq demo`: the promise shown – duplicates, disorder and a killed process, each event counted once."""
+"""`oncemq demo`: demonstrates the guarantee – duplicates, disorder and a killed process, each event counted once."""

@@ -1,4 +1,4 @@
-"""The command `oncemq demo`: what a person may choose, and how the play is shown."""
+"""The command `oncemq demo`: its options and the display of its progress."""
 
 import json
 from pathlib import Path

@@ -46,8 +46,8 @@ def read_events(file: Path, prefix: str, rounds: int) -> list[Event]:
 
     Args:
         file: one row per order; an empty time means that the step did not happen.
-        prefix: put before each order's id, so that two runs of the demo do not meet.
-        rounds: how often the file's orders are told, each time as other orders.
+        prefix: prefix of each order's id, so that runs of the demo stay separate.
+        rounds: how often the file's orders are repeated, each time as other orders.
 
     Raises:
         ConfigError: the file cannot be read; names file and line.

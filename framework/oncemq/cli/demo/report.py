@@ -26,7 +26,7 @@ MEANINGS = {
     "killed worker": "process id of the worker that was killed with SIGKILL",
     "throughput": "deliveries settled for each second",
 }
-"""What each figure means."""
+"""Meaning of each figure."""
 
 _FAULTS: tuple[tuple[str, Callable[[Tally], int]], ...] = (
     ("events were lost", lambda counts: counts.lost),
@@ -38,7 +38,7 @@ _FAULTS: tuple[tuple[str, Callable[[Tally], int]], ...] = (
 
 @contextmanager
 def audience(*, silent: bool) -> Iterator[Tell]:
-    """Lend what the play tells its progress to."""
+    """Yield the callback that receives the demo's progress."""
     console = Console(stderr=silent)
     if silent:
         yield lambda *_: None
@@ -51,7 +51,7 @@ def audience(*, silent: bool) -> Iterator[Tell]:
 
 
 class _Lines:
-    """Progress as plain lines: five for what has a course, one for what has happened once."""
+    """Progress as plain lines: five for a step with a total, one for a single event."""
 
     def __init__(self) -> None:
         self._said: set[tuple[str, int]] = set()
@@ -66,7 +66,7 @@ class _Lines:
 
 
 class _Bars:
-    """Progress as bars, one for each act; what has no course of its own is a line above them."""
+    """Progress as bars, one per step; a single event is a line above them."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -82,7 +82,7 @@ class _Bars:
 
 
 def show_result(result: Result) -> None:
-    """Print the counts, and whether the promise was kept."""
+    """Print the counts, and whether the guarantee held."""
     console = Console(highlight=False)
     if console.is_terminal:
         table = Table(show_header=False)
@@ -99,7 +99,7 @@ def show_result(result: Result) -> None:
 
 
 def verdict(result: Result) -> str:
-    """Return the last word: the promise was kept, or how it was broken and what the app said."""
+    """Return the verdict: the guarantee held, or how it was broken and what the app logged."""
     if result.tally.holds:
         return f"{_KEPT}{', and a worker was killed midway' if result.killed else ''}."
     faults = [f"{count(result.tally):,} {what}" for what, count in _FAULTS if count(result.tally)]

@@ -1,4 +1,4 @@
-"""The demo's play, act by act: publish, start, kill, wait, count."""
+"""The demo's steps: publish, start, kill, wait, count."""
 
 import random
 import time
@@ -30,21 +30,21 @@ _PUBLISH_TOGETHER = 500
 _LOOK_EVERY = 0.1
 _STUCK_AFTER = 60.0
 _MORE = 2
-"""Times that the app is started once more, before what has not come counts as lost."""
+"""Restarts of the app before missing events count as lost."""
 
 Tell = Callable[[str, int, int], None]
-"""Told (what is going on, how many, of how many)."""
+"""Receives (current step, done, total)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a person may choose.
+    """Options of the demo.
 
     Args:
         broker: URL; empty = embedded.
         database: URL; empty = SQLite.
-        orders: a CSV file; None = the one that is shipped.
-        rounds: how often the file's orders are told.
+        orders: a CSV file; None = the shipped file.
+        rounds: how often the file's orders are repeated.
         processes: worker processes.
     """
 
@@ -57,11 +57,11 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How the demo ended.
+    """Result of the demo.
 
     Args:
-        tally: what really happened.
-        killed: the process id of the worker that was killed; None if it was too quick to be caught.
+        tally: the counted effects.
+        killed: the process id of the worker that was killed; None if none was caught in time.
         seconds: from the first effect to the last.
         log: the last lines that the app printed, if the promise was broken.
     """
@@ -73,7 +73,7 @@ class Result:
 
 
 def play(settings: Settings, tell: Tell) -> Result:
-    """Run the demo in a folder that is removed afterwards.
+    """Run the demo in a temporary folder.
 
     Raises:
         OnceMQError: a broker or database cannot be used, or the app does not end.
@@ -133,7 +133,7 @@ def _publish(plan: AppPlan, events: Sequence[Event], tell: Tell) -> None:
 
 
 def _finish(stage: Stage, settings: Settings, count: Callable[[], Tally]) -> Tally:
-    """Return the counts when the app has ended; what seems lost may still wait, for an app that was idle too soon."""
+    """Return the counts when the app has ended; lost events may still be waiting, if the app was idle too soon."""
     for more in range(_MORE + 1):
         code = stage.finish()
         if code:
@@ -154,7 +154,7 @@ def _insist(answers: Sequence[object], target: Subscription) -> None:
 
 
 def _watch(stage: Stage, engine: Engine, prefix: str, total: int, tell: Tell) -> tuple[int | None, float]:
-    """Kill one worker midway and wait until every message has come to an end, or the app has."""
+    """Kill one worker midway and wait until every message is settled, or the app has ended."""
     killed: int | None = None
     began = last_change = time.monotonic()
     first: float | None = None

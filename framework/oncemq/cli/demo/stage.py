@@ -1,4 +1,4 @@
-"""The demo's stage: a folder with the example app, its tables, and its worker processes in a child of ours."""
+"""Environment of the demo: a folder with the example app, its tables, and its worker processes in a child process."""
 
 import os
 import shutil
@@ -25,11 +25,11 @@ def example_folder() -> Path:
 
 
 class Stage:
-    """An app of its own in `folder`.
+    """A separate app in `folder`.
 
     Args:
-        folder: empty; everything the demo writes lies here.
-        variables: what the app's YAML expands, such as BROKER and DATABASE.
+        folder: empty; everything the demo writes goes here.
+        variables: variables of the app's YAML, such as BROKER and DATABASE.
     """
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
@@ -46,13 +46,13 @@ class Stage:
         return self.folder / "app.yaml"
 
     def create_tables(self, database: str) -> None:
-        """Create the app's own table, and let the app use this URL from now on.
+        """Create the app's own table, and configure the app with this URL.
 
         Args:
-            database: with its driver, as SQLAlchemy itself understands it.
+            database: a SQLAlchemy URL with its driver.
 
         Raises:
-            OnceMQError: it failed; carries what the app said.
+            OnceMQError: it failed; contains the app's output.
         """
         self._environment["DATABASE"] = database
         done = subprocess.run(
@@ -67,11 +67,11 @@ class Stage:
             raise OnceMQError(f"the demo's own table cannot be created: {_last_line(done.stderr)}")
 
     def log_end(self) -> str:
-        """Return the last lines that the app has printed."""
+        """Return the last lines of the app's output."""
         return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
 
     def start(self, processes: int) -> None:
-        """Start the app; it ends by itself when nothing comes any more."""
+        """Start the app; it ends by itself when it is idle."""
         command = [sys.executable, "-m", "oncemq", "run", "--until-idle", "3s"]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own command
@@ -83,11 +83,11 @@ class Stage:
             )
 
     def running(self) -> bool:
-        """Return whether the app still runs."""
+        """Return whether the app is running."""
         return self._process is not None and self._process.poll() is None
 
     def kill_a_worker(self) -> int | None:
-        """Kill one worker process with SIGKILL; returns its process id, None when there is none yet."""
+        """Kill one worker process with SIGKILL; returns its process id, None if there is none yet."""
         recorders = sorted((self.folder / ".oncemq").glob(_RECORDERS))
         for recorder in recorders:
             process = int(recorder.name.split("@")[1].partition("-")[0])

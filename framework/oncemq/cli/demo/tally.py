@@ -1,4 +1,4 @@
-"""Counts what happened in the demo, read from the effects and the ledger, not from what the app reports."""
+"""Counts the demo's effects from the table and the ledger, not from the app's own report."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -24,14 +24,14 @@ class Tally:
 
     Args:
         published: messages that the broker confirmed.
-        delivered: messages that came to an end, redelivered ones included.
+        delivered: settled messages, redelivered ones included.
         applied: effects.
         duplicates: messages recognised as applied before.
-        stale: messages that came too late, an order's later step having been applied.
+        stale: messages that came after a later step of their order was applied.
         dead: dead letters.
         double: effects beyond the first of an event.
         backwards: effects of an earlier step after a later one.
-        lost: events without any end.
+        lost: events that were not settled.
     """
 
     published: int
@@ -46,19 +46,19 @@ class Tally:
 
     @property
     def holds(self) -> bool:
-        """Whether the promise was kept."""
+        """Whether the guarantee held."""
         return not (self.double or self.backwards or self.lost or self.dead)
 
 
 def progress(engine: Engine, prefix: str) -> int:
-    """Return how many messages have come to an end so far."""
+    """Return how many messages have been settled so far."""
     with _looking(engine) as connection:
         applied = int(connection.execute(_COUNT, {"mine": prefix + "%"}).scalar_one())
     return applied + len(_history(engine, prefix))
 
 
 def tally(engine: Engine, prefix: str, published: int, identities: Collection[str]) -> Tally:
-    """Return what became of the events with these identities."""
+    """Return the counts for the events with these identities."""
     with _looking(engine) as connection:
         steps = [(row[0], row[1]) for row in connection.execute(_STEPS, {"mine": prefix + "%"})]
     history = _history(engine, prefix)
@@ -86,7 +86,7 @@ def _history(engine: Engine, prefix: str) -> list[tuple[str, str]]:
 
 
 def _looking(engine: Engine) -> Connection:
-    """Return a connection that takes no lock from the workers."""
+    """Return a connection that does not lock out the workers."""
     return engine.connect().execution_options(**{READ_ONLY: True})
 
 
