@@ -1,4 +1,4 @@
-"""Configuration of an app: YAML files to a checked plan, with every problem told at its line."""
+"""Configuration of an app: from YAML files to a checked plan, with every problem reported at its line."""
 
 from oncemq.config.load import load, load_model, load_plan
 

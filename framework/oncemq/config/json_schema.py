@@ -1,4 +1,4 @@
-"""The JSON Schema of an app's YAML, for editors: completion, descriptions, and red lines before a run."""
+"""JSON Schema of an app's YAML, for editors: completion, descriptions and validation."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -37,7 +37,7 @@ def _described(catalog: Catalog) -> Iterable[tuple[str, str]]:
 
 
 def _chain(strategies: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Names are suggested, not enforced: an app may bring strategies that this installation does not have."""
+    """Suggest names without enforcing them: an app may bring strategies that are not installed here."""
     known = list(strategies)
     names = [{"const": name, "description": text} for name, text in known]
     with_options = {
@@ -51,7 +51,7 @@ def _chain(strategies: Iterable[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _tidy(node: Any) -> None:
-    """Take away what pydantic adds for programs, and says nothing to a person."""
+    """Remove what pydantic adds for programs and does not help a reader."""
     if isinstance(node, dict):
         if isinstance(node.get("title"), str):
             node.pop("title")

@@ -1,4 +1,4 @@
-"""Leads into the configuration: files to a model, files to a plan; and apps declared in Python, named `module:app`."""
+"""Loads the configuration: files to a model, files to a plan; and apps declared in Python, named `module:app`."""
 
 import os
 import re
@@ -36,13 +36,13 @@ def load(
     catalog: Catalog | None = None,
     consumers: bool = True,
 ) -> LoadedApp:
-    """Return the app that `files`, laid over each other, declare; connects to no broker.
+    """Return the app declared by `files`, merged in order; connects to no broker.
 
     Args:
-        files: the base first, overlays after it; the folder of the first is importable. Or one name
-            `module:app` of an app in Python, looked for in the working directory and among what is installed.
-        environment: what `${VAR}` may name; the process's own unless given.
-        catalog: which adapters and strategies there are; what is installed, unless given.
+        files: the base first, then overlays; the folder of the first is importable. Or a single name
+            `module:app` of an app in Python, searched in the working directory and among installed modules.
+        environment: variables for `${VAR}`; by default those of the process.
+        catalog: available adapters and strategies; by default the installed ones.
         consumers: build the consumers, which imports their handlers; without them the app can only publish.
 
     Raises:
@@ -59,7 +59,7 @@ def load(
 
 
 def load_plan(files: Sequence[Path]) -> AppPlan:
-    """Return what the engine runs; takes only what can be pickled, for a spawned process.
+    """Return the engine's plan; its argument can be pickled, for a spawned process.
 
     Raises:
         ConfigError: it cannot run; carries every problem with its place.
@@ -68,7 +68,7 @@ def load_plan(files: Sequence[Path]) -> AppPlan:
 
 
 def load_model(files: Sequence[Path], *, environment: Mapping[str, str] | None = None) -> AppModel:
-    """Return what `files` declare, without importing handlers or building anything.
+    """Return the model of `files`, without importing handlers or building anything.
 
     Raises:
         ConfigError: the files are not a valid app; carries every problem with its place.
@@ -80,7 +80,7 @@ def load_model(files: Sequence[Path], *, environment: Mapping[str, str] | None =
 
 
 def _in_code(files: Sequence[Path]) -> Loadable | None:
-    """Return the app in Python that is named instead of a file; None where files are named."""
+    """Return the app in Python if one is named instead of files, else None."""
     names = [str(file) for file in files if _IN_CODE.fullmatch(str(file)) and not file.exists()]
     if not names:
         return None

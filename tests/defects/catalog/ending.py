@@ -75,7 +75,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/config/build/consumer.py",
-                "any(one.traits.holds_key for one in chain)",
+                "any(strategy.traits.holds_key for strategy in chain)",
                 "False",
             )
         ],

@@ -1,4 +1,4 @@
-"""Places what a look at a real broker found about consumers at its line in the file."""
+"""Reports findings of a check against a real broker at the consumer's line in the file."""
 
 from collections.abc import Iterator
 
@@ -13,13 +13,13 @@ from oncemq.errors import OnceMQError
 def examined(
     loaded: LoadedApp, broker: str, adapter: ExaminingAdapter, problems: Problems
 ) -> Iterator[OnceMQError]:
-    """Note what does not fit each consumer of a broker; yields why a consumer could not be looked after.
+    """Record what does not fit each consumer of a broker; yields why a consumer could not be checked.
 
     Args:
         loaded: the app.
         broker: its name in the app.
         adapter: connected to it.
-        problems: where they are collected.
+        problems: the collection to add to.
     """
     report = Reporter(loaded.tree, problems)
     for settled, facts in zip(loaded.consumers, loaded.facts, strict=True):

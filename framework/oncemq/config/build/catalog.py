@@ -1,4 +1,4 @@
-"""Catalog of adapters and strategies: what is installed, and what a test or an app adds."""
+"""Catalog of adapters and strategies: those installed, and those that a test or an app adds."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,8 +15,8 @@ class Catalog:
     """Adapters by URL scheme and strategies by name.
 
     Args:
-        adapters: more adapters, by scheme; they win over installed ones.
-        strategies: more strategies, by name; they win over installed ones.
+        adapters: further adapters, by scheme; they override installed ones.
+        strategies: further strategies, by name; they override installed ones.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One consumer from its settled values: handler imported, strategies built, everything checked."""
+"""Builds a consumer from its settings: imports the handler, builds the strategies, checks everything."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,21 +41,21 @@ from oncemq.redis.client import RedisClient
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """What all consumers of an app are built with.
+    """Shared inputs for building all consumers of an app.
 
     Args:
         app: the app's name.
-        folder: where the app's file lies.
+        folder: the folder of the app's file.
         adapters: by broker name; without those that could not be built.
-        engine: the app's database; None without one, or when it could not be made.
+        engine: the app's database; None if there is none, or it could not be created.
         dialect: the database's dialect name; empty without a database.
         metadata: shared by all strategies.
-        redis: the app's Redis; None without one, or when it could not be made.
+        redis: the app's Redis; None if there is none, or it could not be created.
         more_shards: engine and metadata of every shard but the first.
-        clock: where time comes from.
-        catalog: which strategies there are.
-        report: where problems go.
-        row_values: whether errors may show values of rows.
+        clock: the source of time.
+        catalog: the available strategies.
+        report: receives problems.
+        row_values: whether errors may show row values.
     """
 
     app: str
@@ -75,12 +75,12 @@ class BuildContext:
 def build_consumer(
     settled: ConsumerSettings, around: BuildContext, topics: Mapping[str, OutgoingTopic]
 ) -> ConsumerPlan | None:
-    """Return the consumer's plan, or None when something keeps it from running; that is reported.
+    """Return the consumer's plan, or None if it cannot run; the reason is reported.
 
     Args:
-        settled: what holds for it.
-        around: what all consumers are built with.
-        topics: what its handler may publish to.
+        settled: its settings.
+        around: shared inputs for all consumers.
+        topics: the topics its handler may publish to.
     """
     before = len(around.report.problems.errors)
     function = _handler(settled, around)
@@ -97,7 +97,7 @@ def build_consumer(
     parts = _more_parts(function, settled, around, publishers)
     if parts is None:
         return None
-    limits = [one.traits.max_batch for one in chain if one.traits.max_batch is not None]
+    limits = [strategy.traits.max_batch for strategy in chain if strategy.traits.max_batch is not None]
     return ConsumerPlan(
         name=settled.name,
         scope=f"{around.app}.{settled.ledger_name}",
@@ -127,7 +127,7 @@ def build_consumer(
 def _more_parts(
     function: Any, settled: ConsumerSettings, around: BuildContext, publishers: Publishers
 ) -> tuple[Part, ...] | None:
-    """Build strategies and handler again for every shard but the first; each looks at its own tables."""
+    """Build strategies and handler again for every shard but the first; each uses its own tables."""
     parts = []
     for engine, metadata in around.more_shards:
         there = replace(around, engine=engine, metadata=metadata)
@@ -161,7 +161,7 @@ def _handler(settled: ConsumerSettings, around: BuildContext) -> Any:
 def _strategies(
     settled: ConsumerSettings, around: BuildContext, publishers: Publishers
 ) -> list[Strategy] | None:
-    """None when one of them could not be built; every one is tried, so that all problems are told at once."""
+    """Return None if a strategy could not be built; all are tried, so that all problems are reported at once."""
     chain: list[Strategy] = []
     complete = True
     scope = _scope(settled, around, publishers)
@@ -218,7 +218,9 @@ def _bind(
     around: BuildContext,
     publishers: Publishers,
 ) -> BoundHandler | None:
-    provided: dict[type, Getter] = {wanted: give for one in chain for wanted, give in one.provides().items()}
+    provided: dict[type, Getter] = {
+        wanted: give for strategy in chain for wanted, give in strategy.provides().items()
+    }
     provided[Publisher] = publishers.of_item
     try:
         return bind(
@@ -237,7 +239,7 @@ def _bind(
 def _publishable(
     settled: ConsumerSettings, around: BuildContext, topics: Mapping[str, OutgoingTopic]
 ) -> Mapping[str, OutgoingTopic]:
-    """Return what the consumer says it publishes to; every topic if it says nothing."""
+    """Return the topics that the consumer declares it publishes to; all topics if it declares none."""
     if settled.publishes is None:
         return topics
     for index, name in enumerate(settled.publishes):
@@ -279,7 +281,7 @@ def _check(
 
 
 def note_all(found: Iterable[Problem], settled: ConsumerSettings, report: Reporter) -> None:
-    """Put what was found about a consumer at its places in the file."""
+    """Report the problems found for a consumer at their places in the file."""
     for problem in found:
         text = f"{settled.name}: {problem.text}"
         report.note(
@@ -288,23 +290,23 @@ def note_all(found: Iterable[Problem], settled: ConsumerSettings, report: Report
 
 
 def _below(problem: Problem, index: int) -> Problem:
-    """A strategy may leave out where it stands; it does not know its own place in the chain."""
+    """A strategy may omit its own position: it does not know its place in the chain."""
     if problem.where:
         return problem
     return Problem(problem.text, problem.advice, f"strategies[{index}]", problem.severity)
 
 
 def holds_key(settled: ConsumerSettings, chain: Sequence[Strategy]) -> bool:
-    """Return whether a key waits while one of its messages is tried again: as declared, else as the chain needs it."""
+    """Return whether a key waits while one of its messages is retried: as declared, else as the chain requires."""
     if settled.hold_key is not None:
         return settled.hold_key
-    return settled.transactional and any(one.traits.holds_key for one in chain)
+    return settled.transactional and any(strategy.traits.holds_key for strategy in chain)
 
 
 def facts_of(
     settled: ConsumerSettings, around: BuildContext, handler: BoundHandler | None, *, hold_key: bool
 ) -> ConsumerFacts:
-    """Return what is known about a consumer; `handler` is None while it cannot be called."""
+    """Return the facts about a consumer; `handler` is None if it cannot be called."""
     return ConsumerFacts(
         app=around.app,
         name=settled.name,

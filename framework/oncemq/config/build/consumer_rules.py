@@ -1,4 +1,4 @@
-"""Rules that the framework itself checks for a consumer, with every broker and strategy."""
+"""Rules that the framework checks for a consumer, with every broker and strategy."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,11 +12,11 @@ from oncemq.ledger.records import place_fingerprints as place_prints
 from oncemq.message.expressions import is_constant
 
 SAID_ALOUD = "none"
-"""The one strategy name the framework knows: whoever writes it wants no protection."""
+"""The only strategy name that the framework knows: it declares that no protection is wanted."""
 
 
 def check_chain(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind) -> Iterable[Problem]:
-    """Yield what is wrong with the strategies as a chain."""
+    """Yield the problems of the strategies as a chain."""
     if not chain:
         yield Problem(
             "no strategies, so a message that is delivered twice takes effect twice",
@@ -24,7 +24,9 @@ def check_chain(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind)
         )
         return
     yield from _kinds(facts, chain, kind)
-    deciding = [name for name, one in zip(facts.strategies, chain, strict=True) if one.traits.decides]
+    deciding = [
+        name for name, strategy in zip(facts.strategies, chain, strict=True) if strategy.traits.decides
+    ]
     if not deciding and SAID_ALOUD not in facts.strategies:
         yield Problem(
             f"{_names(facts.strategies)} only guards: a lock is no memory of what was applied",
@@ -36,8 +38,8 @@ def check_chain(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind)
         yield Problem(f"{_names(doubles)} stands in the list twice", "keep one", "strategies")
     comparing = [
         name
-        for name, one in zip(facts.strategies, chain, strict=True)
-        if place_prints.TABLE.name in {table.name for table in one.tables(MetaData())}
+        for name, strategy in zip(facts.strategies, chain, strict=True)
+        if place_prints.TABLE.name in {table.name for table in strategy.tables(MetaData())}
     ]
     if len(comparing) > 1:
         yield Problem(
@@ -45,7 +47,7 @@ def check_chain(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind)
             "write `fingerprint` for one of them: it compares the whole message",
             "strategies",
         )
-    orders = any(one.traits.promises_order for one in chain)
+    orders = any(strategy.traits.promises_order for strategy in chain)
     if len(deciding) > 1 and orders and identity_is_key(facts):
         yield Problem(
             "identity is the key alone, so every later message of a key would count as a duplicate of its first",
@@ -55,12 +57,12 @@ def check_chain(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind)
 
 
 def identity_is_key(facts: ConsumerFacts) -> bool:
-    """Return whether two messages of one key are always the same one."""
+    """Return whether two messages of a key always have the same identity."""
     return facts.identity == ("key",) or (not facts.identity and not facts.has_version)
 
 
 def check_identity(facts: ConsumerFacts) -> Iterable[Problem]:
-    """Yield why the identity tells no message from another."""
+    """Yield why the identity does not distinguish messages."""
     if facts.identity and all(is_constant(part) for part in facts.identity):
         yield Problem(
             f"the identity [{', '.join(facts.identity)}] is the same for every message, so all but the first would "
@@ -87,7 +89,7 @@ def _kinds(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind) -> I
 
 
 def check_effects(facts: ConsumerFacts) -> Iterable[Problem]:
-    """Yield what does not fit between the effects and the app."""
+    """Yield the conflicts between the effects and the app."""
     if facts.effects is Effects.DATABASE and not facts.dialect:
         yield Problem(
             "effects: database, but the app has no database",
@@ -107,7 +109,7 @@ def check_hold(facts: ConsumerFacts) -> Iterable[Problem]:
 
 
 def check_isolation(facts: ConsumerFacts) -> Iterable[Problem]:
-    """Yield why there is no transaction that a call could have for itself."""
+    """Yield why a call cannot have a transaction of its own."""
     if facts.isolate and (facts.effects is Effects.EXTERNAL or not facts.dialect):
         yield Problem(
             "isolate: true gives each call a database transaction of its own, and this consumer has none",

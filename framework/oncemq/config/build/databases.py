@@ -1,4 +1,4 @@
-"""The engines of the app's database, one or a shard each, and which keys belong to which shard."""
+"""Builds the engines of the app's database, one or one per shard, and the mapping of keys to shards."""
 
 from collections.abc import Iterable
 
@@ -18,20 +18,20 @@ from oncemq.registry import extra_for
 _DATABASE: Path = ("database",)
 
 _OWN_TASKS = 5
-"""Connections for what no worker does: upkeep, the outbox, who is alive."""
+"""Connections for tasks outside of workers: maintenance, the outbox, heartbeats."""
 _BRIEFLY = 8
-"""Connections for all workers of a consumer whose handlers run outside of any transaction."""
+"""Connections for all workers of a consumer whose handlers run outside of a transaction."""
 
 
 def database_urls(database: Database | None) -> list[Url]:
-    """Return where the database is: its URL, or that of every shard."""
+    """Return the database's URL, or those of all shards."""
     if database is None:
         return []
     return list(database.shards or []) if database.url is None else [database.url]
 
 
 def build_layout(database: Database | None, report: Reporter) -> Layout | None:
-    """Return which shard a key belongs to; None without shards. What is wrong with them is reported."""
+    """Return the mapping of keys to shards; None without shards. Its problems are reported."""
     if database is None:
         return None
     shards = database.shards
@@ -77,18 +77,21 @@ def _layout(database: Database, shards: int, report: Reporter) -> Layout | None:
 
 
 def connections_for(consumers: Iterable[ConsumerSettings]) -> int:
-    """Return how many connections to one database are in use at once where every worker is busy."""
-    needed = (one.workers if one.transactional else min(one.workers, _BRIEFLY) for one in consumers)
+    """Return the maximum of connections to one database in use at once, with every worker busy."""
+    needed = (
+        consumer.workers if consumer.transactional else min(consumer.workers, _BRIEFLY)
+        for consumer in consumers
+    )
     return max(USUAL_CONNECTIONS, _OWN_TASKS + sum(needed))
 
 
 def build_engines(database: Database | None, report: Reporter, connections: int) -> list[Engine]:
-    """Return an engine for each shard, or the one; not yet connected. None at all when one cannot be made: reported.
+    """Return an engine for each shard, or the only one; not yet connected. Empty if one cannot be created: reported.
 
     Args:
         database: as declared.
-        report: told what is wrong.
-        connections: that are kept to each database, unless declared.
+        report: receives problems.
+        connections: pool size for each database, unless declared.
     """
     if database is None:
         return []

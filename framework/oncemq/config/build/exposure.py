@@ -1,4 +1,4 @@
-"""Warns of what is open to others although the app may run: unproved servers, and addresses that everybody can reach."""
+"""Warns of settings exposed to others, though the app may run: unverified servers, and public listen addresses."""
 
 from urllib.parse import parse_qsl, urlsplit
 
@@ -6,11 +6,11 @@ from oncemq.common.problems import Problem, Severity
 from oncemq.config.build.shared_parts import Reporter, written
 from oncemq.config.model.app_model import AppModel, Broker
 
-_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - looked for, not bound
+_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not bound
 
 
 def warn_of_exposure(model: AppModel, report: Reporter) -> None:
-    """Note a warning for each broker whose certificate is not verified, and for metrics that listen everywhere."""
+    """Report a warning for each broker whose certificate is not verified, and for metrics on a public address."""
     for name, broker in model.brokers.items():
         if _unproved(broker):
             report.note(

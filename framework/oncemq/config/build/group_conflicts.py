@@ -1,4 +1,4 @@
-"""Refuses consumers of one app that would be in each other's way: in one group, or in each other's queues."""
+"""Refuses consumers of one app that conflict: in the same group, or in each other's queues."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from oncemq.engine.plan import ConsumerPlan
 
 
 def check_groups(consumers: Sequence[ConsumerSettings], report: Reporter) -> None:
-    """Refuse two consumers in one group: each would see only some of the messages."""
+    """Refuse two consumers in the same group: each would receive only some of the messages."""
     first: dict[tuple[str, str, str], str] = {}
     for settled in consumers:
         other = first.setdefault((settled.broker, settled.topic, settled.group), settled.name)
@@ -23,7 +23,7 @@ def check_groups(consumers: Sequence[ConsumerSettings], report: Reporter) -> Non
 
 
 def check_former_names(consumers: Sequence[ConsumerSettings], report: Reporter) -> None:
-    """Refuse former names that belong to another consumer: two would have one ledger."""
+    """Refuse former names that belong to another consumer: both would share one ledger."""
     owners = {settled.name: settled.name for settled in consumers}
     for settled in consumers:
         for index, name in enumerate(settled.formerly):
@@ -43,7 +43,7 @@ def check_former_names(consumers: Sequence[ConsumerSettings], report: Reporter) 
 def check_private_names(
     consumers: Sequence[ConsumerPlan | None], adapters: Mapping[str, Adapter], report: Reporter
 ) -> None:
-    """Refuse a consumer that would use what another one of the app needs for itself, by names that happen to be equal."""
+    """Refuse a consumer whose names collide with those that another consumer of the app needs."""
     taken: dict[tuple[str, str], tuple[ConsumerPlan, str]] = {}
     for consumer in consumers:
         if consumer is None or consumer.broker not in adapters:
@@ -62,7 +62,7 @@ def check_private_names(
             )
 
 
-def _same_group(one: ConsumerPlan, other: ConsumerPlan) -> bool:
-    """Return whether that has been refused already."""
-    ours, theirs = one.subscription, other.subscription
-    return (one.broker, ours.topic, ours.group) == (other.broker, theirs.topic, theirs.group)
+def _same_group(consumer: ConsumerPlan, other: ConsumerPlan) -> bool:
+    """Return whether this conflict has been refused already."""
+    ours, theirs = consumer.subscription, other.subscription
+    return (consumer.broker, ours.topic, ours.group) == (other.broker, theirs.topic, theirs.group)

@@ -1,4 +1,4 @@
-"""Imports the user's object from `module:name`; an error is told with the line of the user's own code."""
+"""Imports the user's object from `module:name`; an error names the line in the user's own code."""
 
 import importlib
 import sys
@@ -12,17 +12,17 @@ from oncemq.config.model.fields import WrongValue
 
 
 def make_importable(folder: Path) -> None:
-    """Let modules beside the app's file be imported, before any installed one of the same name."""
+    """Make modules beside the app's file importable, before installed ones of the same name."""
     text = str(folder.resolve())
     if text not in sys.path:
         sys.path.insert(0, text)
 
 
 def import_object(reference: str, folder: Path) -> Any:
-    """Return the object that `module:name` names.
+    """Return the object at `module:name`.
 
     Raises:
-        WrongValue: there is none, or the module cannot be imported; says where in the user's code.
+        WrongValue: it does not exist, or the module cannot be imported; says where in the user's code.
     """
     module_name, _colon, attribute = reference.partition(":")
     found = _import_module(module_name, folder)
@@ -60,7 +60,7 @@ def _not_found(name: str, folder: Path, error: ModuleNotFoundError) -> WrongValu
 
 
 def _failed(name: str, folder: Path, error: BaseException) -> WrongValue:
-    """The last frame of the user's own code is where a person must look."""
+    """Return the error with the last frame of the user's own code, where the mistake is."""
     if isinstance(error, SyntaxError) and error.filename:
         place, said = f"{_short(error.filename)}:{error.lineno}", f"SyntaxError: {error.msg}"
     else:

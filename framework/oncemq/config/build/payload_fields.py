@@ -1,4 +1,4 @@
-"""Compares what `key`, `version` and `identity` read from a body with the fields of the handler's payload type."""
+"""Compares the body fields in `key`, `version` and `identity` with those of the handler's payload type."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,14 +16,14 @@ _BODY_PATH: Final = re.compile(r"body((?:\.[A-Za-z_][A-Za-z0-9_-]*)+)")
 
 
 def check_fields(settled: ConsumerSettings, payload: Any) -> Iterable[Problem]:
-    """Yield a problem for each plain path into the body that the payload type does not have.
+    """Yield a problem for each plain path into the body that does not exist in the payload type.
 
-    An error where the type forbids other fields, since such a message can never be handled. Else a body may hold more
-    than its type names, so it is a warning, and only where a field of a similar name exists.
+    An error if the type forbids other fields, since such a message can never be handled. Otherwise a body may have more
+    fields than its type, so it is a warning, and only if a field of a similar name exists.
 
     Args:
-        settled: the consumer's values.
-        payload: the annotation of the handler's payload; None where any body is right.
+        settled: the consumer's settings.
+        payload: the annotation of the handler's payload; None if any body is valid.
     """
     if payload is None:
         return
@@ -43,18 +43,18 @@ def check_fields(settled: ConsumerSettings, payload: Any) -> Iterable[Problem]:
 
 
 def _schemas(payload: Any) -> list[dict[str, Any]]:
-    """Return what bodies may be, by alias and by name; nothing where pydantic cannot say it."""
+    """Return the schemas of the bodies, by alias and by name; empty if pydantic cannot tell."""
     try:
         adapter = TypeAdapter(payload)
         return [adapter.json_schema(by_alias=by_alias) for by_alias in (True, False)]
-    except Exception:  # an exotic type: no statement about it is better than a wrong one
+    except Exception:  # an exotic type: skipping the check is better than a wrong result
         return []
 
 
 def _problem(part: str, steps: list[str], schemas: list[dict[str, Any]], name: str) -> Problem | None:
     nodes: list[tuple[dict[str, Any], dict[str, Any]]] = [(schema, schema) for schema in schemas]
     for step in steps:
-        objects = [one for node, root in nodes for one in _objects(node, root)]
+        objects = [found for node, root in nodes for found in _objects(node, root)]
         if not objects:
             return None
         known = {field for node, _ in objects for field in node.get("properties", {})}
@@ -73,7 +73,7 @@ def _problem(part: str, steps: list[str], schemas: list[dict[str, Any]], name: s
 
 
 def _objects(node: Mapping[str, Any], root: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return the object types that a value may have; nothing where it may be anything."""
+    """Return the object types that a value may have; empty if it may be anything."""
     if "$ref" in node:
         target: Any = root
         for step in str(node["$ref"]).removeprefix("#/").split("/"):
@@ -81,7 +81,7 @@ def _objects(node: Mapping[str, Any], root: dict[str, Any]) -> list[tuple[dict[s
         return _objects(target, root)
     for union in ("anyOf", "oneOf", "allOf"):
         if union in node:
-            return [found for one in node[union] for found in _objects(one, root)]
+            return [found for branch in node[union] for found in _objects(branch, root)]
     if node.get("type") == "object" and "properties" in node:
         return [(dict(node), root)]
     return []

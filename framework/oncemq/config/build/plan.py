@@ -1,4 +1,4 @@
-"""Builds the plan that the engine runs; problems of every part are collected before an error is raised."""
+"""Builds the plan that the engine runs; collects the problems of all parts before raising an error."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,13 +45,13 @@ class LoadedApp:
     """An app that may start.
 
     Args:
-        plan: what the engine runs.
-        model: what was declared; shows no values.
-        consumers: every consumer's settled values, by declaration order.
-        warnings: what a person should know.
+        plan: input of the engine.
+        model: the declaration; shows no values.
+        consumers: every consumer's settings, in declaration order.
+        warnings: to be shown to the operator.
         secrets: texts that logs must not show.
-        facts: what is known about every consumer, in the same order.
-        tree: where everything was written.
+        facts: facts about every consumer, in the same order.
+        tree: the source with positions.
     """
 
     plan: AppPlan
@@ -70,13 +70,13 @@ def build_app(
 
     Args:
         model: as declared.
-        tree: where everything was written.
-        problems: what is known to be wrong so far.
-        folder: where the app's first file lies; its modules can be imported.
-        catalog: which adapters and strategies there are; what is installed, unless given.
+        tree: the source with positions.
+        problems: those known so far.
+        folder: the folder of the app's first file; its modules can be imported.
+        catalog: available adapters and strategies; by default the installed ones.
 
     Raises:
-        ConfigError: something keeps the app from running; carries every problem.
+        ConfigError: the app cannot run; carries every problem.
     """
     make_importable(folder)
     report = Reporter(tree, problems)
@@ -86,7 +86,7 @@ def build_app(
     try:
         return _build(model, report, folder, catalog or Catalog(), engines, brokers, consumers)
     except BaseException:
-        # Strategies may have looked at tables.
+        # Strategies may have read tables.
         for engine in engines:
             engine.dispose()
         raise
@@ -114,7 +114,7 @@ def _build(
         dialect=_dialect(model, engine),
         metadata=MetaData(),
         redis=redis,
-        more_shards=tuple((one, MetaData()) for one in engines[1:]),
+        more_shards=tuple((shard, MetaData()) for shard in engines[1:]),
         clock=clock,
         catalog=catalog,
         report=report,
@@ -211,7 +211,7 @@ def _broker_of(name: str, topic: Topic, model: AppModel, report: Reporter) -> st
 def _check_columns(
     consumers: Sequence[ConsumerSettings], plans: Sequence[ConsumerPlan | None], report: Reporter
 ) -> None:
-    settled = {one.name: one for one in consumers}
+    settled = {consumer.name: consumer for consumer in consumers}
     columns = [column for plan in plans if plan is not None for column in owned_columns(plan)]
     for name, problem in check_columns(columns):
         report.note(settled[name].path(problem.where), problem)

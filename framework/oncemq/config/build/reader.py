@@ -16,7 +16,7 @@ _EXPRESSIONS = frozenset({"key", "version", "identity"})
 
 
 def build_reader(settled: ConsumerSettings, folder: Path, report: Reporter) -> Reader | None:
-    """Return the consumer's reader, or None when something declared cannot work; that is reported."""
+    """Return the consumer's reader, or None if a declaration cannot work; the reason is reported."""
     if not settled.key:
         report.at(
             ("topics", settled.topic),
@@ -54,18 +54,18 @@ def _decoder(settled: ConsumerSettings, folder: Path, report: Reporter) -> Decod
 
 
 def build_decoder(body_format: str, schema: Any, folder: Path) -> Decoder:
-    """Return what decodes bodies of a format, and validates them where there is a schema.
+    """Return the decoder of a format, which validates bodies if there is a schema.
 
     Raises:
-        ValueError: there is no such format.
-        WrongValue, TypeError: the schema is nothing that bodies can be valid for.
+        ValueError: the format is unknown.
+        WrongValue, TypeError: the schema cannot validate bodies.
     """
     decoder = make_decoder(body_format)
     return decoder if schema is None else _validating(decoder, schema, folder)
 
 
 def _validating(decoder: Decoder, schema: Any, folder: Path) -> Decoder:
-    """Every body must be valid; handlers still say by their own annotation what they are given."""
+    """Validate every body; handlers still get the type of their own annotation."""
     validate = make_validate(import_object(schema, folder) if isinstance(schema, str) else schema)
     if validate is None:
         return decoder

@@ -1,4 +1,4 @@
-"""Columns by whose values strategies of several consumers decide: the first one moves them, and the others skip."""
+"""Columns that strategies of several consumers decide by: the first consumer updates them, and the others skip."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class OwnedColumn:
     """A column that belongs to one consumer of a topic.
 
     Args:
-        topic: whose messages are compared with it.
+        topic: its messages are compared with the column.
         column: as `table.column`.
         consumer: the consumer's name.
         place: the strategy's position in the consumer's list.
@@ -25,14 +25,14 @@ class OwnedColumn:
 
 
 def owned_columns(plan: ConsumerPlan) -> Iterator[OwnedColumn]:
-    """Yield what a consumer's strategies decide by."""
+    """Yield the columns that a consumer's strategies decide by."""
     for place, strategy in enumerate(plan.strategies):
         for column in strategy.owns():
             yield OwnedColumn(plan.subscription.topic, column, plan.name, place)
 
 
 def check_columns(columns: Iterable[OwnedColumn]) -> Iterator[tuple[str, Problem]]:
-    """Yield, with the consumer's name, why columns cannot serve two consumers of one topic."""
+    """Yield, with the consumer's name, why columns cannot serve two consumers of a topic."""
     first: dict[tuple[str, str], OwnedColumn] = {}
     for owned in columns:
         other = first.setdefault((owned.topic, owned.column), owned)

@@ -1,4 +1,4 @@
-"""Builds what consumers share: the adapters of the app's brokers and the engine of its database."""
+"""Builds the parts that consumers share: the adapters of the app's brokers and the engine of its database."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,11 +20,11 @@ from oncemq.redis.tls import TlsFiles
 
 
 class Reporter:
-    """Puts problems at their place in the file.
+    """Reports problems at their place in the file.
 
     Args:
-        tree: where everything was written.
-        problems: where they are collected.
+        tree: the source with positions.
+        problems: the collection to add to.
     """
 
     def __init__(self, tree: Fields, problems: Problems) -> None:
@@ -32,22 +32,22 @@ class Reporter:
         self.problems = problems
 
     def at(self, path: Path, text: str, advice: str = "") -> None:
-        """Note an error at the deepest part of `path` that was written."""
+        """Report an error at the deepest part of `path` that was written."""
         self.note(path, Problem(text, advice))
 
     def at_key(self, path: Path, text: str, advice: str = "") -> None:
-        """Note an error about the name that ends `path`, not about its value."""
+        """Report an error about the name that ends `path`, not about its value."""
         self.problems.add(key_position(self.tree, path), text, advice)
 
     def note(self, path: Path, problem: Problem) -> None:
-        """Note `problem` at the deepest part of `path` that was written."""
+        """Report `problem` at the deepest part of `path` that was written."""
         node, position, reached = find(self.tree, path)
         if reached and isinstance(node, Fields) and not isinstance(reached[-1], int):
             position = key_position(self.tree, reached)
         self.problems.add(position, problem.text, problem.advice, problem.severity)
 
     def error(self, path: Path, error: Exception) -> None:
-        """Note what `error` says, each of its problems at its place below `path`."""
+        """Report `error`, each of its problems at its place below `path`."""
         if isinstance(error, ConfigError):
             for problem in error.problems:
                 self._inner(path, problem)
@@ -62,7 +62,7 @@ class Reporter:
 
 
 def written(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with every `${VAR}` as if its value stood in the file."""
+    """Return options with every `${VAR}` replaced as if its value were written in the file."""
     return {name: _written(value) for name, value in options.items()}
 
 
@@ -100,7 +100,7 @@ def _adapter(broker: Broker, scope: AdapterScope, catalog: Catalog) -> Adapter:
 
 
 def build_redis(redis: Redis, report: Reporter) -> RedisClient | None:
-    """Return the app's Redis client, not yet connected; None when it cannot be made, which is reported."""
+    """Return the app's Redis client, not yet connected; None if it cannot be created, which is reported."""
     try:
         return make_client(
             redis.url.reveal(),

@@ -1,4 +1,4 @@
-"""Topics that handlers may publish to, and names at a topic that are misspelt or misplaced."""
+"""Builds the topics that handlers may publish to, and reports misspelt or misplaced names at a topic."""
 
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
@@ -22,14 +22,14 @@ def build_topics(
     report: Reporter,
     adapters: Mapping[str, Adapter],
 ) -> dict[str, OutgoingTopic]:
-    """Return the topics by name; what is wrong with one is reported, unless its consumers say so themselves.
+    """Return the topics by name; problems of a topic are reported, unless its consumers report them.
 
     Args:
         model: as declared.
-        brokers: the broker's name of each topic, where that is known.
-        folder: where the app's file lies.
-        report: where problems go.
-        adapters: by the broker's name; what a broker takes is refused when it is published.
+        brokers: the broker's name of each topic, if known.
+        folder: the folder of the app's file.
+        report: receives problems.
+        adapters: by the broker's name; they validate messages on publishing.
     """
     consumed = {consumer.topic for consumer in model.consumers.values()}
     built = {}
@@ -68,7 +68,7 @@ def _topic(
     try:
         reader = _reader(name, topic, broker, decode)
     except ValueError as error:
-        # A consumer may add what is missing here, and then reads by its own words.
+        # A consumer may add what is missing here, and then uses its own expressions.
         if name not in consumed:
             report.error(("topics", name), error)
     unroutable = WhenUnroutable(topic.unroutable or WhenUnroutable.WAIT)
@@ -89,7 +89,7 @@ _ALIKE = 0.75
 
 
 def check_topic_names(name: str, topic: Topic, report: Reporter) -> None:
-    """Report options of the topic `name` that cannot have been meant for the adapter."""
+    """Report options of the topic `name` that the adapter does not know."""
     elsewhere = set(field_names(Consumer)) - set(field_names(Topic))
     for option in topic.options:
         path = ("topics", name, option)

@@ -1,4 +1,4 @@
-"""Sections, fields and defaults of an app's YAML, with the words that document them."""
+"""Sections, fields and defaults of an app's YAML, with their descriptions."""
 
 from typing import Annotated, Literal
 
@@ -50,7 +50,7 @@ ByName = Annotated[
 
 
 class Backoff(Section):
-    """How long the pauses between the tries of a message are."""
+    """Length of the pauses between the attempts of a message."""
 
     first: Duration | None = Field(
         None, description="Pause before the second try. Default 1s.", examples=["1s"]
@@ -65,7 +65,7 @@ class Backoff(Section):
 
 
 class Retry(Section):
-    """How often a message that failed is tried, before it becomes a dead letter."""
+    """How often a failed message is tried before it becomes a dead letter."""
 
     attempts: Count | None = Field(
         None, description="Tries in all, the first included. Default 6.", examples=[6]
@@ -74,7 +74,7 @@ class Retry(Section):
 
 
 class Limits(Section):
-    """How long a handler may take."""
+    """Time limits of a handler."""
 
     soft: Duration | None = Field(
         None,
@@ -97,7 +97,7 @@ class Batch(Section):
 
 
 class ConsumerOptions(Section):
-    """What a consumer may say, and `defaults` for all of them."""
+    """Options of a consumer, and `defaults` for all of them."""
 
     effects: EffectsName | None = Field(
         None,
@@ -142,7 +142,7 @@ class ConsumerOptions(Section):
 
 
 class Meaning(Section):
-    """What a message is about; a topic says it for all its consumers, a consumer may say it for itself."""
+    """Meaning of a message; a topic declares it for all its consumers, a consumer may declare its own."""
 
     key: Expressions | None = Field(
         None,
@@ -167,11 +167,11 @@ class Meaning(Section):
 
 
 class Defaults(ConsumerOptions):
-    """What every consumer has unless it says otherwise."""
+    """Defaults for every consumer."""
 
 
 class Consumer(ConsumerOptions, Meaning):
-    """A handler and the topic whose messages it is given."""
+    """A handler and the topic whose messages it receives."""
 
     topic: Text = Field(description="The name of a topic below `topics`.", examples=["order.paid"])
     handler: Reference = Field(
@@ -196,7 +196,7 @@ class Consumer(ConsumerOptions, Meaning):
 
 
 class Broker(OpenSection):
-    """A message broker; what else stands here goes to its adapter."""
+    """A message broker; other options are passed to its adapter."""
 
     url: Url = Field(
         description="Where it is; its scheme chooses the adapter.", examples=["amqp://localhost:5672/"]
@@ -208,9 +208,9 @@ class Broker(OpenSection):
 
 
 class Topic(OpenSection, Meaning):
-    """What a topic's messages are; what else stands here (`queue`, `exchange` …) goes to the broker's adapter."""
+    """A topic and its messages; other options (`queue`, `exchange` …) are passed to the broker's adapter."""
 
-    # Of several parents, pydantic takes the settings of the last.
+    # With several bases, pydantic takes the settings of the last.
     model_config = ConfigDict(extra="allow")
 
     broker: Text | None = Field(
@@ -265,13 +265,13 @@ class Database(Section):
 
 
 class Http(Section):
-    """Metrics and health for whoever watches the app."""
+    """HTTP endpoint for metrics and health."""
 
     address: Address = Field(description="host:port of /metrics, /healthz and /readyz.")
 
 
 class Logging(Section):
-    """What is logged and how it looks."""
+    """Content and format of logs."""
 
     configure: bool = Field(
         True,

@@ -1,4 +1,4 @@
-"""Settings of one consumer after its topic and the defaults are taken in, and where each value was written."""
+"""Settings of one consumer, merged from its topic and the defaults, and where each value was written."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ DEFAULT_IN_FLIGHT = 1000
 DEFAULT_UNIT_TIME = timedelta(milliseconds=50)
 DEFAULT_BATCH_LIMIT = 500
 EXTERNAL_WORKERS = 32
-"""A handler of external effects waits most of its time; one of database effects only fights for the GIL."""
+"""A handler of external effects mostly waits; a handler of database effects only competes for the GIL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +34,27 @@ class ConsumerSettings:
         handler: `module:name`, or the function itself.
         effects: where the handler's effects live.
         transactional: a unit is one transaction.
-        key: the key's expression; empty when nobody declared one.
+        key: the key's expression; empty if none was declared.
         version: the version's expression.
         identity: the identity's expressions; empty means the default.
         format: how bodies are encoded.
-        schema: a type that bodies must be valid for, as declared.
+        schema: a type that bodies must match, as declared.
         strategies: the chain as declared.
         retry: attempts and pauses.
         hold_key: after a Retry the key's later messages wait in the ledger until it is done; None = as the
-            strategies need it.
+            strategies require.
         keep: how long dedup records are kept.
         workers: threads or tasks.
-        in_flight: how many deliveries may be unsettled at once.
-        unit_time: how long a unit should last.
+        in_flight: maximum of unsettled deliveries.
+        unit_time: target duration of a unit.
         isolate: each call of the handler has a transaction of its own.
-        batch_limit: the most messages in one unit.
-        soft_limit: after which a unit is given up; None = never.
-        hard_limit: after which the process is; None = never.
+        batch_limit: maximum of messages in one unit.
+        soft_limit: after this time a unit is aborted; None = never.
+        hard_limit: after this time the process is ended; None = never.
         publishes: the topics that its handler may publish to; None = all.
-        formerly: names under which it ran before, the first one first.
+        formerly: its former names, the first one first.
         options: the topic's broker options.
-        origins: the path in the file below which each field was found, by the field's name.
+        origins: the path in the file below which each field was found, by field name.
     """
 
     name: str
@@ -87,21 +87,21 @@ class ConsumerSettings:
 
     @property
     def ledger_name(self) -> str:
-        """The name by which ledger, Redis and the default group know it: the first that it ever had."""
+        """Return its name in the ledger, in Redis and in the default group: the first name it ever had."""
         return self.formerly[0] if self.formerly else self.name
 
     @property
     def other_names(self) -> tuple[str, ...]:
-        """Names under which it may have left something although it is known by another one."""
+        """Return its further names, under which data may be left."""
         return (*self.formerly[1:], self.name) if self.formerly else ()
 
     @property
     def kind(self) -> UnitKind:
-        """Which kind of unit it runs."""
+        """Return the kind of its units."""
         return UnitKind.TRANSACTIONAL if self.transactional else UnitKind.DIRECT
 
     def path(self, where: str = "") -> Path:
-        """Return the path in the file of `where`: `strategies[0].keep`, or what begins with topic, broker or database."""
+        """Return the path in the file of `where`: `strategies[0].keep`, or from topic, broker or database on."""
         steps = parse_where(where)
         if not steps:
             return ("consumers", self.name)
@@ -127,14 +127,14 @@ def parse_where(where: str) -> Path:
 
 
 class _Sources:
-    """Where a field may stand, the nearest first."""
+    """Places where a field may be declared, the nearest first."""
 
     def __init__(self, sources: Sequence[tuple[Path, Section | None]]) -> None:
         self._sources = sources
         self.origins: dict[str, Path] = {}
 
     def first(self, *names: str, default: Any = None) -> Any:
-        """Return the nearest value of the field reached by `names` that somebody has set."""
+        """Return the nearest declared value of the field at the path `names`."""
         for path, section in self._sources:
             value = _value(section, names)
             if value is not None:
@@ -144,7 +144,7 @@ class _Sources:
 
 
 def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppModel) -> ConsumerSettings:
-    """Return what holds for the consumer: what it says itself, else its topic, else the defaults."""
+    """Return the consumer's settings: its own, else its topic's, else the defaults."""
     sources = _Sources(
         [
             (("consumers", name), consumer),
@@ -206,7 +206,7 @@ def _retry(sources: _Sources) -> RetryPolicy:
 
 def _value(section: Any, names: Sequence[str]) -> Any:
     for name in names:
-        # An adapter's options are attributes too, and nobody has looked at their values.
+        # An adapter's options are attributes too, and are not validated yet.
         declared = isinstance(section, BaseModel) and name in type(section).model_fields
         section = getattr(section, name) if declared else None
     return section

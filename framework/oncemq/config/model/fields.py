@@ -1,4 +1,4 @@
-"""The kinds of single values a configuration is made of: each says what it accepts and how a schema shows it."""
+"""Kinds of single values in a configuration: which values each accepts, and its JSON Schema."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ _OBJECT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*
 
 
 class WrongValue(ValueError):
-    """A value is not what its field wants."""
+    """A value is not valid for its field."""
 
     def __init__(self, text: str, advice: str = "") -> None:
         super().__init__(text)
@@ -32,7 +32,7 @@ def _kind(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """Return `value` if it is text that is not empty."""
+    """Return `value` if it is non-empty text."""
     if not isinstance(value, str):
         advice = "put it into quotes" if isinstance(value, bool | int | float) else "write one text"
         raise WrongValue(f"should be text, but is {_kind(value)}", advice)
@@ -42,7 +42,7 @@ def text(value: Any) -> str:
 
 
 def name(value: Any) -> str:
-    """Return `value` if it can name an app, a broker or a consumer everywhere: tables, queues, metrics."""
+    """Return `value` if it is a valid name for an app, a broker or a consumer everywhere: tables, queues, metrics."""
     found = text(value)
     if not _NAME.fullmatch(found):
         raise WrongValue(
@@ -67,7 +67,7 @@ def _url(value: Any) -> SecretUrl:
 
 
 def duration(value: Any) -> timedelta:
-    """Return a duration as people write it; a bare number has no unit and is refused."""
+    """Return a duration such as `30s`; a bare number has no unit and is refused."""
     if isinstance(value, timedelta):
         if value <= timedelta(0):
             raise WrongValue("is not a usable duration", "a duration must be longer than zero")
@@ -134,7 +134,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def reference(value: Any) -> Any:
-    """Return `value` if it names a Python object as `module:name`, or is a function or class itself."""
+    """Return `value` if it names a Python object as `module:name`, or is a function or class."""
     if callable(value):
         return value
     found = text(value)
@@ -152,7 +152,7 @@ def _address(value: Any) -> ListenAddress:
     host, _colon, port = found.rpartition(":")
     if len(port) > 5 or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise WrongValue(f"{found[:80]!r} is not an address", "write host:port, like 127.0.0.1:9090")
-    return ListenAddress(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - `:9090` means every address, as everywhere
+    return ListenAddress(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - `:9090` means all addresses, as usual
 
 
 def _mapping(value: Any) -> dict[str, Any]:

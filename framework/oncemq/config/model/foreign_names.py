@@ -1,4 +1,4 @@
-"""Names that people bring from other frameworks, and what says the same here."""
+"""Option names of other frameworks, and their equivalents here."""
 
 _RETRY = "write retry: {attempts: 6}, where the first try counts too"
 _PAUSES = "write retry: {backoff: {first: 1s, factor: 4, max: 10m}}"
@@ -101,11 +101,11 @@ _TOPIC_ANSWERS: tuple[tuple[str, str], ...] = tuple(
     for entry in _ANSWERS
     if entry[1] in {_RETRY, _PAUSES, _LIMITS, _ACK, _DEDUP, "write in_flight: 1000"}
 )
-"""At a topic most foreign names may well be options of its adapter."""
+"""At a topic most foreign names may be valid options of its adapter."""
 
 
 def answer(name: str, section: str) -> str | None:
-    """Return what to write instead of the foreign `name` in a section (`app`, `brokers`, `consumers` …)."""
+    """Return the replacement for the foreign `name` in a section (`app`, `brokers`, `consumers` …)."""
     tables = {
         "topics": _TOPIC_ANSWERS,
         "app": _APP_ANSWERS,

@@ -7,7 +7,7 @@ from oncemq.config.model.section import Section
 
 
 class Redis(Section):
-    """The Redis of locks, marks and flags: one server, a cluster, or what sentinels name."""
+    """Redis for locks, marks and flags: one server, a cluster, or a server named by sentinels."""
 
     url: Url = Field(
         description="Where it is: `redis://`, `rediss://` (TLS), `redis+cluster://` or `redis+sentinel://`; of a "

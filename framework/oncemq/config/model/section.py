@@ -1,4 +1,4 @@
-"""A mapping in a file: unknown names are refused, and values, which may be secret, are never shown."""
+"""Mapping in a file: unknown names are refused, and values, which may be secret, are never shown."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A mapping in the file; shows only which fields are set, for their values may be secret."""
+    """A mapping in the file; its repr shows only which fields are set, since values may be secret."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, arbitrary_types_allowed=True, populate_by_name=True
@@ -20,11 +20,11 @@ class Section(BaseModel):
 
 
 class OpenSection(Section):
-    """A mapping in which an adapter's own options may stand beside ours."""
+    """A mapping that may also contain an adapter's own options."""
 
     model_config = ConfigDict(extra="allow")
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is not ours: the adapter's options, as declared."""
+        """Return the adapter's options, as declared."""
         return dict(self.model_extra or {})

@@ -1,4 +1,4 @@
-"""A chain of strategies as written: each entry a name, or a mapping of one name to its options."""
+"""Parses a chain of strategies: each entry a name, or a mapping of one name to its options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class StrategyChoice:
 
     Args:
         name: its registry name.
-        options: as declared; not shown, for they may be secret.
+        options: as declared; not shown, since they may be secret.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Validates the tree against the model: every complaint at its place, in words that say what to write."""
+"""Validates the tree against the model: reports every error at its place, with advice."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -14,7 +14,7 @@ from oncemq.config.source.tree import Fields, Path, Scalar, find, key_position, 
 
 
 def validate(tree: Fields, problems: Problems) -> AppModel | None:
-    """Return the model, or None when something is wrong; what that is stands in `problems`."""
+    """Return the model, or None if there are errors; `problems` has them."""
     _check_names(tree, problems)
     details: Sequence[Any] = ()
     model = None
@@ -62,7 +62,7 @@ def _unknown_key(path: Path, tree: Fields, problems: Problems) -> None:
 
 
 def unknown_name(key: str, known: Sequence[str], section: str) -> tuple[str, str]:
-    """Return what is wrong with an unknown key and what to write: a suggestion, our name for it, or the list."""
+    """Return the error for an unknown key and the advice: a suggestion, our name for it, or the list."""
     text = f"unknown name {key[:80]!r}"
     foreign = answer(key, section)
     if foreign:
@@ -91,7 +91,7 @@ def _wrong_value(path: Path, detail: Mapping[str, Any], tree: Fields, problems: 
     if isinstance(node, Fields) and reached:
         position = key_position(tree, reached)
     if isinstance(node, Scalar) and node.source is not None and problems.known_at(position):
-        return  # a variable is missing; that its place is empty follows from it
+        return  # a variable is missing, so its value is empty
     error = detail.get("ctx", {}).get("error")
     subject = _subject(path)
     if isinstance(error, WrongValue):
@@ -110,7 +110,7 @@ def _wrong_value(path: Path, detail: Mapping[str, Any], tree: Fields, problems: 
 
 
 def _hide(text: str, node: Scalar) -> str:
-    """What a variable holds may be a secret that went to the wrong place; the reference says enough."""
+    """Show the reference instead of a variable's value, which may be a misplaced secret."""
     return text.replace(repr(str(node.value)), f"{node.source}").replace(str(node.value), f"{node.source}")
 
 
@@ -120,7 +120,7 @@ def _subject(path: Path) -> str:
 
 
 def section_of(path: Path) -> str:
-    """Return which section of the file `path` lies in, for names that need another answer in each."""
+    """Return the section of the file that `path` is in, for names whose advice differs by section."""
     names = [str(step) for step in path if not isinstance(step, int)]
     if "retry" in names[2:] or names[:2] == ["defaults", "retry"]:
         return "retry"
@@ -128,16 +128,16 @@ def section_of(path: Path) -> str:
 
 
 def field_names(model: type[BaseModel]) -> list[str]:
-    """Return the names as they are written in a file."""
+    """Return the field names as written in a file."""
     return [info.alias or field for field, info in model.model_fields.items()]
 
 
 def model_at(path: Path) -> type[BaseModel]:
-    """Return which part of the model describes the mapping at `path`."""
+    """Return the part of the model for the mapping at `path`."""
     model: type[BaseModel] = AppModel
     chosen = False
     for step in path:
-        # A name of the user's own choice may be that of a field: a consumer may be called `retry`.
+        # A user's name may equal a field's: a consumer may be called `retry`.
         info = None if chosen else model.model_fields.get(str(step))
         below = _models(info.annotation) if info is not None else []
         chosen = bool(below) and info is not None and _is_mapping(info.annotation)

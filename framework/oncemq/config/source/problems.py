@@ -1,4 +1,4 @@
-"""Problems of a configuration: what is wrong, at which line, and what to write instead."""
+"""Problems of a configuration: the error, its line, and the advice."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,10 +25,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One thing that is wrong; as text, `file:line:column: what is wrong`, a dash, and what to write.
+    """One problem; as text, `file:line:column: error`, a dash, and the advice.
 
     Args:
-        position: where the offending text stands.
+        position: of the offending text.
         text: what is wrong.
         advice: what to write instead.
         severity: whether the app may start.
@@ -45,10 +45,10 @@ class ConfigProblem:
 
 @dataclass(slots=True)
 class Problems:
-    """Collects everything that is wrong, so that a person mends it in one go.
+    """Collects all problems, so that the user can correct them in one go.
 
     Args:
-        secrets: texts that must never be shown; replaced in every problem.
+        secrets: texts that must never be shown; masked in every problem.
     """
 
     secrets: set[str] = field(default_factory=set)
@@ -57,27 +57,27 @@ class Problems:
     def add(
         self, position: Position, text: str, advice: str = "", severity: Severity = Severity.ERROR
     ) -> None:
-        """Note one problem; the same words at the same place are noted once."""
+        """Record a problem; the same text at the same place is recorded once."""
         problem = ConfigProblem(position, self._clean(text), self._clean(advice), severity)
         if problem not in self.found:
             self.found.append(problem)
 
     def known_at(self, position: Position) -> bool:
-        """Return whether something is known to be wrong at this very place."""
+        """Return whether a problem is recorded at this exact place."""
         return any(problem.position == position for problem in self.found)
 
     @property
     def errors(self) -> Sequence[ConfigProblem]:
-        """What keeps the app from starting, in the order of the file."""
+        """Return the errors that keep the app from starting, in the order of the file."""
         return _sorted(problem for problem in self.found if problem.severity is Severity.ERROR)
 
     @property
     def warnings(self) -> Sequence[ConfigProblem]:
-        """What a person should know, in the order of the file."""
+        """Return the warnings, in the order of the file."""
         return _sorted(problem for problem in self.found if problem.severity is Severity.WARNING)
 
     def raise_errors(self) -> None:
-        """Raise everything that keeps the app from starting, at once.
+        """Raise all errors that keep the app from starting, at once.
 
         Raises:
             ConfigError: there is at least one error.
@@ -92,19 +92,19 @@ class Problems:
 
 
 def fail(position: Position, text: str, advice: str = "") -> ConfigError:
-    """Return the error for a single problem after which nothing more can be read."""
+    """Return the error for a single problem that ends the reading."""
     return ConfigError([ConfigProblem(position, _shown(text), advice)])
 
 
 def _shown(text: str) -> str:
-    """A value of a megabyte must not hide what is said about it."""
+    """Shorten a text: a value of a megabyte must not hide the error."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST - _ENDING]}…{text[-_ENDING:]}"
     return _printable(text)
 
 
 def _printable(text: str) -> str:
-    """Control characters of a file must not reach a terminal."""
+    """Escape control characters, which must not reach a terminal."""
     return "".join(
         letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode("ascii")
         for letter in text

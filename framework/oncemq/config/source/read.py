@@ -1,4 +1,4 @@
-"""Reads files into one tree: parsed, overlaid, variables expanded, secrets known."""
+"""Reads files into one tree: parses, overlays, expands variables, collects secrets."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from oncemq.config.source.yaml_text import MAX_BYTES, parse_yaml
 
 
 def overlay(base: Fields, upper: Fields) -> Fields:
-    """Return `base` with `upper` laid over it; `name: null` in `upper` takes the name away."""
+    """Return `base` overlaid with `upper`; `name: null` in `upper` removes the name."""
     merged = Fields(dict(base.fields), base.position, dict(base.keys))
     for name, node in upper.fields.items():
         if isinstance(node, Scalar) and node.unquoted and node.value is None:
@@ -31,7 +31,7 @@ def _over(base: Node | None, upper: Node) -> Node:
 
 
 def read_tree(files: Sequence[Path], environment: Mapping[str, str], problems: Problems) -> Fields:
-    """Return the files laid over each other, the last one winning.
+    """Return the files merged in order; the last one wins.
 
     Raises:
         ConfigError: a file cannot be read or is not a plain YAML mapping.
@@ -46,12 +46,12 @@ def read_tree(files: Sequence[Path], environment: Mapping[str, str], problems: P
 
 
 def note_secrets(tree: Fields, problems: Problems) -> None:
-    """Tell `problems` which texts must never be shown."""
+    """Pass the texts that must never be shown to `problems`."""
     for path, scalar in scalars(tree):
         value = scalar.value
         if not isinstance(value, str):
             continue
-        # Below brokers, topics and consumers the second step is a name that the user chose.
+        # Below brokers, topics and consumers the second step is a name chosen by the user.
         named = path[1:] if path[0] in {"database", "redis"} else path[2:]
         if any(isinstance(step, str) and is_secret_name(step) for step in named):
             _note(str(value), problems)

@@ -1,4 +1,4 @@
-"""Meaning of an unquoted YAML value: YAML 1.2's core rules, so `no`, `on` and `22:22` stay text."""
+"""Resolves an unquoted YAML value by YAML 1.2's core rules, so `no`, `on` and `22:22` stay text."""
 
 import math
 import re
@@ -24,7 +24,7 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,100}|[0-9]{1,100}(?:\.[0-9]{0,100})?)(?:
 
 
 def resolve(text: str) -> Any:
-    """Return what `text` means: None, a bool, an int, a finite float, or the text itself."""
+    """Return the value of `text`: None, a bool, an int, a finite float, or the text itself."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):

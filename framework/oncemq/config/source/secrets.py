@@ -7,7 +7,7 @@ from oncemq.common.redaction import MASK, is_secret_name
 
 
 class Secret:
-    """A text that shows itself only to who asks for it by `reveal`."""
+    """A text that is shown only by `reveal`."""
 
     __slots__ = ("_text",)
 
@@ -32,13 +32,13 @@ class Secret:
 
 
 class SecretUrl(Secret):
-    """A URL that shows itself without its password."""
+    """A URL that is shown without its password."""
 
     __slots__ = ()
 
     @property
     def scheme(self) -> str:
-        """What stands before `://`, in small letters."""
+        """Return the part before `://`, in lower case."""
         return self._text.partition("://")[0].lower()
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class SecretUrl(Secret):
 
 
 def mask_url(url: str) -> str:
-    """Return `url` with its password and every secret parameter replaced; only its scheme if it is unreadable."""
+    """Return `url` with its password and secret parameters masked; only its scheme if it cannot be parsed."""
     try:
         parts = urlsplit(url)
         address = parts.netloc.rpartition("@")
@@ -59,7 +59,7 @@ def mask_url(url: str) -> str:
 
 
 def secrets_in_url(url: str) -> Iterator[str]:
-    """Yield what in `url` must not be shown, as written and as meant."""
+    """Yield the parts of `url` that must not be shown, both as written and decoded."""
     try:
         parts = urlsplit(url)
         password = parts.netloc.rpartition("@")[0].partition(":")[2]

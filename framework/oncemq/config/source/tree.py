@@ -1,4 +1,4 @@
-"""A configuration as read: values that remember where they were written."""
+"""Tree of a configuration as read: values with the positions where they were written."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ Path = tuple[str | int, ...]
 
 
 class Expanded(str):
-    """Text that came out of `${VAR}`; `scalar` is what it would have been, written unquoted in the file."""
+    """Text expanded from `${VAR}`; `scalar` is its value if written unquoted in the file."""
 
     __slots__ = ("scalar",)
 
@@ -22,10 +22,10 @@ class Scalar:
     """A single value.
 
     Args:
-        value: what it means; text with `${VAR}` until variables are expanded.
+        value: the parsed value; text with `${VAR}` until variables are expanded.
         position: where it begins.
-        unquoted: it may mean a number, a truth value or null.
-        source: the text as written, where variables were expanded; for messages, since values may be secret.
+        unquoted: it may be a number, a boolean or null.
+        source: the text as written, if variables were expanded; for messages, since values may be secret.
     """
 
     value: Any
@@ -83,7 +83,7 @@ def scalars(node: Node, path: Path = ()) -> Iterator[tuple[Path, Scalar]]:
 
 
 def find(node: Node, path: Sequence[str | int]) -> tuple[Node, Position, Path]:
-    """Return the deepest existing node on `path`, where its key or itself begins, and its path."""
+    """Return the deepest existing node on `path`, the position of its key or of itself, and its path."""
     position, found = node.position, ()
     reached: Path = found
     for step in path:
@@ -96,7 +96,7 @@ def find(node: Node, path: Sequence[str | int]) -> tuple[Node, Position, Path]:
 
 
 def key_position(node: Node, path: Sequence[str | int]) -> Position:
-    """Return where the key named by the last step of `path` was written."""
+    """Return the position of the key named by the last step of `path`."""
     parent, position, reached = find(node, path[:-1])
     if len(reached) == len(path) - 1 and isinstance(parent, Fields):
         return parent.key_position(str(path[-1]))
@@ -104,7 +104,7 @@ def key_position(node: Node, path: Sequence[str | int]) -> Position:
 
 
 def from_python(value: Any, position: Position) -> Node:
-    """Return the tree of an app that was declared in Python, every value at `position`."""
+    """Return the tree of an app declared in Python, every value at `position`."""
     if isinstance(value, Mapping):
         fields = {str(name): from_python(child, position) for name, child in value.items()}
         return Fields(fields, position, dict.fromkeys(fields, position))

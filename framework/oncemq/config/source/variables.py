@@ -1,4 +1,4 @@
-"""`${VAR}` and `${VAR:-default}` inside single values; a missing variable is an error, `$${` is a plain `${`."""
+"""Expands `${VAR}` and `${VAR:-default}` inside single values; a missing one is an error, `$${` is a plain `${`."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _INSIDE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 
 
 def expand(node: Node, environment: Mapping[str, str], problems: Problems) -> None:
-    """Replace every reference below `node` in place; what cannot be replaced becomes a problem."""
+    """Replace every reference below `node` in place; a reference that cannot be replaced becomes a problem."""
     for _path, scalar in scalars(node):
         if isinstance(scalar.value, str) and "${" in scalar.value:
             _expand_one(scalar, environment, problems)

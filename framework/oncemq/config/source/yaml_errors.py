@@ -1,4 +1,4 @@
-"""A YAML parser's complaint in words that say what to do, whichever parser complained."""
+"""Explains a YAML parser's error with advice, for either parser."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ _PHRASES = (
 
 
 def explain(error: Any, text: str, file: str) -> ConfigError:
-    """Return the parser's `error` about `text` as ours; nothing of the text is repeated, it may be secret."""
+    """Return our error for the parser's `error` about `text`; quotes nothing of the text, which may be secret."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     position = Position(file, mark.line + 1, mark.column + 1) if mark else Position(file)
     letter = _letter_at(text, position)

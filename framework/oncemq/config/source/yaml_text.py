@@ -1,4 +1,4 @@
-"""Parses YAML bytes into a tree with positions; hostile or careless YAML is refused before it can cost anything."""
+"""Parses YAML bytes into a tree with positions; refuses hostile or careless YAML before it costs resources."""
 
 import re
 from collections.abc import Iterator
@@ -21,10 +21,10 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse_yaml(data: bytes, file: str) -> Fields:
-    """Return the mapping that `data` holds.
+    """Return the mapping in `data`.
 
     Raises:
-        ConfigError: it is not one plain YAML mapping; says at which line and column.
+        ConfigError: it is not a single plain YAML mapping; says at which line and column.
     """
     text = _decode(data, file)
     composer = _Composer(file)
@@ -72,7 +72,7 @@ def _position_at(before: str, file: str) -> Position:
 
 
 class _Composer:
-    """Builds the tree event by event, with a stack of its own: no depth can exhaust Python's."""
+    """Builds the tree event by event, with a stack of its own: deep nesting cannot exhaust Python's."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -84,7 +84,7 @@ class _Composer:
         """Add one parser event.
 
         Raises:
-            ConfigError: it is something that a configuration may not contain.
+            ConfigError: it is not allowed in a configuration.
         """
         position = self._position(event)
         if isinstance(event, yaml.DocumentStartEvent) and self._root is not None:
@@ -102,7 +102,7 @@ class _Composer:
         """Return the document's mapping.
 
         Raises:
-            ConfigError: the file is empty or holds something else.
+            ConfigError: the file is empty or not a mapping.
         """
         root = self._root
         if isinstance(root, Fields):
@@ -174,7 +174,7 @@ class _Composer:
 
 
 class _Open:
-    """A list or mapping whose end has not come yet."""
+    """A list or mapping that has not ended yet."""
 
     __slots__ = ("key", "node")
 
@@ -195,7 +195,7 @@ class _Open:
 
 
 def _alias(event: Any, position: Position) -> ConfigError:
-    """The name is not repeated: an unquoted password may begin with `*` or `&`."""
+    """Return the error for an alias without its name: an unquoted password may begin with `*` or `&`."""
     sign, kind = ("*", "an alias") if isinstance(event, yaml.AliasEvent) else ("&", "an anchor")
     return fail(
         position,
