@@ -1,1 +1,1 @@
-"""The framework's own tables and what differs between databases."""
+"""The framework's own tables, and the differences between databases."""

@@ -92,7 +92,7 @@ def join_parts(parts: Sequence[str], source: str, *, max_bytes: int = MAX_IDENTI
 
 
 def escape_part(text: str) -> str:
-    """Return `text` as it stands inside an identity."""
+    """Return `text` escaped for use inside an identity."""
     if "%" in text:
         text = text.replace("%", "%25")
     return text.replace(":", "%3A") if ":" in text else text

@@ -122,7 +122,7 @@ class RedisClient:
     def shared(self, kind: Callable[["RedisClient"], T]) -> T:
         """Return the companion object of this client that `kind` creates, created on first use.
 
-        It holds what must exist once per client (a watchdog, a listener) without module state.
+        Objects that must exist once per client (a watchdog, a listener) need no module state.
         """
         companion: T | None = self._companions.get(kind)
         if companion is not None:

@@ -16,7 +16,7 @@ class _Talk:
 
     Args:
         place: the server.
-        calls: what is sent, in order.
+        calls: to be sent, in order.
         answers: those received, or the errors.
         connection: borrowed for this talk; None if none could be borrowed.
     """

@@ -13,7 +13,7 @@ from oncemq.errors import OnceMQError
 def examined(
     loaded: LoadedApp, broker: str, adapter: ExaminingAdapter, problems: Problems
 ) -> Iterator[OnceMQError]:
-    """Record what does not fit each consumer of a broker; yields why a consumer could not be checked.
+    """Record the findings for each consumer of a broker; yields why a consumer could not be checked.
 
     Args:
         loaded: the app.

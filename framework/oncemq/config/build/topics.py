@@ -68,7 +68,7 @@ def _topic(
     try:
         reader = _reader(name, topic, broker, decode)
     except ValueError as error:
-        # A consumer may add what is missing here, and then uses its own expressions.
+        # A consumer may add the missing parts, and then uses its own expressions.
         if name not in consumed:
             report.error(("topics", name), error)
     unroutable = WhenUnroutable(topic.unroutable or WhenUnroutable.WAIT)

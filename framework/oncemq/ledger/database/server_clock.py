@@ -83,7 +83,7 @@ class LedgerClock:
         return dict(self._skews)
 
     def measure(self, engine: Engine) -> timedelta:
-        """Query a database's time; returns the least that the process's clock must be ahead of it."""
+        """Query a database's time; returns the least that the process's clock is ahead of it."""
         found: list[tuple[timedelta, timedelta]] = []
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             for _ in range(_TRIES):

@@ -221,7 +221,7 @@ def dead_letter(connection: Connection, claim: Claim, ids: Sequence[int], now: d
 
     Args:
         connection: the transaction.
-        claim: whose rows they are.
+        claim: their owner.
         ids: their numbers.
         now: aware.
         error: the broker's answer.

@@ -33,7 +33,7 @@ class Chosen:
 def listed(connection: Connection, app: str, chosen: Chosen, limit: int) -> list[dict[str, Any]]:
     """Return refused messages, oldest first; without bodies and headers.
 
-    `state` is "waits" (tried again at `due_at`) or "dead letter" (kept until a person decides; `due_at` is None).
+    `state` is "waits" (tried again at `due_at`) or "dead letter" (kept until an operator decides; `due_at` is None).
     """
     rows = select(*(TABLE.c[name] for name in _SHOWN)).where(*_refused(app, chosen))
     return [_described(row) for row in connection.execute(rows.order_by(TABLE.c.id).limit(limit)).mappings()]
