@@ -91,7 +91,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for, so that `import oncemq` costs nothing."""
+    """Import a public name on first use, so that `import oncemq` costs nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module 'oncemq' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -65,7 +65,7 @@ class Publisher:
 
         Args:
             topic: the name of a topic below `topics`; it decides the broker.
-            body: anything the topic's format can hold; for JSON also models, dataclasses, dates. Bytes are sent unchanged.
+            body: anything the topic's format can hold; for JSON also models, dataclasses, datetimes. Bytes are sent unchanged.
             key: the broker's business key, for topics with `key: keys[0]`; messages of one key keep their order.
                 May be omitted where the topic reads its key from the body.
             version: sent in the header `version`, for topics with `version: headers.version`.

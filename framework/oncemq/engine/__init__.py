@@ -1,1 +1,1 @@
-"""The engine: from a delivery to its settlement, through one transaction."""
+"""Engine: from a delivery to its settlement, through one transaction."""

@@ -1,4 +1,4 @@
-"""A whole app in this process: opened, watched, drained and closed in one top-to-bottom story."""
+"""Runs a whole app in this process: opened, watched, drained and closed, from top to bottom."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -38,17 +38,17 @@ from oncemq.upkeep.runner import Upkeep
 
 
 class ConsumerSink:
-    """Every consumer of a process; the sink of all adapters."""
+    """All consumers of a process; the sink of all adapters."""
 
     def __init__(self, crews: Mapping[str, ConsumerRuntime]) -> None:
         self._crews = crews
 
     def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
-        """Hand deliveries to their consumer."""
+        """Pass deliveries to their consumer."""
         self._crews[consumer].consumer.receive(deliveries)
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
-        """Tell a consumer that what it has of this generation is void."""
+        """Notify a consumer that its deliveries of this generation are void."""
         self._crews[consumer].consumer.lost(generation, alone=alone)
 
 
@@ -57,14 +57,16 @@ _EXTEND_BY = timedelta(seconds=60)
 
 
 def extend_leases(plan: AppPlan, crews: Mapping[str, ConsumerRuntime], observers: Observers) -> None:
-    """Extend what would expire within the next seconds; what cannot be extended is void by itself."""
+    """Extend leases that expire within the next seconds; a lease that cannot be extended becomes void by itself."""
     soon = plan.clock.monotonic() + _EXTEND_WHEN_LEFT
     for crew in crews.values():
         consumer = crew.consumer
         if not consumer.adapter.capabilities.lease:
             continue
         held = [*consumer.running(), *consumer.scheduler.snapshot()]
-        ending = [one for one in held if one.expires_at is not None and one.expires_at < soon]
+        ending = [
+            delivery for delivery in held if delivery.expires_at is not None and delivery.expires_at < soon
+        ]
         if not ending:
             continue
         try:
@@ -81,14 +83,14 @@ Result = TypeVar("Result")
 
 
 class Application:
-    """Runs a plan until told to stop.
+    """Runs a plan until `stop` is called.
 
     Args:
-        plan: everything decided.
-        index: which of several processes this is, counted from 0.
-        monitor: logs, metrics and health; made from the plan unless given.
-        point: told by name how far messages have come; for tests that kill the process there.
-        retries: an observer that `monitor` tells, too; what it knows keeps `until_idle` from ending.
+        plan: the resolved configuration of the app.
+        index: the number of this process among several, from 0.
+        monitor: logs, metrics and health; made from the plan by default.
+        point: called with the name of each kill point reached; for tests that kill the process there.
+        retries: an observer that `monitor` also notifies; pending retries keep `until_idle` from ending.
     """
 
     def __init__(
@@ -106,7 +108,7 @@ class Application:
         self._point = point
         self._phase = Phase.STARTING
         self._leaving = threading.Event()
-        # A queue and no Event: a signal handler may run while this very thread holds an Event's lock.
+        # A queue and no Event: a signal handler may run while this thread holds an Event's lock.
         self._stop: SimpleQueue[None] = SimpleQueue()
         self._presence: ProcessLock | None = None
         self._running_since = 0.0
@@ -124,13 +126,13 @@ class Application:
         self._code = 0
 
     def stop(self) -> None:
-        """Ask for an ordered end; from any thread, or a signal handler."""
+        """Request an orderly stop; from any thread or a signal handler."""
         self._stop.put(None)
 
     def run(
         self, until_idle: timedelta | Until | None = None, *, started: Callable[[], None] = lambda: None
     ) -> int:
-        """Run until `stop`, or until nothing has come for `until_idle`; returns the exit code.
+        """Run until `stop`, or until no message has arrived for `until_idle`; returns the exit code.
 
         Args:
             until_idle: None = run until `stop`; with a deadline as `Until`.
@@ -219,7 +221,7 @@ class Application:
                 )
 
     def _watch(self, until: Until | None) -> None:
-        """Look around until asked to stop: heartbeat, leases, suspects, idleness, dead threads."""
+        """Check once a second until stopped: heartbeat, leases, suspects, idleness, dead threads."""
         monotonic, next_look = self._plan.clock.monotonic, 0.0
         ending = self._ending(until) if until is not None else None
         while not self._asked_to_stop(_TICK):
@@ -265,7 +267,7 @@ class Application:
         )
 
     def _parked(self) -> dict[str, int]:
-        """Return how many messages wait in the ledger; where it does not say, one may."""
+        """Return the number of parked messages in the ledger; 1 where it cannot be read."""
         found = {}
         for name, crew in self._crews.items():
             if crew.parked is not None:
@@ -274,14 +276,14 @@ class Application:
         return found
 
     def _idle_for(self) -> float:
-        """Return the seconds since something last came or ran; what passed before the brokers were open is no idleness."""
+        """Return the seconds since the last message arrived or ran; time before the brokers were open does not count."""
         if any(relay.waiting() for relay in self._relays):
             return 0.0
         running_for = self._plan.clock.monotonic() - self._running_since
         return min([running_for, *(crew.consumer.idle_for() for crew in self._crews.values())])
 
     def _drain(self) -> None:
-        """Take nothing more, let what runs finish, give the rest back, say goodbye."""
+        """Receive no more, let running work finish, return the rest, sign off."""
         clock, grace = self._plan.clock, self._plan.grace
         started = clock.monotonic()
         self._phase = Phase.DRAINING
@@ -295,20 +297,20 @@ class Application:
         self._observer.stopped(clean=self._clean)
 
     def _abandon(self) -> None:
-        """End a start that failed: what may run already is finished, everything opened is closed."""
+        """Clean up after a failed start: running work is finished, everything opened is closed."""
         started = self._plan.clock.monotonic()
         self._wind_down(started)
         self._close(timedelta(seconds=self._left(started)))
 
     def _wind_down(self, started: float) -> tuple[bool, int]:
-        """End the workers; returns whether all ended in time, and how many messages went back unstarted."""
+        """End the workers; returns whether all ended in time, and the number of messages returned unstarted."""
         for consumer in self._plan.consumers:
             pause = self._plan.adapters[consumer.broker].pause
             self._quietly(f"pausing {consumer.name}", lambda pause=pause, name=consumer.name: pause(name))  # type: ignore[misc]
         for crew in self._crews.values():
             crew.stop()
         finished = [crew.join(self._left(started)) for crew in self._crews.values()]
-        # A worker that still waits for a broker or a handler must not hold up the end of the process.
+        # A worker that still waits for a broker or a handler must not delay the end of the process.
         self._leaving.set()
         returned = 0
         for name, crew in self._crews.items():
@@ -319,7 +321,7 @@ class Application:
         return max(0.0, self._plan.grace.total_seconds() - (self._plan.clock.monotonic() - started))
 
     def _close(self, grace: timedelta) -> None:
-        """Close everything that may be open; errors are told, and the next one is closed all the same."""
+        """Close everything that may be open; errors are reported and do not prevent the next step."""
         for relay in self._relays:
             self._quietly("sending what was published last", lambda relay=relay: relay.stop(grace=grace))  # type: ignore[misc]
         for name, adapter in self._plan.adapters.items():
@@ -349,7 +351,7 @@ class Application:
             return None
 
     def state(self) -> AppState:
-        """Return what health and metrics show; cheap, from any thread."""
+        """Return the state that health and metrics show; cheap, from any thread."""
         return AppState(self._phase, self._standing.rows(), self._standing.outbox, self._clock_watch.skew())
 
     def _time_limit(self, which: TimeLimit, consumer: str) -> None:
@@ -367,10 +369,10 @@ def _present(state: Path) -> ProcessLock:
 
 
 def create_tables(plan: AppPlan) -> list[str]:
-    """Create what is missing in the app's databases; returns the names of the tables that were created.
+    """Create missing tables in the app's databases; returns the names of the tables that were created.
 
     Raises:
-        InfrastructureError, LedgerError: a database cannot be reached, or refuses.
+        InfrastructureError, LedgerError: a database is unreachable or refuses.
     """
     created: list[str] = []
     for engine in plan.engines:

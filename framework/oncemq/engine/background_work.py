@@ -1,4 +1,4 @@
-"""Background work of an app: purging its records, and what its strategies ask for."""
+"""Background work of an app: purging its records, and the tasks of its strategies."""
 
 from collections.abc import Collection, Sequence
 from datetime import timedelta
@@ -27,7 +27,7 @@ def start_upkeep(
             for strategy in consumer.parts[shard].strategies
             for task in strategy.upkeep()
         ]
-        # Where nobody publishes now, a former version of the app may have.
+        # Even without publishers now, a former version of the app may have left messages.
         tasks.append(relay.task(every=_RELAY_EVERY if plan.publishes else _LOOK_EVERY))
         runners.append(
             Upkeep(

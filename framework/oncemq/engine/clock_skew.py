@@ -1,4 +1,4 @@
-"""Warns of a machine whose clock is not the database's, and shows by how much."""
+"""Warns when the machine's clock differs from the database's clock, and measures the difference."""
 
 from datetime import timedelta
 from typing import Final
@@ -12,15 +12,15 @@ from oncemq.ledger.database.server_clock import REFUSE_FROM, WARN_FROM, LedgerCl
 from oncemq.observe.observers import Observers
 
 _AGAIN: Final = 3600.0
-"""Seconds after which a clock that is still wrong is worth another warning."""
+"""Seconds after which a clock that is still wrong causes another warning."""
 
 
 class ClockWatch:
-    """Tells people what the app's clock has measured.
+    """Reports the measurements of the app's clock.
 
     Args:
         plan: the app.
-        observers: told in words.
+        observers: receive the warnings.
     """
 
     def __init__(self, plan: AppPlan, observers: Observers) -> None:
@@ -29,13 +29,13 @@ class ClockWatch:
         self._told: dict[Engine, tuple[bool, float]] = {}
 
     def measure(self, engine: Engine) -> None:
-        """Measure a database's clock now, before anything is written there."""
+        """Measure a database's clock now, before any write."""
         if self._clock is not None:
             self._clock.measure(engine)
             self.look()
 
     def look(self) -> None:
-        """Warn of what the last measurements found, and again each hour or when it has become worse."""
+        """Warn about the last measurements, and again each hour or when it has become worse."""
         if self._clock is None:
             return
         now = self._clock.monotonic()
@@ -50,7 +50,7 @@ class ClockWatch:
                 self._observers.warned(_words(engine, skew, refused=refused))
 
     def skew(self) -> float | None:
-        """Return the largest difference in seconds, positive where this machine is ahead; None without a database."""
+        """Return the largest difference in seconds, positive if this machine is ahead; None without a database."""
         skews = list(self._clock.skews.values()) if self._clock is not None else []
         return max(skews, key=abs).total_seconds() if skews else None
 

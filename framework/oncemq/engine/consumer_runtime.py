@@ -50,22 +50,22 @@ from oncemq.observe.observers import Observers
 
 @dataclass(frozen=True, slots=True)
 class ProcessContext:
-    """What all consumers of a process share.
+    """Objects that all consumers of a process share.
 
     Args:
         engines: the app's databases: none, one, or every shard in order.
-        layout: which shard a key belongs to; None where there are no shards.
-        clock: where time comes from.
-        observers: told of everything worth a line.
-        watchdog: looks after time limits.
+        layout: which shard a key belongs to; None without shards.
+        clock: the source of time.
+        observers: receive all events.
+        watchdog: enforces time limits.
         state: the folder of flight recorders; None = none are kept.
         process: this process's name in the names of its recorders.
-        book: crash suspects; None where no recorders are kept.
+        book: crash suspects; None without recorders.
         alone: held while a crash suspect runs.
         leaving: the process must not wait for brokers any longer.
         publishing: publishes to the app's topics.
-        relays: store and send what transactional handlers publish, one for each database.
-        point: told by name how far messages have come.
+        relays: store and send messages published by transactional handlers, one for each database.
+        point: called with the name of each kill point reached.
     """
 
     engines: tuple[Engine, ...]
@@ -84,7 +84,7 @@ class ProcessContext:
 
 
 _LONGEST_DIRECT_UNIT = 0.01
-"""Seconds; effects outside the database repeat when a process dies before it settles them, so it settles soon."""
+"""Seconds; external effects repeat if a process dies before settling, so it settles soon."""
 
 
 class ConsumerRuntime:
@@ -153,14 +153,14 @@ class ConsumerRuntime:
             self._workers.start(loop)
 
     def stop(self) -> None:
-        """Let workers finish what they hold, and take nothing more."""
+        """Let workers finish their current messages, and take no more."""
         self.consumer.gate.stop()
 
     def join(self, seconds: float) -> bool:
         """Wait for the workers; returns whether all have ended."""
         until = self._shop.clock.monotonic() + seconds
         ended = self._workers.join(until)
-        # Not before: the workers' last failures are settled in order, too.
+        # Not earlier: the workers' last failures must be settled in order, too.
         self._aftermath.close()
         return self._settling.join(until) and ended
 
@@ -169,7 +169,7 @@ class ConsumerRuntime:
         return self._workers.alive() and self._settling.alive()
 
     def close(self) -> None:
-        """Remove the flight recorders: the process ends in order, also if a worker does not."""
+        """Remove the flight recorders: the process ends normally, even if a worker does not."""
         ended = self._workers.ended()
         for recorder in self._recorders:
             if ended:
@@ -178,23 +178,23 @@ class ConsumerRuntime:
                 recorder.disown()
 
     def hand_back(self) -> int:
-        """Return to the broker what was never started; returns how many."""
+        """Return deliveries that were never started to the broker; returns their number."""
         left = self.consumer.scheduler.close()
         self._settler().hand_back(left)
         return len(left)
 
     def upkeep(self, shard: int) -> list[UpkeepTask]:
-        """Return what is done in the background for this consumer on one shard, in every process."""
+        """Return the background tasks of this consumer on one shard, in every process."""
         place = self._parked[shard] if self._parked else None
         return sweeps(place, self.consumer.gate, self.consumer.scheduler)
 
     def refresh_suspects(self) -> None:
-        """Learn which messages processes died on, also other processes."""
+        """Load the messages on which processes have died, in other processes too."""
         if self._shop.book is not None:
             self.consumer.intake.suspects = self._shop.book.load(self.consumer.plan.scope)
 
     def learn_of_deaths(self) -> None:
-        """Read what processes that have just died left behind, and learn about it."""
+        """Read the flight recorders of processes that have just died, and load the suspects."""
         shop = self._shop
         if shop.state is not None and shop.book is not None:
             tell(collect(shop.state, shop.book), shop.book, shop.observers)
@@ -211,7 +211,7 @@ class ConsumerRuntime:
             executes = [self._direct(slot, recorder, shard) for shard in self._shards()]
             unit_time = min(unit_time, _LONGEST_DIRECT_UNIT)
         limit = min(plan.batch_limit, self.chain.max_batch or plan.batch_limit)
-        # A key that is held must not be given up before what failed is parked at its head.
+        # A held key must not be released before the failed message is parked at its head.
         settles = self._settler() if plan.hold_key else self._aftermath
         layout = self._shop.layout
         execute = by_unit(executes, layout)
@@ -291,7 +291,7 @@ class ConsumerRuntime:
         plan, shop = self.consumer.plan, self._shop
         seats = [InFlightSlot(self._recorder(number), TimeLimitSlot()) for number in range(plan.workers)]
         for seat in seats:
-            # The soft limit is the event loop's own affair; a handler that blocks the loop needs the hard one.
+            # The soft limit is enforced by the event loop; a handler that blocks the loop needs the hard one.
             shop.watchdog.watch(plan.name, seat.slot, TimeLimits(None, plan.hard_limit))
         tracks = [
             ShardRuntime(chain, part.handler, self._finisher(shard))
@@ -326,9 +326,9 @@ class ConsumerRuntime:
             shop.clock,
             shop.observers,
             self._note_dead,
-            # Not before the grace is over: what was committed and is not acknowledged would be delivered again.
+            # Not before the grace period is over: committed messages that are not acknowledged would be redelivered.
             shop.leaving.is_set,
-            # Not the gate's sleep, which a drain ends: a broker that is away must not be asked without pause.
+            # Not the gate's sleep, which a drain ends: an unavailable broker must not be polled without pause.
             shop.leaving.wait,
             shop.point,
             plan.redact,
@@ -350,7 +350,7 @@ class ConsumerRuntime:
         self._note(dead)
 
     def _note(self, failed: Sequence[tuple[Delivery, str, str]]) -> None:
-        """Write into the history what failed, and what became of it; each on the shard of its key."""
+        """Write failed messages and their outcome into the history; each on the shard of its key."""
         layout, by_shard = self._shop.layout, dict[int, list[HistoryRow]]()
         if not self._shop.engines:
             return
@@ -374,9 +374,13 @@ class ConsumerRuntime:
         self._shop.observers.exclusive_units(self.consumer.plan.name, on=on, error=error)
 
     def _charge(self, deliveries: Sequence[Delivery]) -> None:
-        """Treat what a thread held when it failed as if the process had died: it runs alone, and each end counts."""
+        """Treat the deliveries held by a failed thread as if the process had died: they run alone, and each crash counts."""
         plan, book = self.consumer.plan, self._shop.book
-        held = tuple((one.key, one.envelope.identity) for one in deliveries if one.envelope is not None)
+        held = tuple(
+            (delivery.key, delivery.envelope.identity)
+            for delivery in deliveries
+            if delivery.envelope is not None
+        )
         if book is None or not held:
             return
         crash = Crash(plan.scope, held, known=len(held) == 1)

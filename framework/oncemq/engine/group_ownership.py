@@ -1,8 +1,8 @@
-"""Makes sure that no other consumer of any app with the same ledger owns what this app is about to consume.
+"""Makes sure that no consumer of another app with the same ledger owns the groups of this app.
 
-Records of what was applied belong to a consumer's name, messages to its group: with two owners of one group, copies of
-one message are applied by both. A column by whose values a strategy decides belongs to one consumer of a topic, too:
-the first one to come moves it, and another one would find every message done.
+Records of applied messages belong to a consumer's name, messages to its group: with two owners of one group, copies of
+one message are applied by both. A column that a strategy decides by belongs to one consumer of a topic, too:
+the first consumer changes it, and another one would find every message done.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.renames import Left
 
 _COLUMN: Final = "column "
-"""What the names of columns begin with, and those of no queue or group."""
+"""Prefix of the names of columns; never of a queue or group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the ledger says about an app's groups.
+    """Ownership of an app's groups according to the ledger.
 
     Args:
-        conflicts: places with another owner; nothing may start.
-        warnings: places of the same name on a broker with another address, which may be the same broker.
+        conflicts: places with another owner; the app must not start.
+        warnings: places with the same name on a broker with another address, which may be the same broker.
     """
 
     conflicts: Sequence[str] = ()
@@ -38,21 +38,22 @@ class Finding:
 
 
 def places_of(plan: AppPlan, consumer: str | None = None) -> list[Owned]:
-    """Return the places that the app's consumers (or one of them) need for themselves."""
+    """Return the places that the app's consumers (or one of them) need exclusively."""
     found = []
-    for one in plan.consumers:
-        if consumer not in (None, one.name):
+    for planned in plan.consumers:
+        if consumer not in (None, planned.name):
             continue
-        private = names_of(plan.adapters[one.broker], one.broker, one.subscription)
+        private = names_of(plan.adapters[planned.broker], planned.broker, planned.subscription)
         if private is not None:
             found += [
-                Owned(name, private.broker, one.scope) for name in (*private.names, *_columns(plan, one))
+                Owned(name, private.broker, planned.scope)
+                for name in (*private.names, *_columns(plan, planned))
             ]
     return [groups.stored(place) for place in found]
 
 
 def look(plan: AppPlan) -> Finding:
-    """Return what the ledger says now; changes nothing."""
+    """Return the current ownership; read-only."""
     places = places_of(plan)
     if plan.engine is None or not places:
         return Finding()
@@ -72,11 +73,11 @@ def look(plan: AppPlan) -> Finding:
 
 
 def carry_over(plan: AppPlan) -> Sequence[str]:
-    """Give each consumer what the ledger holds under its other names; returns a line for each.
+    """Transfer the ledger rows of each consumer's other names to it; returns a line for each.
 
-    Only names under which it ran before `formerly` was written have rows of their own.
+    Only names used before `formerly` was written have rows of their own.
     """
-    told = []
+    lines = []
     for consumer in plan.consumers:
         for former in consumer.other_scopes:
             moved = 0
@@ -85,14 +86,14 @@ def carry_over(plan: AppPlan) -> Sequence[str]:
                     if renames.holds(connection, former):
                         moved += renames.move(connection, former, consumer.scope)
             if moved:
-                told.append(
+                lines.append(
                     f"{consumer.name}: what the ledger held under {former} is kept under {consumer.scope} now"
                 )
-    return told
+    return lines
 
 
 def left_names(plan: AppPlan) -> list[Left]:
-    """Return what ledger and brokers hold for names of this app that no consumer has, or reads no more; changes nothing."""
+    """Return remains in ledger and brokers for names of this app that no consumer has or reads any more; read-only."""
     if plan.engine is None:
         return []
     known = {scope for consumer in plan.consumers for scope in (consumer.scope, *consumer.other_scopes)}
@@ -114,7 +115,7 @@ def left_names(plan: AppPlan) -> list[Left]:
 
 
 def in_words(left: Left) -> str:
-    """Return what is left under a name that no consumer has, or reads no more, and what to do."""
+    """Return the remains of a name that no consumer has or reads any more, and what to do."""
     name = left.scope.partition(".")[2]
     places = [
         f"{place.name} at {place.broker}, which no consumer reads"
@@ -137,7 +138,7 @@ def in_words(left: Left) -> str:
 
 
 def is_column(place: Owned) -> bool:
-    """Return whether a column of the user's is owned, and nothing on a broker."""
+    """Return whether only a column of the user's is owned, and nothing on a broker."""
     return place.name.startswith(_COLUMN)
 
 
@@ -145,15 +146,15 @@ def _without_tags(name: str) -> str:
     return name.partition(" (tags ")[0]
 
 
-def _added(one: Left | None, other: Left) -> Left:
-    if one is None:
+def _added(known: Left | None, other: Left) -> Left:
+    if known is None:
         return other
-    rows = {noun: one.rows.get(noun, 0) + other.rows.get(noun, 0) for noun in {**one.rows, **other.rows}}
-    return replace(one, rows=rows, places=tuple(dict.fromkeys((*one.places, *other.places))))
+    rows = {noun: known.rows.get(noun, 0) + other.rows.get(noun, 0) for noun in {**known.rows, **other.rows}}
+    return replace(known, rows=rows, places=tuple(dict.fromkeys((*known.places, *other.places))))
 
 
 def _first_start(plan: AppPlan, known: Sequence[Owned]) -> Sequence[str]:
-    """Return what a person should know before a consumer starts for the first time beside names that are left."""
+    """Return warnings for a consumer that starts for the first time while unused names remain."""
     owners = {place.owner for place in known}
     new = [consumer.name for consumer in plan.consumers if consumer.scope not in owners]
     if not new:
@@ -161,7 +162,7 @@ def _first_start(plan: AppPlan, known: Sequence[Owned]) -> Sequence[str]:
     try:
         left_behind = left_names(plan)
     except SQLAlchemyError:
-        # A shard that is away keeps its own keys waiting, and nothing else.
+        # An unavailable shard blocks only its own keys.
         return ()
     return [
         f"{', '.join(new)} starts without records of what was applied; {in_words(left)}"
@@ -171,7 +172,7 @@ def _first_start(plan: AppPlan, known: Sequence[Owned]) -> Sequence[str]:
 
 
 def own(plan: AppPlan) -> Sequence[str]:
-    """Note this app's consumers as owners of their groups; returns what a person should know.
+    """Record this app's consumers as owners of their groups; returns what a person should know.
 
     Raises:
         ConfigError: something has another owner.
@@ -179,23 +180,23 @@ def own(plan: AppPlan) -> Sequence[str]:
     places = places_of(plan)
     if plan.engine is None or not places:
         return ()
-    told = list(carry_over(plan))
+    lines = list(carry_over(plan))
     finding = look(plan)
     if not finding.conflicts:
         with plan.engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             known = groups.owners(connection, [place.name for place in places])
-        told += _first_start(plan, known)
+        lines += _first_start(plan, known)
         with plan.engine.begin() as connection:
             groups.enter(connection, places, plan.clock.now())
-        # Another app may have come first meanwhile.
+        # Another app may have been faster.
         finding = look(plan)
     if finding.conflicts:
         raise ConfigError(finding.conflicts)
-    return [*finding.warnings, *told]
+    return [*finding.warnings, *lines]
 
 
 def _columns(plan: AppPlan, consumer: ConsumerPlan) -> list[str]:
-    """Return the columns by which a consumer decides; none where nothing tells whether two brokers are one."""
+    """Return the columns that a consumer decides by; none where it is unknown whether two brokers are the same."""
     if not isinstance(plan.adapters[consumer.broker], NamingAdapter):
         return []
     owned = [column for strategy in consumer.strategies for column in strategy.owns()]

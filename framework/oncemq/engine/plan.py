@@ -1,4 +1,4 @@
-"""Plan that the engine runs: everything decided, nothing left to look up."""
+"""Plan of an app: the resolved configuration that the engine runs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from oncemq.retry.backoff import RetryPolicy
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a consumer has of its own on one shard of a sharded database.
+    """A consumer's own parts on one shard of a sharded database.
 
     Args:
         strategies: the chain, in order.
@@ -42,7 +42,7 @@ class ConsumerPlan:
         name: the consumer's name in the app.
         scope: `app.consumer`, with the first name that the consumer had; the scope of its ledger rows.
         broker: the broker's name in the app.
-        subscription: what it wants from the broker.
+        subscription: its subscription on the broker.
         reader: message → envelope and payload.
         handler: the user's function with its arguments resolved.
         effects: where the handler's effects live.
@@ -50,15 +50,15 @@ class ConsumerPlan:
         retry: attempts and pauses.
         workers: threads, or tasks for an async handler.
         unit_time: how long a unit should last.
-        isolate: each call of the handler has a transaction of its own, on a connection that is reset behind it.
+        isolate: each handler call has its own transaction, on a connection that is reset afterwards.
         batch_limit: the most messages in one unit.
-        soft_limit: after which a unit is given up; None = never.
-        hard_limit: after which the process is; None = never.
-        hold_key: after a Retry the key's later messages wait in the ledger until it is done.
+        soft_limit: the time after which a unit is aborted; None = never.
+        hard_limit: the time after which the process is ended; None = never.
+        hold_key: after a Retry, later messages of the key wait in the ledger until it is done.
         redact: masks the app's secrets in every text that leaves the process.
-        keep: how long records of what was applied are kept; None where there are none.
-        other_scopes: scopes of other names that it had, whose rows become its own.
-        more_parts: strategies and handler on every shard but the first, where there are several.
+        keep: how long records of applied messages are kept; None where there are none.
+        other_scopes: scopes of its former names, whose rows are transferred to it.
+        more_parts: strategies and handler on every shard but the first, if there are several.
     """
 
     name: str
@@ -96,19 +96,19 @@ class AppPlan:
         name: the app's name.
         adapters: by the broker's name; built, not yet open.
         engine: the app's database, from `oncemq.ledger.database.engine.make_engine`; None without one. Of a sharded one
-            the first shard, which also knows what belongs to no key: workers, crash suspects, dead letters.
+            the first shard, which also stores what has no key: workers, crash suspects, dead letters.
         consumers: by declaration order.
-        clock: where time comes from.
-        topics: what handlers may publish to, by name.
+        clock: the source of time.
+        topics: the topics that handlers may publish to, by name.
         keep: how long dedup records are kept, by ledger scope.
         state: folder for flight recorders; None = none are kept.
         grace: how long a drain may take.
         http: where metrics and health are shown; None = nowhere.
-        warnings: what a person should know, said at every start.
+        warnings: warnings that are logged at every start.
         redis: the app's Redis, opened when first used; None without one.
         more_engines: every shard but the first, in order.
         layout: which shard a key belongs to; None where the database is not sharded.
-        outbox_window: how long what a handler published belongs to its process; when that dies, others wait so long.
+        outbox_window: how long published messages belong to their process; when it dies, others wait that long.
     """
 
     name: str
@@ -134,10 +134,10 @@ class AppPlan:
 
     @property
     def redact(self) -> Redactor:
-        """What masks the app's secrets."""
+        """The masking of the app's secrets."""
         return next((consumer.redact for consumer in self.consumers), Redactor())
 
     @property
     def publishes(self) -> bool:
-        """Whether any handler asks for a Publisher."""
+        """Whether any handler requests a Publisher."""
         return any(consumer.handler.publishes for consumer in self.consumers)

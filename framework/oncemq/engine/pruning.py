@@ -1,4 +1,4 @@
-"""Removes what is left of a consumer that an app has no more: its rows in the ledger, and its places on brokers."""
+"""Removes what remains of a consumer that an app no longer has: its rows in the ledger, and its places on brokers."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,17 +13,17 @@ _CLOSE_WITHIN = timedelta(seconds=2)
 
 
 def prune_left(plan: AppPlan, left: Left) -> list[str]:
-    """Remove it, first from the brokers; returns a line for each thing that was done or is left to a person.
+    """Remove the remains, first from the brokers; returns a line for each action done or left to a person.
 
     Raises:
-        BrokerError: a broker does not answer; what was not removed can be removed by a second call.
+        BrokerError: a broker does not answer; a second call removes the rest.
     """
-    told: list[str] = []
+    lines: list[str] = []
     remote = [place for place in left.places if not is_column(place)]
     for broker in sorted({place.broker for place in remote}):
         places = [place for place in remote if place.broker == broker]
         removed = _remove(plan, broker, [place.name for place in places])
-        told += [
+        lines += [
             f"removed {place.name} at {broker}"
             if place.name in removed
             else f"left {place.name} at {broker}: remove it there, if no other program uses it"
@@ -31,8 +31,8 @@ def prune_left(plan: AppPlan, left: Left) -> list[str]:
         ]
     _forget(plan, left)
     if left.gone:
-        told.append(f"removed {left.scope} from the ledger")
-    return told
+        lines.append(f"removed {left.scope} from the ledger")
+    return lines
 
 
 def _remove(plan: AppPlan, broker: str, names: Sequence[str]) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Reports the status of every consumer of this process, when it changes: subscribed or cut off, how much waits."""
+"""Reports status changes of the consumers of this process: subscribed or disconnected, and waiting messages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,15 +18,15 @@ _DEPTH_EVERY = 15.0
 
 
 class StatusReporter:
-    """Answers for every consumer, and tells of connections that come and go.
+    """Reports the state of every consumer, and changes of its connection.
 
     Args:
         plan: the app.
         crews: its consumers.
-        observers: told of lost and resumed connections.
+        observers: notified of lost and resumed connections.
 
     Attributes:
-        outbox: what waits to be sent; None where nobody looks at metrics.
+        outbox: the number of messages waiting to be sent; None without metrics.
     """
 
     def __init__(self, plan: AppPlan, crews: Mapping[str, ConsumerRuntime], observers: Observers) -> None:
@@ -56,7 +56,7 @@ class StatusReporter:
         return tuple(rows)
 
     def look(self) -> None:
-        """Tell what has changed since the last look; asks brokers for depths where somebody looks at metrics."""
+        """Report changes since the last look; queries brokers for depths if metrics are enabled."""
         now = self._plan.clock.monotonic()
         for row in self.rows():
             broker = self._crews[row.consumer].consumer.plan.broker
@@ -74,11 +74,11 @@ class StatusReporter:
             self._count_parked()
 
     def _tell_concerns(self) -> None:
-        """Warn of what adapters have seen since the last look, each once until it is over."""
+        """Warn about new concerns of adapters, each once until it has ended."""
         for name, adapter in self._plan.adapters.items():
             if not isinstance(adapter, ConcernedAdapter):
                 continue
-            mine = [one.subscription for one in self._plan.consumers if one.broker == name]
+            mine = [consumer.subscription for consumer in self._plan.consumers if consumer.broker == name]
             if not mine:
                 continue
             found = adapter.concerns(mine)

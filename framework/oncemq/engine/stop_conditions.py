@@ -1,4 +1,4 @@
-"""Decides when a run that shall end by itself ends, and says meanwhile what it waits for."""
+"""Decides when a run with `until_idle` ends, and reports what it is waiting for."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from oncemq.observe.events import Observer
 from oncemq.observe.state import ConsumerState
 
 EXIT_LEFT_OVER = 6
-"""Ended in order, but something is left that makes no progress by itself, or the deadline has come."""
+"""Ended in order, but something remains that makes no progress by itself, or the deadline has passed."""
 
 _SAY_EVERY = 5.0
 _LOOK_EVERY = 0.5
 _HOPE_FOR = timedelta(seconds=60)
-"""How long a consumer that is paused or not subscribed may take to come back, and a parked message to be looked at."""
+"""How long a paused or unsubscribed consumer may take to recover, and a parked message to be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Until:
     """When a run ends by itself.
 
     Args:
-        idle: when nothing has come for so long.
-        deadline: after so long in any case; None = never.
+        idle: when no message has arrived for this long.
+        deadline: after this long in any case; None = never.
     """
 
     idle: timedelta
@@ -35,7 +35,7 @@ class Until:
 
 
 class Retries(Observer):
-    """Remembers when the messages that this process has sent on for a retry come again.
+    """Tracks when messages that this process has sent for a retry are redelivered.
 
     Args:
         clock: monotonic time.
@@ -56,7 +56,7 @@ class Retries(Observer):
         reason: str = "",
         error: BaseException | None = None,
     ) -> None:
-        """Note one; those that are due are forgotten, since they count as messages again."""
+        """Record a retry; those that are due are forgotten, since they count as messages again."""
         del consumer, delivery, reason, error
         due = self._clock.monotonic() + next_in.total_seconds()
         with self._mutex:
@@ -65,13 +65,13 @@ class Retries(Observer):
             self._last = max(self._last, due)
 
     def waiting(self) -> tuple[int, float]:
-        """Return how many are not due yet, and the seconds until the next one is."""
+        """Return the number of retries not yet due, and the seconds until the next one."""
         with self._mutex:
             self._forget_due()
             return len(self._due), self._due[0] - self._clock.monotonic() if self._due else 0.0
 
     def since_due(self) -> float:
-        """Return the seconds since the last one was due; it needs a moment to arrive."""
+        """Return the seconds since the last retry was due; it needs a moment to arrive."""
         return self._clock.monotonic() - self._last
 
     def _forget_due(self) -> None:
@@ -81,15 +81,15 @@ class Retries(Observer):
 
 
 class Ending:
-    """Looks whether a run is over.
+    """Checks whether a run is over.
 
     Args:
         until: when it ends.
         clock: monotonic time.
-        retries: what comes again.
-        rows: how the consumers stand.
-        parked: how many messages wait in the ledger, by consumer; asked only when nothing else is left.
-        say: told every few seconds what is waited for.
+        retries: the pending retries.
+        rows: the state of the consumers.
+        parked: the number of parked messages in the ledger, by consumer; queried only when nothing else is left.
+        say: called every few seconds with the reasons for waiting.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Ending:
         """Return the exit code with which the run ends now; None while it goes on.
 
         Args:
-            idle_for: seconds since something last came or ran.
+            idle_for: seconds since the last message arrived or ran.
         """
         now = self._clock.monotonic()
         if now < self._next_look:

@@ -1,4 +1,4 @@
-"""Worker processes: spawned, watched, restarted when they die, and stopped in order."""
+"""Supervises worker processes: spawned, monitored, restarted when they die, and stopped in order."""
 
 import multiprocessing
 import os
@@ -23,7 +23,7 @@ _TICK = 0.5
 _KILL_AFTER_GRACE = 5.0
 
 ChildMain = Callable[[int, Callable[[], None]], int]
-"""Runs one worker process; called with its index and with what to call once it has applied something, returns its
+"""Runs one worker process; called with its index and a callback for when it has applied something, returns its
 exit code. Must be picklable."""
 
 
@@ -32,10 +32,10 @@ class Death:
     """The end of a worker process with an error.
 
     Args:
-        index: which worker.
+        index: the worker's number.
         pid: its process id.
         code: its exit code; negative for a signal.
-        ordered: the supervisor killed it, so no message is to blame.
+        ordered: the supervisor killed it, so no message is at fault.
     """
 
     index: int
@@ -54,7 +54,7 @@ class _Child:
     killed: bool = False
 
     def was_useful(self) -> bool:
-        """Return whether it has applied something before it ended."""
+        """Return whether it applied something before it ended."""
         try:
             return self.word.poll() and bool(self.word.recv_bytes())
         except (EOFError, OSError):
@@ -62,21 +62,21 @@ class _Child:
 
 
 class Supervisor:
-    """Keeps `count` worker processes running until told to stop.
+    """Keeps `count` worker processes running until stopped.
 
     A worker that ends with 0 has finished (`until_idle`) and is not started again. One that dies is started
-    again: at once if it has applied something, else after a pause that grows while this worker dies young.
+    again: at once if it has applied something, else after a pause that grows while this worker keeps dying early.
 
     Args:
-        child: what a worker process runs; spawned, never forked.
-        count: how many.
+        child: runs in each worker process; spawned, never forked.
+        count: the number of workers.
         grace: how long a drain may take before a worker is killed.
-        on_death: told after a worker died, before it is started again.
-        fatal: exit codes that starting again would not mend, such as a wrong configuration; they end the app.
+        on_death: called after a worker died, before it is started again.
+        fatal: exit codes that a restart would not cure, such as a wrong configuration; they end the app.
         fatal_first: exit codes that end the app when a worker's very first process ends with them, such as a
-            server that does not answer: later it is only away.
-        finished: exit codes besides 0 with which a worker has finished; that of the last one is the app's, since it
-            has seen what the others left.
+            server that does not answer: later this is only an outage.
+        finished: other exit codes besides 0 of a worker that has finished; that of the last one is the app's, since it
+            has seen the remaining work of the others.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Supervisor:
         self._reload = threading.Event()
         self._reloaded = False
         self._reloading: set[int] = set()
-        # Wakes the loop from signal handlers and other threads: neither may take a lock.
+        # Wakes the loop from signal handlers and other threads: neither of them may take a lock.
         self._bell, self._rope = self._spawn.Pipe(duplex=False)
         os.set_blocking(self._rope.fileno(), False)
 
@@ -127,7 +127,7 @@ class Supervisor:
                 signal.signal(number, handler)
 
     def reload(self) -> None:
-        """Have every worker drained and started again; from any thread."""
+        """Drain and restart every worker; from any thread."""
         self._reload.set()
         self._ring()
 
@@ -144,7 +144,7 @@ class Supervisor:
         process = self._spawn.Process(
             target=_run_child, args=(self._child, index, its), name=f"oncemq-{index}"
         )
-        # A Ctrl-C goes to the whole group; it must not hit a child that is still importing.
+        # A Ctrl-C goes to the whole group; it must not reach a child that is still importing.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
@@ -178,7 +178,7 @@ class Supervisor:
             os.read(self._bell.fileno(), 4096)
 
     def _ended(self, child: _Child, code: int) -> int:
-        """Deal with the end of a worker; returns the exit code it means for the app, 0 for none."""
+        """Handle the end of a worker; returns the exit code it means for the app, 0 for none."""
         if code not in self._finished:
             self._on_death(Death(child.index, child.process.pid or 0, code, child.killed))
         if self._stop_since is not None:
@@ -191,7 +191,9 @@ class Supervisor:
             self._last_finished = code
             return 0
         if code in self._fatal and self._reloaded:
-            self._due[child.index] = float("inf")  # whoever edits the files sees the error, and edits on
+            self._due[child.index] = float(
+                "inf"
+            )  # the user who edits the files sees the error, and edits again
             return 0
         if code in self._fatal or (child.first and code in self._fatal_first):
             self._ask_all()
@@ -251,7 +253,7 @@ def _ask(process: BaseProcess, number: int) -> None:
 
 
 def _run_child(child: ChildMain, index: int, word: Connection) -> None:
-    # Only the supervisor decides what a Ctrl-C means.
+    # Only the supervisor decides how to react to a Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _die_with_parent()
@@ -259,7 +261,7 @@ def _run_child(child: ChildMain, index: int, word: Connection) -> None:
 
 
 def _die_with_parent() -> None:
-    """Drain this process when its supervisor is gone: nobody would restart it or read its recorder."""
+    """Drain this process when its supervisor is gone: it would not be restarted, nor its recorder read."""
     parent = multiprocessing.parent_process()
 
     def look() -> None:

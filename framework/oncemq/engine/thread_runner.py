@@ -1,4 +1,4 @@
-"""Runs an app in threads of a process that has other things to do: a web service, a test."""
+"""Runs an app in threads of a process with other tasks: a web service, a test."""
 
 from queue import SimpleQueue
 from threading import Thread
@@ -8,10 +8,10 @@ from oncemq.engine.plan import AppPlan
 
 
 class RunningApp:
-    """One application in a thread of its own.
+    """One application in its own thread.
 
     Args:
-        plan: everything decided.
+        plan: the resolved configuration of the app.
     """
 
     def __init__(self, plan: AppPlan) -> None:
@@ -24,7 +24,7 @@ class RunningApp:
         """Return when every consumer is subscribed.
 
         Raises:
-            OnceMQError: it could not start; everything opened so far is closed.
+            OnceMQError: the app could not start; everything opened so far is closed.
         """
         self._thread.start()
         error = self._started.get()
@@ -33,7 +33,7 @@ class RunningApp:
             raise error
 
     def stop(self) -> int:
-        """End in order; returns the exit code."""
+        """Stop in order; returns the exit code."""
         self._application.stop()
         self._thread.join()
         return self._code

@@ -166,8 +166,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/group_ownership.py",
-                "    told = list(carry_over(plan))\n",
-                "    told: list[str] = []\n",
+                "    lines = list(carry_over(plan))\n",
+                "    lines: list[str] = []\n",
             )
         ],
         ["tests/unit/cli/test_renamed.py::test_formerly_written_late_joins_both_records"],

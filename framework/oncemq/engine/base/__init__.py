@@ -1,1 +1,1 @@
-"""Ground of the engine: values and decisions that each of its parts uses."""
+"""Foundation of the engine: values and decisions that all its parts use."""

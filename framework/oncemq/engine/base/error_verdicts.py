@@ -1,4 +1,4 @@
-"""Decides what an exception means for the message whose handler raised it."""
+"""Decides the verdict for a message from the exception that its handler raised."""
 
 from oncemq.common.durations import delay_of
 from oncemq.common.error_text import MAX_ERROR_TEXT, attribute, describe, text_of
@@ -12,15 +12,15 @@ CRASHED = "crashed"
 __all__ = ["INFRASTRUCTURE", "UnknownCulprit", "describe", "is_infrastructure", "judge"]
 
 INFRASTRUCTURE = frozenset({Fault.TRANSIENT, Fault.OFFLINE, Fault.CANCELLED, Fault.SETUP})
-"""Faults that no message causes (rule 7)."""
+"""Faults that are not caused by a message (rule 7)."""
 
 
 class UnknownCulprit(Exception):
-    """The run must roll back, and nobody can say which item is at fault."""
+    """The run must roll back, and it is unknown which item is at fault."""
 
 
 def is_infrastructure(error: BaseException) -> bool:
-    """Return whether the error is the database's trouble, and no message's fault."""
+    """Return whether the error is caused by the database, and not by a message."""
     return issubclass(type(error), InfrastructureError) or classify(error) in INFRASTRUCTURE
 
 
@@ -30,7 +30,7 @@ def judge(error: BaseException) -> Verdict:
     `raise Reject` and a payload that is not valid dead-letter it, `raise Retry` redelivers it, and any
     other exception follows the retry policy.
     """
-    kind = type(error)  # not isinstance, which asks the object what it is
+    kind = type(error)  # not isinstance, which reads the object's `__class__`
     if issubclass(kind, Reject):
         return reject(text_of(error, MAX_ERROR_TEXT) or "rejected by the handler", error=error)
     if issubclass(kind, MessageRefused):
@@ -39,7 +39,7 @@ def judge(error: BaseException) -> Verdict:
     if issubclass(kind, Retry):
         try:
             after = attribute(error, "after")
-            # Again, for a subclass that sets the attribute itself.
+            # Repeated for subclasses that set the attribute themselves.
             delay = None if after is None else delay_of(after)
         except (TypeError, ValueError) as wrong:
             return retry(describe(wrong), error=wrong)
@@ -50,7 +50,7 @@ def judge(error: BaseException) -> Verdict:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return what is behind an InfrastructureError."""
+    """Return the cause of an InfrastructureError."""
     return error.__cause__ or error
 
 

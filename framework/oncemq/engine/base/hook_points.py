@@ -1,6 +1,6 @@
-"""The named points of a message's way, at which tests kill the process; in production nothing listens.
+"""Named kill points on a message's way, where tests kill the process; in production nothing listens.
 
-What lies between them inside a strategy, a driver or an adapter is reached by wrapping that object in the test.
+Points inside a strategy, a driver or an adapter are reached by wrapping that object in the test.
 """
 
 POINTS = (
@@ -20,7 +20,7 @@ POINTS = (
 )
 
 OUTBOX_POINTS = ("outbox-published",)
-"""Between a broker's confirmation of what a handler published and the deletion of its row."""
+"""Between a broker's confirmation of a handler's published message and the deletion of its row."""
 
 TRANSACTION_POINTS = (
     "message-held",
@@ -29,7 +29,7 @@ TRANSACTION_POINTS = (
     "transaction-committed",
     "message-released",
 )
-"""The steps of a publisher's own transaction, from the broker's holding its message to the broker's letting it go."""
+"""Steps of a publisher's own transaction, from the broker holding its message to the broker releasing it."""
 
 
 def nothing(name: str) -> None:

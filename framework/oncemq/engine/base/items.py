@@ -1,4 +1,4 @@
-"""Items of a run: made from its deliveries, and which of their outcomes the history keeps."""
+"""Items of a run: created from its deliveries, and the outcomes that the history keeps."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from oncemq.message.reader import Reader
 
 
 def make_items(deliveries: Sequence[Delivery], reader: Reader) -> list[Item]:
-    """Return fresh items; the payload decoded at intake serves the first run, later ones decode anew."""
+    """Return fresh items; the payload decoded at intake serves the first run, later runs decode again."""
     return [make_item(delivery, reader) for delivery in deliveries]
 
 
@@ -31,7 +31,7 @@ _NOTED = frozenset({Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
 
 
 def history_rows(run: Run, now: datetime) -> list[HistoryRow]:
-    """Return a row for every item of `run` that is acknowledged without its effect."""
+    """Return a history row for every item of `run` that is acknowledged without its effect."""
     return [
         history_row(run.consumer, item, item.verdict.outcome.value, item.verdict.reason, now)
         for item in run.items
@@ -40,13 +40,13 @@ def history_rows(run: Run, now: datetime) -> list[HistoryRow]:
 
 
 def _is_news(item: Item, verdict: Verdict) -> bool:
-    """A message that was parked before and still waits has its row."""
+    """A message that was parked before and still waits already has its row."""
     again = verdict.outcome is Outcome.PARKED and item.delivery.source is not None
     return verdict.outcome in _NOTED and not again
 
 
 def history_row(consumer: str, item: Item, outcome: str, reason: str, now: datetime) -> HistoryRow:
-    """Return the row that says what became of `item`."""
+    """Return the row with the outcome of `item`."""
     envelope = item.envelope
     return HistoryRow(
         consumer=consumer,
@@ -61,7 +61,7 @@ def history_row(consumer: str, item: Item, outcome: str, reason: str, now: datet
 
 
 def failed_row(consumer: str, delivery: Delivery, code: str, reason: str, now: datetime) -> HistoryRow:
-    """Return the row that says why `delivery` comes again (code `retry`), or lies among the dead letters."""
+    """Return the row with the reason why `delivery` is redelivered (code `retry`), or dead-lettered."""
     envelope = delivery.envelope
     return HistoryRow(
         consumer=consumer,

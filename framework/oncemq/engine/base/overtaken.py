@@ -1,7 +1,7 @@
-"""Messages that failed, and whose place another message has taken before they could be tried again.
+"""Messages that failed, and whose place another message has taken before they could be retried.
 
 A strategy that compares places (a state, a number, a version) calls them late, as if the network had delayed them. But
-their handler has run, and nothing of it is left: acknowledged, they would be lost without a word.
+their handler has run and was rolled back: acknowledging them would lose them silently.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ NOT_TRIED: Final = "no"
 
 
 def was_tried(delivery: Delivery) -> bool:
-    """Return whether the handler ran and failed; a redelivery is no try, nor is a retry that a strategy asked for."""
+    """Return whether the handler ran and failed; a redelivery is not an attempt, nor is a retry requested by a strategy."""
     message = delivery.message
     failed = message.first_failed_at is not None and message.headers.get(headers.TRIED) != NOT_TRIED
     return failed or delivery.crashes > 0
@@ -26,7 +26,7 @@ def was_tried(delivery: Delivery) -> bool:
 def tries_of(delivery: Delivery, verdict: Verdict) -> Mapping[str, str]:
     """Return the header of a copy by which a later `was_tried` knows whether the handler has run.
 
-    It is never left out of a copy once the message has it: what failed must not stay marked as untried.
+    It is kept in every later copy of the message: a failed message must not stay marked as untried.
     """
     if verdict.untried and not was_tried(delivery):
         return {headers.TRIED: NOT_TRIED}
@@ -34,22 +34,22 @@ def tries_of(delivery: Delivery, verdict: Verdict) -> Mapping[str, str]:
 
 
 def must_hold_key(added: Mapping[str, str]) -> bool:
-    """Return whether later messages of its key must wait for a message that comes again with these headers.
+    """Return whether later messages of its key must wait for a message redelivered with these headers.
 
-    Not for one that has not run yet, because it came early or its row is not as it needs it: what it waits for may be
-    one of those.
+    Not if it has not run yet, because it came early or its row is not ready: the message that it waits for may be
+    one of them.
     """
     return headers.WAITING_SINCE not in added and added.get(headers.ERROR_CLASS) != Outcome.RETRY
 
 
 def overtaken(delivery: Delivery, verdict: Verdict) -> Verdict:
-    """Return what becomes of a message that was tried before, where `verdict` would settle it unapplied."""
+    """Return the verdict for a message that was tried before, where `verdict` would settle it unapplied."""
     why = verdict.reason or "another message has taken its place"
     return reject(f"{why}; it had failed before: {first_error(delivery)}", code=OVERTAKEN)
 
 
 def first_error(delivery: Delivery) -> str:
-    """Return in words why the message failed when it was tried last."""
+    """Return the reason of the message's last failure."""
     found = delivery.message.headers
     text = found.get(headers.ERROR_TEXT) or found.get(headers.ERROR_CLASS, "")
     return text or "a process died while it ran"

@@ -1,4 +1,4 @@
-"""A consumer's strategies as bound hooks: only those a strategy really overrides are ever called."""
+"""A consumer's strategies as bound hooks: only hooks that a strategy overrides are called."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,15 +16,15 @@ class Chain:
     """The hooks of a chain, in order; `releases` in reverse.
 
     Attributes:
-        divisible: one transaction may hold several runs. Not where messages are parked: what one run lets follow, the
-            next would not know of.
-        counts: those that are asked about what another strategy has settled.
-        copies: those that know whether a message of the same identity was applied before.
+        divisible: one transaction may hold several runs. False where messages are parked: a run does not see the messages
+            that an earlier one releases.
+        counts: strategies that also decide about items settled by another strategy.
+        copies: strategies that know whether a message with the same identity was applied before.
         one_per_key: a unit may hold at most one item of a key.
         max_batch: the most items of a unit; None = any number.
-        joins: a call of a batch handler may have several messages of a key; a copy is asked about after its first one.
-        stores_outgoing: a strategy stores what handlers of direct units published.
-        second_look: an item that violated a unique constraint runs once more before it is charged.
+        joins: a call of a batch handler may have several messages of a key; a copy is decided after its first message.
+        stores_outgoing: a strategy stores the messages published by handlers of direct units.
+        second_look: an item that violated a unique constraint runs once more before it counts as failed.
     """
 
     __slots__ = (
@@ -58,10 +58,11 @@ class Chain:
         self.committeds: list[Callable[[Run], None]] = _overridden(strategies, "committed")
         self.releases: list[Callable[[Unit], None]] = _overridden(strategies, "release")[::-1]
         self.counts: list[Callable[[Run, Item], Verdict]] = _overridden(
-            [one for one in strategies if one.traits.counts], "decide"
+            [member for member in strategies if member.traits.counts], "decide"
         )
         self.copies: list[Callable[[Run, Item], Verdict]] = _overridden(
-            [one for one in strategies if one.traits.decides and not one.traits.compares_places], "decide"
+            [member for member in strategies if member.traits.decides and not member.traits.compares_places],
+            "decide",
         )
         self.second_look = any(strategy.second_look for strategy in strategies)
         self.joins = all(strategy.by_identity for strategy in strategies)
@@ -74,11 +75,11 @@ class Chain:
         self.max_batch = min(limits, default=None)
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Ask each strategy in order; the first that does not say PROCEED wins.
+        """Ask each strategy in order; the first answer other than PROCEED wins.
 
-        What one settles without the handler is shown to those that count, since a message that came before its place
-        waits for it; what was tried and failed is no Stale, and a Duplicate only of its like; and what does not fit
-        (any more) is shown to those that know copies.
+        An item settled without the handler is shown to the strategies that count, since a message that is early waits;
+        a message that was tried and failed is never Stale, and a Duplicate only of the same identity; an item that does not fit
+        (any more) is shown to the strategies that know copies.
         """
         for decide in self.decides:
             verdict = decide(run, item)
@@ -89,7 +90,7 @@ class Chain:
         return PROCEED
 
     def _stopped(self, run: Run, item: Item, verdict: Verdict) -> Verdict:
-        """Return what becomes of a message that a strategy does not let run: a known copy need not fit any more."""
+        """Return the verdict for a message that a strategy does not let run: a known copy need not fit any more."""
         place = verdict.place
         waits = verdict.outcome in _WAITS and not self.counts and not (place is not None and place.held)
         if waits or verdict.outcome in _DOES_NOT_FIT:
@@ -114,7 +115,7 @@ class Chain:
         return overtaken(item.delivery, verdict)
 
     def record(self, run: Run, item: Item) -> None:
-        """Tell every strategy of a final item, also those that were not asked."""
+        """Pass a final item to every strategy, including those not asked."""
         for record in self.records:
             record(run, item)
 

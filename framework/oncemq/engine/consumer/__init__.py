@@ -1,1 +1,1 @@
-"""One consumer's shared state: what waits, what may run next, and when it pauses."""
+"""Shared state of one consumer: waiting messages, scheduling and pauses."""

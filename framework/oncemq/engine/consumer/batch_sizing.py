@@ -1,4 +1,4 @@
-"""Sizes units, so that each lasts about as long as it should."""
+"""Sizes units so that each lasts about as long as intended."""
 
 from math import sqrt
 
@@ -8,10 +8,10 @@ _FASTEST_GROWTH = 2.0
 
 
 class BatchSize:
-    """The limit of the next unit, learned from the last ones: falls at once, grows by at most twice.
+    """The limit of the next unit, learned from previous units: shrinks at once, at most doubles.
 
     With r = wanted time / real time: cut short, or r < 0.8 → done · √min(1, r); full and r > 1.25 →
-    limit · min(2, √r), at least one more; else as it was. A unit that was not full never grows the limit.
+    limit · min(2, √r), at least one more; else unchanged. A unit that was not full never raises the limit.
 
     Args:
         wanted: how long a unit should last, in seconds.
@@ -36,27 +36,27 @@ class BatchSize:
 
 
 UNIT_COST = 30.0
-"""What a transaction costs more than its items, in items."""
+"""The cost of a transaction in addition to its items, in items."""
 
 SAVEPOINT_COST = 8.0
 """The same for a savepoint: its two statements, a load and a save."""
 
 
 GUARD_COST = 4.0
-"""The same for a savepoint of one handler's own: its two statements, and a flush of its own for what came before."""
+"""The same for a savepoint for one handler: its two statements, and a separate flush of earlier items."""
 
 _RARE = 0.0005
-"""A share of failures below which nothing is done about them."""
+"""The share of failures below which failure costs are ignored."""
 
 
 class FailureRate:
-    """How often items fail, and how many should be undone together so that failing costs least.
+    """Tracks how often items fail, and how many should be rolled back together so that failing costs least.
 
-    A failure that needs a roll-back costs half of what is rolled back, so frequent failures want it small:
-    n ≈ √(2 · cost of beginning anew / (cost of an item · failure rate)).
+    A failure that needs a roll-back costs half of what is rolled back, so frequent failures need small parts:
+    n ≈ √(2 · cost of a restart / (cost of an item · failure rate)).
 
     Args:
-        share: what beginning anew costs, in items.
+        share: the cost of a restart, in items.
         rate: failures for each item so far.
     """
 
@@ -67,7 +67,7 @@ class FailureRate:
         self._share = share
 
     def learn(self, *, items: int, failures: int) -> None:
-        """Take into account a unit of `items`, of which `failures` forced a roll-back."""
+        """Record a unit of `items`, of which `failures` forced a roll-back."""
         weight = min(1.0, 0.002 * items)
         self.rate += weight * (failures / items - self.rate)
 
@@ -79,10 +79,10 @@ class FailureRate:
 
 
 class SavepointPolicy:
-    """How a worker keeps failures after writing cheap: handlers with savepoints of their own, or units in parts.
+    """Keeps failures after writing cheap for a worker: by a savepoint per handler call, or by units in parts.
 
-    A handler's own savepoint costs whenever a handler sends statements itself, parts cost always: √(2 · cost · rate) of an
-    item for each item. So where most that speak fail, and most others leave all to the flush, each has its own.
+    A handler's own savepoint costs whenever a handler sends statements itself, parts always cost: √(2 · cost · rate) of an
+    item per item. So where most calls that send statements fail, and most others leave all to the flush, each call has its own.
     """
 
     __slots__ = ("_late", "_others", "_spoke")
@@ -93,13 +93,13 @@ class SavepointPolicy:
         self._others = FailureRate(SAVEPOINT_COST)
 
     def learn(self, *, items: int, spoke: int, late: int, others: int) -> None:
-        """Take into account a unit of `items`.
+        """Record a unit of `items`.
 
         Args:
-            items: how many.
+            items: the number of items.
             spoke: calls of handlers that sent statements themselves.
-            late: how many of these failed.
-            others: failures that made something be rolled back and were none of these.
+            late: the number of these that failed.
+            others: other failures that forced a roll-back.
         """
         self._spoke.learn(items=items, failures=spoke)
         self._late.learn(items=items, failures=late)
@@ -107,12 +107,12 @@ class SavepointPolicy:
 
     @property
     def guarded(self) -> bool:
-        """Whether handlers get savepoints of their own."""
+        """Whether handlers get their own savepoints."""
         late = self._late.rate
         return late >= _RARE and GUARD_COST * self._spoke.rate < sqrt(2 * SAVEPOINT_COST * late)
 
     def savepoint_every(self, size: int) -> int | None:
-        """Return how many items of a unit of `size` are undone together; None = all."""
+        """Return how many items of a unit of `size` are rolled back together; None = all."""
         every = self._others.cap(size) if self.guarded else self._all().cap(size)
         return every if every < size else None
 

@@ -1,4 +1,4 @@
-"""State that the workers of one consumer share: what waits, whether they may run, and how it is going."""
+"""State that the workers of one consumer share: waiting messages, pauses and progress."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -23,27 +23,27 @@ from oncemq.observe.state import ConsumerState, PauseReason
 from oncemq.retry.classify import Fault
 
 _QUIET_TRIES = 3
-"""How often what follows a handler may fail in a direct unit before the consumer pauses."""
+"""How often the steps after a handler may fail in a direct unit before the consumer pauses."""
 
 
 class Consumer:
-    """What a consumer's workers share.
+    """State that a consumer's workers share.
 
     Args:
-        plan: what it is.
+        plan: the consumer's plan.
         adapter: its broker.
-        clock: where time comes from.
-        observers: told of everything worth a line.
-        scheduler: what waits.
+        clock: the source of time.
+        observers: receive all events.
+        scheduler: the waiting messages.
         gate: whether units may run.
-        point: told how far a delivery has come.
+        point: called with each kill point that a delivery reaches.
         forget: removes an identity from the book of suspects.
-        layout: which shard a key belongs to; None where there are no shards.
+        layout: which shard a key belongs to; None without shards.
 
     Attributes:
-        shards: which of them are away; None where there are none.
-        learn_of_deaths: makes `intake.suspects` what it is now, the latest deaths included.
-        charge: notes that a thread ended in an error while it held these deliveries, which ends the process.
+        shards: unavailable shards; None without shards.
+        learn_of_deaths: updates `intake.suspects`, including the latest crashes.
+        charge: records that a thread failed while it held these deliveries, which ends the process.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Consumer:
         self.observers = observers
         self.scheduler = scheduler
         self.gate = gate
-        # What succeeds on one shard says nothing about errors on another.
+        # A success on one shard says nothing about errors on another.
         self.lanes = [Contention(clock.monotonic) for _ in range(1 if layout is None else layout.shards)]
         self.intake = Intake(plan.reader)
         self.point = point
@@ -83,7 +83,7 @@ class Consumer:
         self._last_rest = self._last_progress
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
-        """Take deliveries from the adapter's thread."""
+        """Receive deliveries from the adapter's thread."""
         understand, point = self.intake.understand, self.point
         for delivery in deliveries:
             understand(delivery)
@@ -91,7 +91,7 @@ class Consumer:
         self.scheduler.put(deliveries)
 
     def lost(self, generation: int, *, alone: bool) -> None:
-        """Forget what waits of a lost generation; of those before it too, unless `alone`."""
+        """Drop waiting deliveries of a lost generation; also of earlier ones, unless `alone`."""
         self.scheduler.void(generation, alone=alone)
 
     def unit(self, deliveries: Sequence[Delivery], deadline: float) -> Unit:
@@ -105,14 +105,14 @@ class Consumer:
         )
 
     def doubtful(self, taken: Sequence[Delivery]) -> bool:
-        """Return whether one of these was in another process's hands before, as far as can be told."""
+        """Return whether another process held one of these before, as far as known."""
         return any(delivery.suspect or delivery.message.redelivered for delivery in taken)
 
     def doubt(self, taken: Sequence[Delivery]) -> None:
-        """Look again at what may have killed a process just now, before it is run.
+        """Check again for recent crashes before a delivery is run.
 
-        A process that dies gives its messages back before its successor has read what they were. So whoever is
-        given one of them reads that first: else the message would get a try too many, and more with every process.
+        A process that dies returns its messages before its successor has read its flight recorder. So the worker that
+        receives one of them reads that first: otherwise the message would get one attempt too many, and more per process.
         """
         try:
             self.learn_of_deaths()
@@ -122,7 +122,7 @@ class Consumer:
             self.intake.suspect(delivery)
 
     def judge_unrun(self, delivery: Delivery) -> Verdict | None:
-        """Return the verdict on a delivery that must not run at all; None for all others."""
+        """Return the verdict on a delivery that must not run; None for all others."""
         if delivery.refusal is not None:
             refusal = delivery.refusal
             return reject(str(refusal), error=refusal, code=refusal.reason)
@@ -131,7 +131,7 @@ class Consumer:
         return None
 
     def ended(self, delivery: Delivery) -> None:
-        """Forget that processes died on a message that has reached its end."""
+        """Forget the crashes of a message that is finished."""
         envelope = delivery.envelope
         if envelope is not None and envelope.identity in self.intake.suspects:
             self.intake.forget(envelope.identity)
@@ -141,7 +141,7 @@ class Consumer:
                 self.observers.failed("forgetting a crash suspect", error)
 
     def pause(self, trouble: InfrastructureError | StrategyBug) -> None:
-        """Run nothing for a while, and say so."""
+        """Pause for a while, and report it."""
         pause = self.gate.close()
         self._pause_reason = _reason(trouble)
         self._trouble = str(trouble)
@@ -150,11 +150,11 @@ class Consumer:
         )
 
     def must_wait(self, delivery: Delivery) -> Verdict | None:
-        """Return that a message must wait for its shard; None when it may run."""
+        """Return the deferral of a message whose shard is unavailable; None when it may run."""
         return None if self.shards is None else self.shards.wait_for(delivery)
 
     def may_leave(self, delivery: Delivery) -> bool:
-        """Return whether the broker may keep a message whose shard is away for long: not where its place would be lost."""
+        """Return whether the broker may keep a message while its shard is unavailable: not if it would lose its place."""
         return delivery.source is None and not self.plan.hold_key
 
     def _shard_paused(self, trouble: InfrastructureError, pause: float) -> None:
@@ -168,7 +168,7 @@ class Consumer:
     def unfinished(
         self, shard: int, tries: int, pause: float, trouble: InfrastructureError | StrategyBug
     ) -> None:
-        """Tell that what follows a handler failed; when it lasts, pause: the next messages would meet it too."""
+        """Report that a step after the handler failed; if it persists, pause: the next messages would fail too."""
         lasts = tries >= _QUIET_TRIES
         if lasts and self.shards is not None and isinstance(trouble, InfrastructureError):
             self.shards.pause(shard, trouble)
@@ -180,7 +180,7 @@ class Consumer:
             )
 
     def progressed(self) -> None:
-        """Note that a unit went well."""
+        """Record that a unit succeeded."""
         self._last_progress = self.clock.monotonic()
         lasted = self.gate.succeeded()
         if lasted is not None:
@@ -189,45 +189,45 @@ class Consumer:
             self.observers.consumer_resumed(self.plan.name, after=timedelta(seconds=lasted))
 
     def started(self, deliveries: Iterable[Delivery]) -> None:
-        """Note deliveries that a worker holds."""
+        """Record deliveries that a worker holds."""
         with self._mutex:
             self._running.update(deliveries)
 
     def finished(self, deliveries: Iterable[Delivery]) -> None:
-        """Note deliveries that a worker has given up."""
+        """Record deliveries that a worker has released."""
         with self._mutex:
             self._running.difference_update(deliveries)
 
     def settling(self, deliveries: Iterable[Delivery]) -> None:
-        """Note deliveries that are about to be settled."""
+        """Record deliveries that are about to be settled."""
         with self._mutex:
             self._settling.update(deliveries)
 
     def settled(self, deliveries: Iterable[Delivery]) -> None:
-        """Note that the settlement of these has ended."""
+        """Record that the settlement of these has ended."""
         with self._mutex:
             self._settling.difference_update(deliveries)
 
     def running(self) -> list[Delivery]:
-        """Return the deliveries in the hands of workers, and those whose failure is not settled yet."""
+        """Return deliveries held by workers, and those whose failure is not settled yet."""
         with self._mutex:
             return list(self._running | self._settling)
 
     def idle_for(self) -> float:
-        """Return the seconds since something last came or ran."""
+        """Return the seconds since the last message arrived or ran."""
         if self._running or self._settling:
             return 0.0
         return min(self.scheduler.idle_for(), self.clock.monotonic() - self._last_progress)
 
     def rest(self) -> int:
-        """Note it if there is nothing to do, which is no lack of progress; returns how much there is."""
+        """Record when there is nothing to do, so that idleness is not lack of progress; returns the amount of work."""
         waiting = self.scheduler.waiting() + len(self._running | self._settling)
         if not waiting:
             self._last_rest = self.clock.monotonic()
         return waiting
 
     def state(self, *, subscribed: bool, detail: str) -> ConsumerState:
-        """Return what health and metrics show."""
+        """Return the state that health and metrics show."""
         waiting = self.rest()
         paused, trouble = self._pause_reason, self._trouble
         if paused is None and self.shards is not None and (away := self.shards.trouble()) is not None:
@@ -241,7 +241,9 @@ class Consumer:
             last_progress=max(self._last_progress, self._last_rest),
             detail=self.plan.redact(detail or trouble),
             exclusive=any(lane.exclusive for lane in self.lanes),
-            figures={name: value for one in self.plan.strategies for name, value in one.figures().items()},
+            figures={
+                name: value for strategy in self.plan.strategies for name, value in strategy.figures().items()
+            },
         )
 
 

@@ -1,4 +1,4 @@
-"""Adapts a consumer's units to contention: exclusive after a deadlock, no waiting after a lock time-out."""
+"""Adapts a consumer's units to contention: exclusive after a deadlock, no lock waits after a lock time-out."""
 
 import threading
 import time
@@ -7,21 +7,21 @@ from collections.abc import Callable, Hashable
 _FIRST_STRETCH = 50
 _LONGEST_STRETCH = 5000
 _HURRIED = 30.0
-"""Seconds; then one unit waits again, and if that is in vain, the next ones are hurried as long."""
+"""Seconds until one unit waits for locks again; if its lock wait times out, the next units fail fast for as long."""
 
 _PROVEN = 10.0
-"""Seconds for which a kind of error that one message had, while the next ones succeeded, is taken for each message's own."""
+"""Seconds for which an error kind of one message, followed by successes, is attributed to each message separately."""
 _REMEMBERED = 1000
 
 
 class Contention:
     """Shared by a consumer's workers.
 
-    After a deadlock units are exclusive for a stretch; then they run side by side again. A deadlock soon
-    after that makes the next stretch twice as long.
+    After a deadlock units are exclusive for a while; then they run concurrently again. A deadlock soon
+    after that doubles the next such period.
 
-    After a wait in vain, which costs all messages of a unit as long as a lock time-out, units are hurried for a
-    while: whoever holds those rows may stand still for minutes, and many more messages may be his.
+    After a lock wait timed out, which delays all messages of a unit by that time, units do not wait for locks for a
+    while: the holder of those rows may be blocked for minutes, and many more messages may need them.
 
     Args:
         now: the clock, in seconds.
@@ -49,17 +49,17 @@ class Contention:
 
     @property
     def lock_nowait(self) -> bool:
-        """Whether units wait for no lock now."""
+        """Whether units do not wait for locks now."""
         return self.now() < self._hurried_until
 
     def waited_in_vain(self) -> None:
-        """Make units hurried for a while; later ones wait again, so that a row that many want is had in turn."""
+        """Let units fail fast on locks for a while; later ones wait again, so that a contended row is locked in turn."""
         self._hurried_until = self.now() + _HURRIED
 
     def failed_alone(self, signature: Hashable, message: str) -> int:
-        """Note that a message failed by an error of this kind alone; returns how many have without a success since.
+        """Record that a message failed alone by an error of this kind; returns how many have since the last success.
 
-        Shortly after a success such errors were proven to be single messages' own: then each counts as the only one.
+        Shortly after a success such errors were attributed to single messages: then each counts as the only one.
         """
         with self._mutex:
             if self._own_until.get(signature, 0.0) > self.now():
@@ -82,7 +82,7 @@ class Contention:
             return True
 
     def succeeded(self) -> bool:
-        """Count a committed unit; returns whether units may run side by side again from now on."""
+        """Count a committed unit; returns whether units may run concurrently again."""
         with self._mutex:
             self.commits += 1
             if self._alone:

@@ -1,4 +1,4 @@
-"""Pauses a consumer's workers, for growing times, while something lasting is wrong."""
+"""Pauses a consumer's workers, for growing times, while a lasting error persists."""
 
 import random
 import threading
@@ -10,7 +10,7 @@ _LONGEST_PAUSE = 5.0
 
 
 class PauseGate:
-    """Closed by trouble, opened by time; every success makes the next pause short again."""
+    """Closed by errors, reopened by time; every success resets the next pause to the shortest."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -21,7 +21,7 @@ class PauseGate:
         self._stopped = False
 
     def close(self, at_least: float = 0.0) -> float:
-        """Let no unit pass for a while, at least so many seconds; returns the pause in seconds."""
+        """Let no unit pass for a while, at least the given seconds; returns the pause in seconds."""
         with self._changed:
             pause = max(at_least, self._next_pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
             self._next_pause = min(_LONGEST_PAUSE, 2 * self._next_pause)
@@ -32,7 +32,7 @@ class PauseGate:
             return pause
 
     def succeeded(self) -> float | None:
-        """Forget the trouble; returns the seconds it lasted, None when there was none."""
+        """Reset after an error; returns the seconds it lasted, None when there was none."""
         if self._closed_since is None:
             return None
         with self._changed:
@@ -45,11 +45,11 @@ class PauseGate:
 
     @property
     def troubled(self) -> bool:
-        """Whether trouble was seen and no success since."""
+        """Whether an error was seen, and no success since."""
         return self._closed_since is not None
 
     def left(self) -> float:
-        """Return the seconds until units may run; 0 when they may now."""
+        """Return the seconds until units may run; 0 if they may run now."""
         return max(0.0, self._closed_until - self._clock.monotonic())
 
     def wait(self) -> None:
@@ -62,13 +62,13 @@ class PauseGate:
                 self._changed.wait_for(lambda: self._stopped, left)
 
     def sleep(self, seconds: float) -> None:
-        """Wait so long, or until stopped."""
+        """Wait this long, or until stopped."""
         until = self._clock.monotonic() + seconds
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._clock.monotonic() >= until, seconds)
 
     def stop(self) -> None:
-        """Let everybody pass, for ever."""
+        """Release all waiting workers, permanently."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

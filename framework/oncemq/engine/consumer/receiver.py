@@ -1,4 +1,4 @@
-"""Prepares received deliveries for the scheduler: understood or refused, and known as a crash suspect or not."""
+"""Prepares received deliveries for the scheduler: decoded or refused, and marked if they are crash suspects."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,14 +12,14 @@ REFUSED_KEY = "\0refused"
 
 
 class Intake:
-    """Understands deliveries, in the adapter's thread.
+    """Decodes deliveries, in the adapter's thread.
 
     Args:
         reader: message → envelope and payload.
 
     Attributes:
         suspects: crashes by identity, of messages that a process died on; replaced as a whole.
-        distrust_before: messages published before this run alone: a whole machine was lost; None = trust.
+        distrust_before: messages published before this time run alone: a whole machine was lost; None = trust.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -51,7 +51,7 @@ class Intake:
             self.suspect(delivery)
 
     def suspect(self, delivery: Delivery) -> None:
-        """Mark the delivery if a process died on it, or may have."""
+        """Mark the delivery if a process has died on it, or may have."""
         envelope = delivery.envelope
         if envelope is None:
             return

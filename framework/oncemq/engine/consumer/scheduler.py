@@ -1,7 +1,7 @@
-"""Schedules deliveries: arrival order for each key, and a key has one owner at a time.
+"""Schedules deliveries: arrival order for each key, and one owner of a key at a time.
 
-Everything waits in one queue; only a key that is owned by a worker or asleep gets a queue of its own, into which
-takers move what they meet on their way. So all in a key's own queue came before all of it in the common one.
+All deliveries wait in one queue; only a key that is owned by a worker or asleep gets its own queue, into which
+takers move deliveries that they pass. So all deliveries in a key's own queue precede those in the common queue.
 """
 
 import heapq
@@ -14,7 +14,7 @@ from oncemq.message.envelope import Delivery
 
 _NEVER = -1
 _REMEMBERED = 1000
-"""Generations that were lost alone; of older ones nothing is left here, and if it were, its broker would say so."""
+"""Generations that were lost alone; none of the older ones are left here, and if so, the broker would report it."""
 
 
 class Scheduler:
@@ -33,7 +33,7 @@ class Scheduler:
         self._asleep: list[tuple[float, str]] = []
         self._until: dict[str, float] = {}
         self._woken: set[str] = set()
-        # Taken directly where nobody waits: a Condition's own entrance is Python code, for every message.
+        # Acquired directly if no thread waits: a Condition's own __enter__ is Python code, for every message.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._idle_takers = 0
@@ -43,13 +43,13 @@ class Scheduler:
         self._last_put = clock.monotonic()
 
     def put(self, deliveries: Sequence[Delivery]) -> None:
-        """Queue each delivery behind everything of its key."""
-        # An adapter that asks and gets nothing has not received anything: who waits for rest would wait for ever.
+        """Queue each delivery behind all of its key."""
+        # A call without deliveries is not an arrival: otherwise the consumer would never be idle.
         if not deliveries:
             return
         with self._lock:
             self._last_put = self._clock.monotonic()
-            # Never straight to its key's own queue: earlier ones may still stand in the common one.
+            # Never directly into its key's own queue: earlier ones may still be in the common queue.
             self._ready.extend(deliveries)
             if self._idle_takers:
                 waiting = self._waiting
@@ -61,7 +61,7 @@ class Scheduler:
         Args:
             limit: the most deliveries.
             timeout: seconds to wait for the first one; it never waits for more.
-            share: take no more than this part (1/share) of what is ready, so that other workers get some.
+            share: take at most this part (1/share) of the ready deliveries, so that other workers get some.
         """
         with self._lock:
             self._wake_sleepers()
@@ -113,12 +113,12 @@ class Scheduler:
         back: Sequence[Delivery] = (),
         sleep: Mapping[str, float] | None = None,
     ) -> None:
-        """Give up the keys of `taken`.
+        """Release the keys of `taken`.
 
         Args:
-            taken: what `take` returned.
-            back: those that go back to the head of their key's queue, in order; of other keys, to its end.
-            sleep: keys that must not run again for so many seconds.
+            taken: the result of `take`.
+            back: those that return to the head of their key's queue, in order; of other keys, to the end of the queue.
+            sleep: keys that must not run again, with the seconds.
         """
         with self._lock:
             now = self._clock.monotonic()
@@ -138,7 +138,7 @@ class Scheduler:
                 self._changed.notify_all()
 
     def wake(self, key: str) -> None:
-        """Let a key run that sleeps, or is about to: what it waited for has come."""
+        """Wake a key that sleeps, or is about to: the message it waited for has arrived."""
         with self._lock:
             if self._until.pop(key, None) is not None:
                 self._free(key)
@@ -161,11 +161,11 @@ class Scheduler:
                 self._free(key)
 
     def void(self, generation: int, *, alone: bool = False) -> None:
-        """Forget every waiting delivery of this and earlier generations: the broker delivers them again.
+        """Forget every waiting delivery of this and earlier generations: the broker redelivers them.
 
         Args:
             generation: the lost one.
-            alone: those before it are not lost.
+            alone: earlier generations are not lost.
         """
         with self._lock:
             if alone:
@@ -174,7 +174,7 @@ class Scheduler:
                     del self._void_alone[next(iter(self._void_alone))]
             else:
                 self._void_until = max(self._void_until, generation)
-                self._void_alone = {one: None for one in self._void_alone if one > self._void_until}
+                self._void_alone = {lost: None for lost in self._void_alone if lost > self._void_until}
 
     def is_void(self, delivery: Delivery) -> bool:
         """Return whether the broker has lost the delivery's generation; other sources lose nothing."""
@@ -182,7 +182,7 @@ class Scheduler:
         return lost and delivery.source is None
 
     def close(self) -> list[Delivery]:
-        """Hand out nothing more; returns what was waiting and is not void, each key's in its order."""
+        """Stop handing out; returns the waiting deliveries that are not void, in order for each key."""
         with self._lock:
             self._closed = True
             left = [*(delivery for own in self._waiting.values() for delivery in own), *self._ready]
@@ -193,7 +193,7 @@ class Scheduler:
             return [delivery for delivery in left if not self.is_void(delivery)]
 
     def snapshot(self) -> list[Delivery]:
-        """Return everything that waits, in no particular order."""
+        """Return all waiting deliveries, in no particular order."""
         with self._lock:
             return [*self._ready, *(delivery for own in self._waiting.values() for delivery in own)]
 
@@ -203,7 +203,7 @@ class Scheduler:
             return len(self._ready) + sum(map(len, self._waiting.values()))
 
     def idle_for(self) -> float:
-        """Return the seconds since the last delivery came; 0 while any waits or runs."""
+        """Return the seconds since the last delivery arrived; 0 while any waits or runs."""
         with self._lock:
             if self._ready or self._waiting:
                 return 0.0

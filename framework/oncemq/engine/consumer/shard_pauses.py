@@ -1,4 +1,4 @@
-"""Pauses one shard of a sharded database: a shard that is away stops its own keys, and those of no other shard."""
+"""Pauses one shard of a sharded database: an unavailable shard stops only its own keys."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,21 +11,21 @@ from oncemq.errors import InfrastructureError
 from oncemq.message.envelope import Delivery
 
 _SHARE = 4.0
-"""A shard whose failure takes long is asked for a fifth of the time at most: the other shards need the workers, too."""
+"""The time spent on a shard that fails slowly is at most a fifth: the other shards need the workers, too."""
 _LONGEST_SHARE = 15.0
 
 Told = Callable[[InfrastructureError, float], None]
-"""Told why a shard is paused, and for how many seconds."""
+"""Called with the reason and the seconds of a shard's pause."""
 
 
 class ShardPauses:
-    """Knows which shards of a consumer's database are away.
+    """Tracks the unavailable shards of a consumer's database.
 
     Args:
         layout: which shard a key belongs to.
-        clock: where time comes from.
-        paused: told of every pause.
-        resumed: told that a shard answers again, and the seconds for which it did not.
+        clock: the source of time.
+        paused: called for every pause.
+        resumed: called when a shard answers again, with the seconds of its outage.
     """
 
     def __init__(self, layout: Layout, clock: Clock, paused: Told, resumed: Callable[[float], None]) -> None:
@@ -36,7 +36,7 @@ class ShardPauses:
         self._troubles: dict[int, InfrastructureError] = {}
 
     def wait_for(self, delivery: Delivery) -> Verdict | None:
-        """Return that a message must wait for its shard; None when it may run."""
+        """Return the deferral of a message whose shard is unavailable; None when it may run."""
         left = self._gates[self._layout.shard_of(delivery.key)].left()
         return defer(timedelta(seconds=left), "the shard of its key is away") if left else None
 
@@ -44,9 +44,9 @@ class ShardPauses:
         """Pause the shard of a message.
 
         Args:
-            delivery: the message, or one of several of that shard.
+            delivery: the message, or one of several messages of that shard.
             trouble: why it could not run.
-            seconds: how long it took to find out; 0 where a handler's own time is part of it.
+            seconds: the time until the failure showed; 0 if it includes a handler's own time.
         """
         self.pause(self._layout.shard_of(delivery.key), trouble, seconds)
 
@@ -60,7 +60,7 @@ class ShardPauses:
         self._paused(named, self._gates[shard].close(min(_LONGEST_SHARE, _SHARE * seconds)))
 
     def succeeded(self, delivery: Delivery) -> None:
-        """Note that the shard of a message answers."""
+        """Record that the shard of a message answers."""
         shard = self._layout.shard_of(delivery.key)
         lasted = self._gates[shard].succeeded()
         if lasted is not None:

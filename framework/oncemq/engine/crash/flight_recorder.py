@@ -1,11 +1,11 @@
-"""The flight recorder: which message was running when a process died, readable after SIGKILL.
+"""Flight recorder: records which message was running when a process died, readable after SIGKILL.
 
 A small memory-mapped file per worker, never fsynced: it must survive the process, not the machine.
 
     u32 index | u32 length | u32 crc32 | u32 unit | identities, each u16 length + UTF-8
 
 The identities are written once per run, then one aligned 4-byte index per item, so a kill tears nothing:
-0 = nothing runs; i + 1 = item i's handler; FLUSHING = saving and committing, culprit unknown.
+0 = nothing runs; i + 1 = item i's handler; FLUSHING = saving and committing, item at fault unknown.
 """
 
 import mmap
@@ -28,10 +28,10 @@ FLUSHING = 0xFFFFFFFE
 
 
 class Recorder:
-    """Writes one worker's record.
+    """Writes the record of one worker.
 
     Attributes:
-        index: `index[0] = i + 1` says that item i runs; an attribute so that it costs no call per item.
+        index: `index[0] = i + 1` means that item i runs; an attribute, so that it costs no call per item.
     """
 
     __slots__ = ("_file", "_map", "_path", "_size", "_unit", "index")
@@ -56,7 +56,7 @@ class Recorder:
         self.index = memoryview(self._map)[:8].cast("I")
 
     def begin(self, envelopes: Sequence[Envelope]) -> None:
-        """Write down what the coming run consists of; nothing is running yet."""
+        """Record the identities of the coming run; nothing is running yet."""
         text = _written(envelopes)
         if _HEAD.size + len(text) > self._size:
             self._resize(2 * (_HEAD.size + len(text)))
@@ -66,7 +66,7 @@ class Recorder:
         self._map[4 : _HEAD.size] = struct.pack("<III", len(text), zlib.crc32(text), self._unit)
 
     def close(self) -> None:
-        """Remove the file: the worker ended in order."""
+        """Remove the file: the worker ended normally."""
         if self._size:
             self.index.release()
             self._map.close()
@@ -75,12 +75,12 @@ class Recorder:
         self.disown()
 
     def disown(self) -> None:
-        """Remove the file of a worker that still runs, when the process leaves in order all the same."""
+        """Remove the file of a worker that still runs, when the process nevertheless ends normally."""
         self._path.unlink(missing_ok=True)
 
 
 class NoRecorder:
-    """Where no crash can be read afterwards, nothing is written."""
+    """Writes nothing, where no crash can be read afterwards."""
 
     __slots__ = ("index",)
 
@@ -102,12 +102,12 @@ AnyRecorder = Recorder | NoRecorder
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """What a dead worker left behind.
+    """Record that a dead worker left behind.
 
     Args:
         consumer: the ledger scope, from the file's name.
-        suspects: (key, identity) of what was running: one, or the whole unit while it was committing.
-        known: the one suspect is surely the culprit; otherwise nobody is charged, all run alone.
+        suspects: (key, identity) of the running message, or of the whole unit while it was committing.
+        known: the one suspect is certainly at fault; otherwise none is charged and all run alone.
     """
 
     consumer: str
@@ -116,7 +116,7 @@ class Crash:
 
 
 def read_crash(path: Path, consumer: str) -> Crash | None:
-    """Return what the record at `path` says; None when nothing was running or it is unreadable."""
+    """Return the content of the record at `path`; None if nothing was running or it is unreadable."""
     try:
         data = path.read_bytes()
     except OSError:

@@ -1,7 +1,7 @@
-"""Locks that end with a process: they tell whether one that left flight recorders still lives.
+"""Locks that end with a process: they show whether a process that left flight recorders is alive.
 
-A process id says neither: a container starts with the same one every time, and two containers that share
-a folder cannot see each other's.
+A process id does not: a container starts with the same id every time, and two containers that share
+a folder cannot see each other's processes.
 """
 
 import fcntl
@@ -17,24 +17,24 @@ _SUFFIX = ".alive"
 
 
 class ProcessLock:
-    """Says that this process lives: a locked file, whose lock ends with the process however that ends.
+    """Shows that this process is alive: a locked file, whose lock ends with the process in any case.
 
     Attributes:
-        name: of this process, unlike any other's, also of those before it.
+        name: the name of this process, unique also among earlier processes.
     """
 
     def __init__(self, state: Path) -> None:
         state_folder(state)
         self.name = f"{os.getpid()}-{uuid4().hex[:8]}"
         self._path = _path(state, self.name)
-        # Locked before it has its name: nobody may see it unlocked.
+        # Locked before it has its name: no process may see it unlocked.
         fresh = self._path.with_suffix(".new")
         self._file = open_private(fresh)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         fresh.rename(self._path)
 
     def leave(self) -> None:
-        """Say that this process has ended in order; may be called twice."""
+        """Record that this process has ended normally; may be called twice."""
         if self._file >= 0:
             self._path.unlink(missing_ok=True)
             os.close(self._file)
@@ -42,7 +42,7 @@ class ProcessLock:
 
 
 def lives(state: Path, name: str) -> bool:
-    """Return whether the process that called itself `name` still runs."""
+    """Return whether the process with this `name` is running."""
     try:
         file = os.open(_path(state, name), os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -57,19 +57,19 @@ def lives(state: Path, name: str) -> bool:
 
 
 def forget(state: Path, name: str) -> None:
-    """Remove what a dead process has left of its presence."""
+    """Remove the lock file of a dead process."""
     _path(state, name).unlink(missing_ok=True)
 
 
 def names(state: Path) -> Iterator[str]:
-    """Yield every process that has said that it lives and not that it has ended, dead or alive."""
+    """Yield every process that has started and not ended normally, dead or alive."""
     for path in sorted(state.glob(f"*{_SUFFIX}")):
         yield path.name.removesuffix(_SUFFIX)
 
 
 @contextmanager
 def only_one(state: Path, what: str) -> Iterator[None]:
-    """Keep every other thread and process that shares the folder out of `what`."""
+    """Exclude all other threads and processes that share the folder from `what`."""
     state_folder(state)
     file = open_private(state / f"{what}.lock")
     try:

@@ -26,7 +26,7 @@ def recorder_path(state: Path, process: str, scope: str, worker: int) -> Path:
 
 
 def open_recorder(state: Path, process: str, scope: str, worker: int) -> Recorder:
-    """Return a recorder that `collect` finds when the process of that name has died."""
+    """Return a recorder that `collect` finds after the process of that name has died."""
     return Recorder(recorder_path(state, process, scope, worker))
 
 
@@ -34,7 +34,7 @@ class SuspectBook:
     """How often processes died while a message was running, by consumer and identity.
 
     Args:
-        engine: the app's database; None keeps the book in a file under `state`.
+        engine: the app's database; None stores it in a file under `state`.
         state: the folder of recorders.
     """
 
@@ -43,14 +43,14 @@ class SuspectBook:
         self._file = state / "suspects.json"
 
     def load(self, scope: str) -> Mapping[str, int]:
-        """Return crashes by identity; 0 for one that only may have been the culprit."""
+        """Return crashes by identity; 0 for a message that is only a possible cause."""
         if self._engine is None:
             return self._read().get(scope, {})
         with self._engine.connect() as connection:
             return suspects.load(connection, scope)
 
     def note(self, crash: Crash) -> None:
-        """Charge the culprit; or, where it is not known, put everything that ran under suspicion."""
+        """Charge the message at fault; if it is unknown, put everything that ran under suspicion."""
         weight = 1 if crash.known else 0
         if self._engine is None:
             with only_one(self._file.parent, "suspects"):
@@ -65,7 +65,7 @@ class SuspectBook:
                 suspects.charge(connection, crash.consumer, key, identity, crashes=weight)
 
     def clear(self, scope: str, identities: Collection[str]) -> None:
-        """Forget messages that have reached their end."""
+        """Forget messages that are finished."""
         if self._engine is None:
             with only_one(self._file.parent, "suspects"):
                 book = self._read()
@@ -93,15 +93,15 @@ class SuspectBook:
 
 
 def collect(state: Path, book: SuspectBook) -> list[Crash]:
-    """Read the recorders of processes that are dead, note what they say, and remove them.
+    """Read the recorders of dead processes, record the suspects, and remove the files.
 
-    Several messages may have been running when a process died. One that was a suspect before is charged;
-    else, if only one was running, that one; else nobody: all become suspects, and run alone from then on.
+    Several messages may have been running when a process died. If one was a suspect before, it is charged;
+    else, if only one was running, that one; else none: all become suspects, and run alone from then on.
     """
     if not state.is_dir():
         return []
     found: list[Crash] = []
-    # Two readers would charge twice, or each see a part of what one process was doing.
+    # Two readers would charge twice, or each see only a part of one process's work.
     with only_one(state, "collect"):
         for process, paths in _orphans(state).items():
             found += _charge([crash for path, scope in paths if (crash := read_crash(path, scope))], book)
@@ -110,7 +110,7 @@ def collect(state: Path, book: SuspectBook) -> list[Crash]:
 
 
 def tell(crashes: Iterable[Crash], book: SuspectBook, observers: Observers) -> None:
-    """Tell of every message that is under suspicion from now on."""
+    """Report every message that is under suspicion from now on."""
     for crash in crashes:
         counts = book.load(crash.consumer)
         for key, identity in crash.suspects:
@@ -120,7 +120,7 @@ def tell(crashes: Iterable[Crash], book: SuspectBook, observers: Observers) -> N
 
 
 def discard(state: Path, pid: int) -> None:
-    """Remove the recorders of a process that was ended on purpose: no message is to blame."""
+    """Remove the recorders of a process that was ended on purpose: no message is at fault."""
     if not state.is_dir():
         return
     with only_one(state, "collect"):

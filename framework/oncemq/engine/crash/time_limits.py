@@ -1,6 +1,6 @@
-"""Time limits of handlers: soft cancels the running statement and dooms the run, hard ends the process.
+"""Time limits of handlers: the soft limit cancels the statement and dooms the run, the hard limit ends the process.
 
-Nothing is ever raised into a running thread. One watchdog thread looks at every worker's slot.
+Nothing is ever raised into a running thread. One watchdog thread checks every worker's slot.
 """
 
 import faulthandler
@@ -19,7 +19,7 @@ _LONGEST_PAUSE = 1.0
 
 
 class TimeLimitSlot:
-    """What one worker is doing, written by the worker and read by the watchdog.
+    """One worker's current work, written by the worker and read by the watchdog.
 
     Attributes:
         started: monotonic seconds at which the handler began; 0.0 while none runs.
@@ -36,11 +36,11 @@ class TimeLimitSlot:
         self._cancelling = threading.Lock()
 
     def expire(self, started: float) -> bool:
-        """Cancel the call that began at `started`; returns False when it has ended meanwhile.
+        """Cancel the call that began at `started`; returns False when it has already ended.
 
-        `overdue` is written before `started` is read again, and the worker does it the other way round: so
+        `overdue` is written before `started` is read again, and the worker does the reverse: so
         either this sees that the call has ended, or the worker sees `overdue` and waits for the cancel. A
-        cancel that comes too late hits nobody.
+        late cancel affects no other call.
         """
         with self._cancelling:
             self.overdue = started
@@ -51,7 +51,7 @@ class TimeLimitSlot:
             return True
 
     def wait_for_cancel(self) -> None:
-        """Return when no cancel is on its way; for a worker whose call turns out to be overdue."""
+        """Return when no cancel is in progress; for a worker whose call turns out to be overdue."""
         with self._cancelling:
             return
 
@@ -65,12 +65,12 @@ class TimeLimits:
 
 
 class Watchdog:
-    """Looks at slots until stopped.
+    """Checks slots until stopped.
 
     Args:
-        monotonic: the clock that slots are written with.
-        on_soft: told once for each overdue call, after its statement was cancelled.
-        on_hard: told before the process ends.
+        monotonic: the clock used in slots.
+        on_soft: called once for each overdue call, after its statement was cancelled.
+        on_hard: called before the process ends.
         leave: ends the process; replaced in tests.
     """
 
@@ -90,7 +90,7 @@ class Watchdog:
         self._thread: threading.Thread | None = None
 
     def watch(self, consumer: str, slot: TimeLimitSlot, limits: TimeLimits) -> None:
-        """Look at `slot` from now on."""
+        """Watch `slot` from now on."""
         if limits.soft is None and limits.hard is None:
             return
         self._watched.append((consumer, slot, limits))
@@ -99,7 +99,7 @@ class Watchdog:
             self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop watching `slot`."""
         self._stopped.set()
 
     def _loop(self) -> None:

@@ -1,4 +1,4 @@
-"""This process's row in the ledger's list of workers, and what a row without a goodbye means for its successor."""
+"""This process's row in the ledger's worker list, and how a missing sign-off affects its successor."""
 
 import os
 import socket
@@ -13,12 +13,12 @@ _SILENT_AFTER = timedelta(seconds=60)
 
 
 class WorkerRegistry:
-    """Signs this process on and off, and notices machines that vanished.
+    """Signs this process on and off, and detects machines that vanished.
 
     A process that dies leaves a flight recorder; a machine that dies does not. So when a worker of another
-    machine, or of this one before a reboot, has gone silent without a goodbye, everything published before
-    our start is run alone. The silent row stays until we have run for a while, so that every process that
-    is started together with us sees it.
+    machine, or of this one before a reboot, stops its heartbeat without signing off, all messages published before
+    our start run alone. The stale row stays until we have run for a while, so that every process that
+    starts at the same time sees it.
     """
 
     def __init__(self, plan: AppPlan) -> None:
@@ -43,7 +43,7 @@ class WorkerRegistry:
         return now if vanished else None
 
     def sign_on(self) -> None:
-        """Say that this process runs."""
+        """Record that this process runs."""
         engine, now = self._plan.engine, self._plan.clock.now()
         if engine is not None:
             with engine.begin() as connection:
@@ -54,7 +54,7 @@ class WorkerRegistry:
             self._seen = self._since = now
 
     def still_here(self) -> None:
-        """Say so again, if the last time is long enough ago."""
+        """Renew the heartbeat if it is old enough."""
         engine, now = self._plan.engine, self._plan.clock.now()
         if engine is None or not self._on or (self._seen is not None and now - self._seen < _SEEN_EVERY):
             return
@@ -66,7 +66,7 @@ class WorkerRegistry:
                 self._silent = []
 
     def sign_off(self) -> None:
-        """Say goodbye."""
+        """Sign off."""
         if self._on and self._plan.engine is not None:
             self._on = False
             with self._plan.engine.begin() as connection:
@@ -74,7 +74,7 @@ class WorkerRegistry:
 
 
 def _before_boot(worker: workers.Worker) -> bool:
-    """Whether the machine was started again after the worker: its recorder may never have reached the disk."""
+    """Whether the machine was rebooted after the worker started: its recorder may never have reached the disk."""
     try:
         with open("/proc/uptime") as uptime:  # noqa: PTH123 - a pseudo file
             seconds = float(uptime.read().split()[0])

@@ -1,1 +1,1 @@
-"""Outbox: stored messages on their way to their brokers."""
+"""Outbox: stored messages and their delivery to brokers."""

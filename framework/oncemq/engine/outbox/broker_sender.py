@@ -1,4 +1,4 @@
-"""One broker's share of the outbox: a thread that sends in the order of each key and deletes what is confirmed."""
+"""Sends one broker's part of the outbox: a thread that keeps the order of each key and deletes confirmed rows."""
 
 import random
 import threading
@@ -26,58 +26,58 @@ Lane = tuple[str, str]
 """Topic and key."""
 
 
-def lane_of(one: Stored) -> Lane | None:
-    """Return what has an order: one key of one topic; None for messages without a key."""
-    return None if one.message.key is None else (one.topic, one.message.key)
+def lane_of(row: Stored) -> Lane | None:
+    """Return the ordered sequence: one key of one topic; None for messages without a key."""
+    return None if row.message.key is None else (row.topic, row.message.key)
 
 
-def bar(one: Stored, barred: set[Lane]) -> None:
-    """Let nothing later of this key be sent; messages without a key have no order."""
-    lane = lane_of(one)
+def bar(row: Stored, barred: set[Lane]) -> None:
+    """Block later messages of this key; messages without a key have no order."""
+    lane = lane_of(row)
     if lane is not None:
         barred.add(lane)
 
 
 def first_of_each_key(ready: list[Stored]) -> tuple[list[Stored], list[Stored]]:
-    """Return what may be sent together, so that a refused message is never overtaken, and the rest."""
+    """Return messages that may be sent together, so that a refused message is never overtaken, and the rest."""
     seen: set[Lane] = set()
     wave: list[Stored] = []
     rest: list[Stored] = []
-    for one in ready:
-        lane = lane_of(one)
+    for row in ready:
+        lane = lane_of(row)
         if lane in seen:
-            rest.append(one)
+            rest.append(row)
             continue
         if lane is not None:
             seen.add(lane)
-        wave.append(one)
+        wave.append(row)
     return wave, rest
 
 
 def by_topic(wave: Iterable[Stored]) -> Iterable[tuple[str, list[Stored]]]:
-    """Group what can be published in one call."""
+    """Group messages that can be published in one call."""
     topics: dict[str, list[Stored]] = {}
-    for one in wave:
-        topics.setdefault(one.topic, []).append(one)
+    for row in wave:
+        topics.setdefault(row.topic, []).append(row)
     return topics.items()
 
 
 def alike(
     refused: Iterable[tuple[Stored, BrokerError]],
 ) -> list[tuple[str, int, list[tuple[Stored, BrokerError]]]]:
-    """Group what is put off equally long, for the same reason: topic, tries so far, rows."""
+    """Group messages that are delayed equally, for the same reason: topic, attempts so far, rows."""
     groups: dict[tuple[str, int, str], list[tuple[Stored, BrokerError]]] = {}
-    for one, error in refused:
-        groups.setdefault((one.topic, one.attempts, describe(error)), []).append((one, error))
+    for row, error in refused:
+        groups.setdefault((row.topic, row.attempts, describe(error)), []).append((row, error))
     return [(topic, attempts, rows) for (topic, attempts, _), rows in groups.items()]
 
 
 BACKOFF = RetryPolicy(first=timedelta(seconds=1), factor=2, max=timedelta(minutes=5))
-"""The pauses between the tries of a message that its broker does not take; there is no last try."""
+"""Pauses between attempts for a message that its broker refuses; there is no last attempt."""
 
 MOST_WAITING = 5000
 MOST_BYTES = 32 * 1024 * 1024
-"""Messages and bytes of bodies in memory; more stay in the outbox until they are due, and are taken over there."""
+"""Limits of messages and body bytes in memory; further rows stay in the outbox until due, and are taken over then."""
 
 _ROUND = 500
 _SHORTEST_WAIT = 0.02
@@ -86,27 +86,27 @@ _AFTER_ERROR = 1.0
 _LONGEST_PAUSE = 30.0
 
 Policy = Callable[[str], WhenUnroutable]
-"""What becomes of a topic's messages for which the broker has no place."""
+"""Decides about a topic's unroutable messages."""
 
 Publish = Callable[[str, Sequence[OutgoingMessage]], Sequence[BrokerError | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class DueIn:
-    """How long rows must still be ours for a round to begin with them; sending takes that long at most, usually."""
+    """The ownership that rows must have left when a round begins; sending usually takes at most that long."""
 
     at_least: timedelta
 
 
 @dataclass(slots=True)
 class _Round:
-    """What came of one round.
+    """Result of one round.
 
     Args:
-        confirmed: numbers of rows whose broker has them.
-        refused: rows that it did not take, and why.
-        unroutable: rows for which the broker has no place and that need not wait for one, and why.
-        blocked: rows that wait for an older one of their key.
+        confirmed: ids of rows that the broker has confirmed.
+        refused: rows that it refused, and the errors.
+        unroutable: rows without a destination that need not wait for one, and the errors.
+        blocked: rows that wait for an older row of their key.
     """
 
     confirmed: list[int] = field(default_factory=list)
@@ -121,14 +121,14 @@ class BrokerSender:
     Args:
         broker: the broker's name in the app.
         engine: the database with the outbox.
-        claim: whose rows these are.
+        claim: the owner of these rows.
         publish: sends messages to a topic.
-        clock: where time comes from.
-        observers: told of messages that the broker did not take.
-        redact: masks secrets in what the broker said.
-        due_in: rows that are ours for less are left to whoever takes them over.
-        point: told how far messages have come.
-        policy: what becomes of a topic's unroutable messages.
+        clock: the source of time.
+        observers: notified of messages that the broker refused.
+        redact: masks secrets in the broker's errors.
+        due_in: rows that remain ours for less than this are left to another relay.
+        point: called with the name of each kill point reached.
+        policy: decides about a topic's unroutable messages.
     """
 
     def __init__(
@@ -167,17 +167,17 @@ class BrokerSender:
         self._thread = threading.Thread(target=self._loop, name=f"oncemq-outbox-{broker}", daemon=True)
 
     def start(self) -> None:
-        """Begin; what is put waits until then."""
+        """Start sending; rows put before wait until then."""
         self._thread.start()
 
     def put(self, stored: Sequence[Stored]) -> None:
-        """Take rows of ours that are committed; those beyond the limit stay where they are until they are due."""
+        """Accept committed rows of ours; those beyond the limit stay in the outbox until due."""
         with self._changed:
-            for one in stored:
+            for row in stored:
                 if len(self._waiting) >= MOST_WAITING or self._bytes >= MOST_BYTES:
                     break
-                self._waiting.append(one)
-                self._bytes += len(one.message.body)
+                self._waiting.append(row)
+                self._bytes += len(row.message.body)
             self._changed.notify()
 
     def waiting(self) -> int:
@@ -185,13 +185,13 @@ class BrokerSender:
         return len(self._waiting) + len(self._blocked) + self._sending
 
     def finish(self) -> None:
-        """Send what is there, and end."""
+        """Send the waiting rows, then end."""
         with self._changed:
             self._finishing = True
             self._changed.notify()
 
     def join(self, seconds: float) -> None:
-        """Wait for the end, so long at most."""
+        """Wait for the end, at most this long."""
         self._thread.join(seconds)
 
     def _loop(self) -> None:
@@ -200,13 +200,13 @@ class BrokerSender:
                 self._round(batch)
             except Exception as error:
                 self._observers.failed(f"relaying {len(batch)} messages to broker {self._broker}", error)
-                # Nothing is known about them now; whoever relays takes them over when they are due.
+                # Their state is unknown now; a relay takes them over when they are due.
                 self._pause = _AFTER_ERROR
             finally:
                 self._sending = 0
 
     def _next(self) -> list[Stored] | None:
-        """Wait for something to do; None when it is time to end."""
+        """Wait for work; None when it is time to end."""
         with self._changed:
             if self._pause and not self._finishing:
                 self._changed.wait_for(lambda: self._finishing, self._pause)
@@ -219,8 +219,8 @@ class BrokerSender:
                 batch.append(self._waiting.popleft())
                 self._bytes -= len(batch[-1].message.body)
             self._sending = len(batch)
-        # What waited here until it was due has been taken over by ourselves, and is here once more.
-        return sorted({one.id: one for one in batch}.values(), key=lambda one: one.id)
+        # Rows that waited here until due were taken over by ourselves, and are here twice.
+        return sorted({row.id: row for row in batch}.values(), key=lambda row: row.id)
 
     def _round(self, batch: list[Stored]) -> None:
         self._settle(_Round())
@@ -240,39 +240,39 @@ class BrokerSender:
         while ready:
             wave, ready = first_of_each_key(ready)
             for topic, messages in by_topic(wave):
-                errors = self._publish(topic, [one.message for one in messages])
-                for one, error in zip(messages, errors, strict=True):
+                errors = self._publish(topic, [row.message for row in messages])
+                for row, error in zip(messages, errors, strict=True):
                     if error is None:
-                        found.confirmed.append(one.id)
+                        found.confirmed.append(row.id)
                         continue
                     if isinstance(error, Unroutable) and self._policy(topic) is not WhenUnroutable.WAIT:
-                        found.unroutable.append((one, error))
+                        found.unroutable.append((row, error))
                         continue
-                    found.refused.append((one, error))
-                    bar(one, barred)
-            # What waits behind a refused one is left to whoever takes that over.
-            ready = [one for one in ready if lane_of(one) not in barred]
+                    found.refused.append((row, error))
+                    bar(row, barred)
+            # Messages behind a refused one are left to the relay that takes it over.
+            ready = [row for row in ready if lane_of(row) not in barred]
         return found
 
     def _sort_out(self, batch: list[Stored], found: _Round, barred: set[Lane]) -> list[Stored]:
-        """Return what may be sent now."""
+        """Return the rows that may be sent now."""
         until = self._clock.now() + self._at_least
         with self._engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             ours = sendable(connection, self._claim, batch, until)
         ready = []
-        for one in batch:
-            if one.id not in ours:
-                bar(one, barred)
-            elif ours[one.id] and lane_of(one) not in barred:
-                ready.append(one)
+        for row in batch:
+            if row.id not in ours:
+                bar(row, barred)
+            elif ours[row.id] and lane_of(row) not in barred:
+                ready.append(row)
             else:
-                found.blocked.append(one)
-                bar(one, barred)
+                found.blocked.append(row)
+                bar(row, barred)
         barred.clear()
         return ready
 
     def _settle(self, found: _Round) -> None:
-        """Delete what is confirmed and put off or give up what was refused, in one transaction."""
+        """Delete confirmed rows, and postpone or give up refused ones, in one transaction."""
         if not self._confirmed and not found.refused and not found.unroutable:
             return
         puts_off = alike(found.refused)
@@ -287,14 +287,14 @@ class BrokerSender:
 
     def _give_up(self, connection: Connection, topic: str, failed: list[tuple[Stored, BrokerError]]) -> None:
         error = failed[0][1]
-        ids = [one.id for one, _ in failed]
+        ids = [row.id for row, _ in failed]
         drops = self._policy(topic) is WhenUnroutable.DROP
         if drops:
             outbox.sent(connection, self._claim, ids)
         else:
             text = self._redact(error_text(error))[:MAX_ERROR_TEXT]
             outbox.dead_letter(connection, self._claim, ids, self._clock.now(), text)
-        names = [one.message.message_id or "" for one, _ in failed]
+        names = [row.message.message_id or "" for row, _ in failed]
         self._observers.unroutable(topic, names, dropped=drops, error=error)
 
     def _put_off(
@@ -302,9 +302,9 @@ class BrokerSender:
     ) -> None:
         pause, error = BACKOFF.pause(attempts + 1, self._draw), failed[0][1]
         if isinstance(error, BrokerUnavailable):
-            # It says nothing about the message: when the broker is back, none of them has long to wait.
+            # The error does not concern the message: when the broker is back, none should wait long.
             pause = min(pause, timedelta(seconds=_LONGEST_PAUSE))
         text = self._redact(error_text(error))[:MAX_ERROR_TEXT]
-        ids = [one.id for one, _ in failed]
+        ids = [row.id for row, _ in failed]
         outbox.refused(connection, self._claim, ids, self._clock.now() + pause, text)
         self._observers.outbox_refused(topic, len(ids), tries=attempts + 1, next_in=pause, error=error)

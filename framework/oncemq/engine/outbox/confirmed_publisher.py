@@ -1,4 +1,4 @@
-"""Publishing to the app's topics from inside: whichever broker a topic is on, connected when it is first needed."""
+"""Publishes to the app's topics from inside the engine: connects each topic's broker on first use."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ class Publishing:
 
     Args:
         adapters: by the broker's name.
-        topics: what may be published to, by name.
-        consumed: brokers that are opened for consumers anyway; the others are connected by the first message.
-        observer: told of unroutable messages that a direct handler published and that are dropped.
+        topics: the topics that can be published to, by name.
+        consumed: brokers opened for consumers; the others are connected by the first message.
+        observer: notified of dropped unroutable messages of direct handlers.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class Publishing:
         self._open = threading.Event()
 
     def open(self) -> None:
-        """Let messages out: the brokers of consumers are open."""
+        """Allow sending: the brokers of consumers are open."""
         self._open.set()
 
     def broker_of(self, topic: str) -> str | None:
-        """Return the broker of a topic; None for a topic that is not in the app any more."""
+        """Return the broker of a topic; None for a topic no longer in the app."""
         found = self._topics.get(topic)
         return None if found is None else found.broker
 
     def when_unroutable(self, topic: str) -> WhenUnroutable:
-        """Return what becomes of a topic's messages for which the broker has no place."""
+        """Return the policy for a topic's unroutable messages."""
         found = self._topics.get(topic)
         return WhenUnroutable.WAIT if found is None else found.unroutable
 
@@ -57,7 +57,7 @@ class Publishing:
         return [name for name, topic in self._topics.items() if topic.broker == broker]
 
     def publish(self, name: str, messages: Sequence[OutgoingMessage]) -> list[BrokerError | None]:
-        """Return what is wrong with each message, None where the broker has it; waits until brokers are open."""
+        """Return each message's error, None if the broker confirmed it; waits until brokers are open."""
         self._open.wait()
         topic = self._topics.get(name)
         if topic is None:
@@ -69,11 +69,11 @@ class Publishing:
         return [_error(answer) for answer in answers]
 
     def send(self, run: Run) -> None:
-        """Publish what the handler of a direct unit published, in order; what is confirmed is taken off the list.
+        """Publish the messages of a direct unit's handler, in order; confirmed ones are removed from the list.
 
         Raises:
-            InfrastructureError: a broker is away; try again.
-            Culprits: a broker said no.
+            InfrastructureError: a broker is unavailable; retry.
+            Culprits: a broker refused.
         """
         outgoing = run.outgoing or []
         item = run.items[0]
@@ -82,9 +82,9 @@ class Publishing:
         while outgoing:
             topic = outgoing[0].topic
             together = _leading(outgoing)
-            errors = self._besides_dropped(topic, [one.message for one in together])
+            errors = self._besides_dropped(topic, [sent.message for sent in together])
             outgoing[: len(together)] = [
-                one for one, error in zip(together, errors, strict=True) if error is not None
+                sent for sent, error in zip(together, errors, strict=True) if error is not None
             ]
             error = next((error for error in errors if error is not None), None)
             if isinstance(error, BrokerUnavailable):
@@ -96,7 +96,7 @@ class Publishing:
     def _besides_dropped(
         self, topic: str, messages: Sequence[OutgoingMessage]
     ) -> Sequence[BrokerError | None]:
-        """Publish; what is unroutable and may be dropped counts as sent."""
+        """Publish; unroutable messages that may be dropped count as sent."""
         errors = self.publish(topic, messages)
         if self.when_unroutable(topic) is not WhenUnroutable.DROP:
             return errors
@@ -117,16 +117,16 @@ class Publishing:
 
 
 def _leading(outgoing: Sequence[Outgoing]) -> list[Outgoing]:
-    """Return the first messages that are for one topic and of different keys: if one is refused, none overtakes it."""
+    """Return the first messages for one topic with different keys: none can overtake a refused one."""
     together: list[Outgoing] = []
     keys: set[str] = set()
-    for one in outgoing:
-        key = one.message.key
-        if one.topic != outgoing[0].topic or key in keys:
+    for sent in outgoing:
+        key = sent.message.key
+        if sent.topic != outgoing[0].topic or key in keys:
             break
         if key is not None:
             keys.add(key)
-        together.append(one)
+        together.append(sent)
     return together
 
 

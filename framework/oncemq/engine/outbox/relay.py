@@ -1,4 +1,4 @@
-"""Relays the outbox to the brokers: at once after the commit, and later what a dead process or a broker left behind."""
+"""Relays the outbox to the brokers: right after the commit, and later what dead processes or outages left behind."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -25,17 +25,17 @@ _ENOUGH_WAITS = 1000
 
 
 class Relay:
-    """Stores what handlers publish, and sends it once it is committed.
+    """Stores messages published by handlers, and sends them after the commit.
 
     Args:
         app: the app's name.
         engine: the database with the outbox.
-        publishing: where messages go.
-        clock: where time comes from.
-        observers: told of messages that a broker did not take.
-        redact: masks secrets in what a broker said, which is stored.
-        window: how long rows belong to who stored or took them.
-        point: told how far messages have come.
+        publishing: sends to the brokers.
+        clock: the source of time.
+        observers: notified of messages that a broker refused.
+        redact: masks secrets in a broker's errors, which are stored.
+        window: how long rows belong to the process that stored or took them.
+        point: called with the name of each kill point reached.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class Relay:
         )
 
     def store(self, run: Run) -> None:
-        """Store what the applied items of a run published, in their transaction; nothing can be published after it."""
+        """Store the messages of a run's applied items in its transaction; afterwards publishing is refused."""
         outgoing, run.outgoing = run.outgoing, None
         if outgoing:
             run.published = outgoing
             run.notes[self] = self.keep(run.connection, run)
 
     def keep(self, connection: Connection, run: Run) -> Sequence[Stored]:
-        """Store what the applied items of a run published, in this transaction; returns the rows for `send`."""
-        messages = [(one.topic, one.message) for one in run.published if _counts(one)]
+        """Store the messages of a run's applied items in this transaction; returns the rows for `send`."""
+        messages = [(sent.topic, sent.message) for sent in run.published if _counts(sent)]
         return self.add(connection, run.consumer, messages) if messages else ()
 
     def add(
@@ -96,36 +96,36 @@ class Relay:
 
         Args:
             connection: the transaction's.
-            scope: the ledger scope of who publishes.
+            scope: the ledger scope of the publisher.
             messages: topic and message.
-            owned: this process sends them; else any relay that finds them.
+            owned: this process sends them; otherwise any relay that finds them.
         """
         now = self._clock.now()
         claim = Claim(self._app, self._owner, now + self._window) if owned else Claim(self._app, "", now)
         return outbox.add(connection, claim, scope, messages, now)
 
     def committed(self, run: Run) -> None:
-        """Send what the run stored, from a thread of its own."""
+        """Send the rows stored by the run, in a separate thread."""
         stored = run.notes.get(self)
         if stored:
             self.send(stored)
 
     def send(self, stored: Sequence[Stored]) -> None:
-        """Send rows of this process, from a thread of their own; what was rolled back is not found and left out."""
+        """Send rows of this process, in a separate thread; rows that were rolled back are not found and skipped."""
         if not self._stopped:
             self._put(stored)
 
     def task(self, *, every: timedelta) -> UpkeepTask:
-        """Return the background work: sending what nobody owns any more."""
-        # Without a lease: claims in the rows decide, and so what a dead process left waits for one time-out only.
+        """Return the background task: sending rows that no process owns any more."""
+        # Without a lease: claims in the rows decide, so a dead process's rows wait for one time-out only.
         return UpkeepTask(f"relay {self._app}", every, self._take_over, everywhere=True)
 
     def waiting(self) -> int:
-        """Return how many messages this process is about to send."""
+        """Return the number of messages that this process is about to send."""
         return sum(post.waiting() for post in list(self._posts.values()))
 
     def stop(self, *, grace: timedelta) -> None:
-        """Send what this process still has, within `grace`; the rest stays in the outbox."""
+        """Send the rows that this process still has, within `grace`; the rest stays in the outbox."""
         self._stopped = True
         until = self._clock.monotonic() + grace.total_seconds()
         posts = list(self._posts.values())
@@ -148,17 +148,17 @@ class Relay:
         return len(taken) == _TAKE_OVER
 
     def _busy(self) -> list[str]:
-        """Return the topics of which enough waits here: a broker that is away must not hold up the others."""
+        """Return the topics with enough waiting rows here: an unavailable broker must not delay the others."""
         posts = list(self._posts.items())
         full = [broker for broker, post in posts if post.waiting() >= _ENOUGH_WAITS]
         return [topic for broker in full for topic in self._publishing.topics_of(broker)]
 
     def _put(self, stored: Sequence[Stored]) -> None:
         by_broker: dict[str | None, list[Stored]] = {}
-        for one in stored:
-            by_broker.setdefault(self._publishing.broker_of(one.topic), []).append(one)
+        for row in stored:
+            by_broker.setdefault(self._publishing.broker_of(row.topic), []).append(row)
         for broker, mine in by_broker.items():
-            # A topic that is in the app no more has no broker; what is refused there is seen as on any other.
+            # A topic no longer in the app has no broker; its refusals are reported like all others.
             self._post(broker or "").put(mine)
 
     def _post(self, broker: str) -> BrokerSender:
@@ -176,7 +176,7 @@ class Relay:
                 self._point,
                 self._publishing.when_unroutable,
             )
-            # Two workers may be here at once: both must get the same one, and only that one runs.
+            # Two workers may arrive at the same time: both must get the same sender, and only that one runs.
             winner = self._posts.setdefault(broker, post)
             if winner is post:
                 post.start()
@@ -184,6 +184,6 @@ class Relay:
         return post
 
 
-def _counts(one: Outgoing) -> bool:
-    """Whether it may be sent: an item that is not applied leaves nothing behind."""
-    return one.item is None or one.item.verdict is PROCEED
+def _counts(sent: Outgoing) -> bool:
+    """Whether it may be sent: an item that is not applied publishes nothing."""
+    return sent.item is None or sent.item.verdict is PROCEED

@@ -1,4 +1,4 @@
-"""The source "parked": messages that wait in the ledger, delivered when their turn has come and settled there."""
+"""Source "parked": messages that wait in the ledger, delivered when their turn has come and settled there."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,16 +30,16 @@ from oncemq.message.headers import PREFIX
 
 
 class Waiting:
-    """What waits for some keys, and what is about to.
+    """Messages that wait for some keys, or are about to.
 
-    One identity is not enough to call a message a copy: where the key is the identity, or a strategy tells a key's
-    messages apart by something else, the second one would be acknowledged and lost. Whether two that are kept here
-    are one and the same is for the strategies to decide, when their turn has come.
+    Equal identity does not prove that a message is a copy: where the key is the identity, or a strategy distinguishes a
+    key's messages otherwise, the second one would be acknowledged and lost. The strategies decide whether two messages
+    kept here are the same, when their turn has come.
 
     Args:
         connection: the transaction.
         consumer: the ledger scope.
-        keys: the only ones that are asked about.
+        keys: the only keys that are queried.
     """
 
     def __init__(self, connection: Connection, consumer: str, keys: Collection[str]) -> None:
@@ -49,11 +49,11 @@ class Waiting:
         self._added: dict[tuple[str, str], list[Message]] = {}
 
     def count(self, key: str) -> int:
-        """Return how many messages of a key wait."""
+        """Return the number of waiting messages of a key."""
         return len(self._identities.get(key, ()))
 
     def has(self, envelope: Envelope, message: Message) -> bool:
-        """Return whether a copy of this message waits."""
+        """Return whether a copy of this message is waiting."""
         key, identity = envelope.key, envelope.identity
         if identity not in self._identities.get(key, ()):
             return False
@@ -61,13 +61,13 @@ class Waiting:
         return any(_same(message, other) for other in [*stored, *self._added.get((key, identity), ())])
 
     def add(self, envelope: Envelope, message: Message) -> None:
-        """Note that this message waits from now on."""
+        """Record that this message waits from now on."""
         self._identities.setdefault(envelope.key, []).append(envelope.identity)
         self._added.setdefault((envelope.key, envelope.identity), []).append(message)
 
 
-def _same(one: Message, other: Message) -> bool:
-    return (one.body, one.message_id, one.keys, _own_headers(one)) == (
+def _same(first: Message, other: Message) -> bool:
+    return (first.body, first.message_id, first.keys, _own_headers(first)) == (
         other.body,
         other.message_id,
         other.keys,
@@ -76,28 +76,28 @@ def _same(one: Message, other: Message) -> bool:
 
 
 def _own_headers(message: Message) -> dict[str, str]:
-    """Return what its producer wrote; ours change with every try."""
+    """Return the producer's headers; ours change with every attempt."""
     return {name: text for name, text in message.headers.items() if not name.startswith(PREFIX)}
 
 
 Part = TypeVar("Part", RetryRequest, DeadLetterRequest)
 
 LEASE: Final = timedelta(seconds=5)
-"""For so long a message that was taken is left to whoever took it; two who run it are no harm, only work."""
+"""How long a taken message is left to the process that took it; running it twice is harmless, but extra work."""
 HELD_AT_ONCE: Final = 32
-"""Messages of a key that have their turn together: when one of them fails, those behind it were taken for nothing."""
+"""The most messages of a key taken together: when one fails, those behind it were taken needlessly."""
 _BURIAL: Final = timedelta(minutes=1)
 _SWEEP: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Which row a delivery stands for.
+    """The row behind a delivery.
 
     Args:
-        id: the row's.
-        held: it is one of those that wait for earlier messages of their key.
-        token: `due_at` when it was taken.
+        id: the row's id.
+        held: it waits for earlier messages of its key.
+        token: `due_at` at the time it was taken.
     """
 
     id: int
@@ -106,17 +106,17 @@ class Ticket:
 
 
 class ParkedMessages:
-    """What waits for one consumer.
+    """Parked messages of one consumer.
 
     Args:
         consumer: the ledger scope.
         engine: the app's database.
-        clock: where time comes from.
-        adapter: takes dead letters.
-        subscription: whose dead letters those are.
+        clock: the source of time.
+        adapter: publishes dead letters.
+        subscription: the subscription of those dead letters.
         understand: fills in a delivery's envelope, key and payload.
-        queued: returns what waits for this process's workers; each of them will decide about it.
-        running: returns what they hold.
+        queued: returns the deliveries waiting for this process's workers; each of them will be decided.
+        running: returns the deliveries held by workers.
     """
 
     def __init__(
@@ -147,12 +147,12 @@ class ParkedMessages:
         return [self._delivery(row, doubtful=doubtful) for row in rows]
 
     def sweep(self, connection: Connection) -> list[Delivery]:
-        """Take what is due: its pause is over, or whoever had taken it is gone.
+        """Take due messages: their pause is over, or the process that had taken them is gone.
 
-        What this process has in hand is left out, however long that takes: a second delivery of it would take the
-        row from the first one, whose failure would then neither count nor be waited for.
+        Messages held by this process are left out, for as long as they take: a second delivery would take the
+        row from the first, whose failure would then neither count nor be waited for.
         """
-        # In this order: what is taken from the queue meanwhile is in both.
+        # In this order: deliveries taken from the queue meanwhile are in both.
         ours = self.queued() | self._rows(self._running())
         ids = parking.due(connection, self.consumer, self.clock.now(), _SWEEP, ours)
         return self.take(connection, ids, doubtful=True)
@@ -162,18 +162,18 @@ class ParkedMessages:
         return self._rows(self._queued())
 
     def _rows(self, deliveries: Iterable[Delivery]) -> set[int]:
-        return {one.token.id for one in deliveries if one.source is self}
+        return {delivery.token.id for delivery in deliveries if delivery.source is self}
 
     def _delivery(self, row: Parked, *, doubtful: bool) -> Delivery:
         message = replace(row.message, redelivered=True) if doubtful else row.message
         delivery = Delivery(message, Ticket(row.id, row.held, row.due_at), source=self)
-        # Behind an earlier message it waited for that one, not yet for its turn.
+        # Behind an earlier message it waited for that message, not yet for its turn.
         delivery.parked_at = None if row.held else row.parked_at
         self._understand(delivery)
         return delivery
 
     def count(self) -> int:
-        """Return how many messages wait."""
+        """Return the number of waiting messages."""
         with self._engine.connect() as connection:
             return parking.count(connection, self.consumer)
 
@@ -185,25 +185,25 @@ class ParkedMessages:
         return ()
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
-        """Let these stay parked until their pause is over."""
+        """Keep these parked until their pause is over."""
         return self._each(later, self._stay)
 
     def hold(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
-        """Keep messages of the broker's that failed, at the head of their keys, until their pause is over."""
+        """Park failed messages of the broker at the head of their keys, until their pause is over."""
         return self._each(later, self._keep)
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish these as dead letters and remove their rows once that is confirmed."""
         failed = self._each(dead, self._claim)
-        lost = {one.delivery for one in failed}
-        mine = [one for one in dead if one.delivery not in lost]
-        answers = self._bury([ParkedDeadLetter(one.delivery.message, one.headers) for one in mine])
+        lost = {part.delivery for part in failed}
+        mine = [part for part in dead if part.delivery not in lost]
+        answers = self._bury([ParkedDeadLetter(part.delivery.message, part.headers) for part in mine])
         buried: list[DeadLetterRequest] = []
-        for one, answer in zip(mine, answers, strict=True):
+        for part, answer in zip(mine, answers, strict=True):
             if isinstance(answer, Refused):
-                failed.append(SettleFailed(one.delivery, answer.error))
+                failed.append(SettleFailed(part.delivery, answer.error))
             else:
-                buried.append(one)
+                buried.append(part)
         return [*failed, *self._each(buried, self._end)]
 
     def _bury(self, burials: Sequence[ParkedDeadLetter]) -> Sequence[Confirmed | Refused]:
@@ -213,15 +213,15 @@ class ParkedMessages:
             return [Refused(error)] * len(burials)
 
     def discard(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
-        """Remove what is kept as a dead letter elsewhere."""
+        """Remove rows whose dead letter is kept elsewhere."""
         return self._each(dead, self._end)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Let others take at once what was never started."""
-        return self._each([RetryRequest(one, timedelta(0), {}) for one in deliveries], self._return)
+        """Release deliveries that were never started, available to others at once."""
+        return self._each([RetryRequest(delivery, timedelta(0), {}) for delivery in deliveries], self._return)
 
     def lock(self, connection: Connection, keys: Sequence[str]) -> None:
-        """Hold the mutex of keys that have messages which wait for each other."""
+        """Lock the mutex of keys whose messages wait for each other."""
         lock_keys(connection, f"{self.consumer} held", keys, at=self.clock.now())
 
     def _stay(self, connection: Connection, later: RetryRequest) -> bool:
@@ -254,7 +254,7 @@ class ParkedMessages:
         return True
 
     def _claim(self, connection: Connection, dead: DeadLetterRequest) -> bool:
-        """Make sure that nobody else buries it, too, for as long as that may take."""
+        """Make sure that no other process dead-letters it for as long as that may take."""
         delivery, until = dead.delivery, self.clock.now() + _BURIAL
         ticket: Ticket = delivery.token
         ours = parking.renew(connection, ticket.id, ticket.token, until)
@@ -263,7 +263,7 @@ class ParkedMessages:
         return ours
 
     def _end(self, connection: Connection, dead: DeadLetterRequest) -> bool:
-        """Remove the row; whatever was held behind it has its turn."""
+        """Remove the row; messages held behind it have their turn."""
         key = dead.delivery.key
         ticket: Ticket = dead.delivery.token
         if ticket.held:
@@ -274,19 +274,19 @@ class ParkedMessages:
         return True
 
     def _let_follow(self, connection: Connection, key: str) -> None:
-        """Give the next of those that are held their turn."""
+        """Make the next held messages due."""
         left = parking.held(connection, self.consumer, [key], HELD_AT_ONCE)
         parking.postpone(connection, left.get(key, ()), self.clock.now())
 
     def _each(self, parts: Sequence[Part], work: Callable[[Connection, Part], bool]) -> list[SettleFailed]:
-        """Do `work` for each in a transaction of its own; it returns whether the row was still ours."""
+        """Do `work` for each in a separate transaction; it returns whether the row was still ours."""
         failed: list[SettleFailed] = []
         for part in parts:
             try:
                 with self._engine.begin() as connection:
                     ours = work(connection, part)
             except Exception as error:
-                # As for a broker that is away: whoever settles tries again.
+                # As for an unavailable broker: the caller retries.
                 text = f"the ledger, where {part.delivery!r} is parked, cannot be written: {describe(error)}"
                 away = BrokerUnavailable(text)
                 away.__cause__ = error
@@ -299,7 +299,7 @@ class ParkedMessages:
 
 
 def _grown(message: Message, added: Mapping[str, str]) -> Message:
-    """Return the message with the headers that its next try shall see."""
+    """Return the message with the headers for its next attempt."""
     headers = {**message.headers, **added}
     return replace(
         message,

@@ -32,15 +32,15 @@ from oncemq.message.envelope import Delivery
 from oncemq.retry.backoff import pause_before_turn
 
 UNSTORABLE: Final = "unstorable"
-"""The reason of a message that has no form for the ledger."""
+"""The reason for a message that cannot be stored in the ledger."""
 _AT_ONCE: Final = 500
-"""Messages of one key that follow one commit."""
+"""The most messages of one key that follow one commit."""
 
 
 def with_parking(
     strategies: Sequence[Strategy], messages: ParkedMessages | None, *, hold_key: bool = False
 ) -> tuple[Strategy, ...]:
-    """Return the chain with what parking needs; as it is where nothing can be parked."""
+    """Return the chain with the strategies for parking; unchanged where nothing can be parked."""
     if messages is None:
         return tuple(strategies)
     before = (HeldKeys(messages),) if hold_key else ()
@@ -56,16 +56,16 @@ def parking_of(
     queued: Callable[[], Iterable[Delivery]],
     running: Callable[[], Iterable[Delivery]],
 ) -> ParkedMessages | None:
-    """Return the place where this consumer's messages are parked; None where none can be."""
+    """Return the store of this consumer's parked messages; None where none can be parked."""
     if engine is None or not (plan.hold_key or any(strategy.parks for strategy in plan.strategies)):
         return None
     return ParkedMessages(plan.scope, engine, clock, adapter, plan.subscription, understand, queued, running)
 
 
 class ParkedRows(Strategy):
-    """Stores what is parked, removes what has reached its end, and lets follow whose turn has come.
+    """Stores parked messages, removes finished ones, and releases those whose turn has come.
 
-    Its rows are locked after everything that strategies lock: those hold the keys, and wake rows of them.
+    Its rows are locked after all locks of strategies: those lock the keys, and wake rows of them.
     """
 
     traits: ClassVar[Traits] = Traits(decides=False)
@@ -74,17 +74,17 @@ class ParkedRows(Strategy):
         self._messages = messages
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Lock the rows of what is delivered from here; what has no row any more is somebody else's."""
+        """Lock the rows of parked deliveries; a delivery without a row belongs to another process."""
         mine = [ticket.id for item in items if (ticket := self._ticket(item)) is not None]
         run.notes[self] = parking.lock(run.connection, mine)
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Run nothing that another process has finished."""
+        """Do not run what another process has finished."""
         ticket = self._ticket(item)
         return PROCEED if ticket is None or ticket.id in run.notes[self] else VOID
 
     def save(self, run: Run) -> None:
-        """Write what became of everything that is or was parked."""
+        """Write the outcome of every item that is or was parked."""
         self._remove_done(run)
         self._leave(run)
         self._add(run)
@@ -99,7 +99,7 @@ class ParkedRows(Strategy):
         parking.remove(run.connection, done)
 
     def _leave(self, run: Run) -> None:
-        """Let what came too early again wait further."""
+        """Let messages that are still early wait further."""
         now, as_before = self._messages.clock.now(), dict[datetime | None, list[int]]()
         behind: list[int] = []
         for item, place in self._parked(run):
@@ -173,7 +173,7 @@ class ParkedRows(Strategy):
             run.follow += self._messages.take(run.connection, [id_ for id_ in ids if id_ not in coming])
 
     def _coming(self, run: Run) -> set[int]:
-        """Return the rows that this process will decide about anyway, after this commit."""
+        """Return the rows that this process will decide about in any case, after this commit."""
         unstarted = {
             ticket.id
             for item in run.items
@@ -193,7 +193,7 @@ class ParkedRows(Strategy):
 
 
 def _has_left(item: Item) -> bool:
-    """Return whether nothing is held behind this item any more: it is done, or waits for a turn of its own."""
+    """Return whether no message is held behind this item any more: it is done, or waits for its own turn."""
     verdict = item.verdict
     if verdict is None:
         return False
@@ -203,7 +203,7 @@ def _has_left(item: Item) -> bool:
 
 
 class HeldKeys(Strategy):
-    """`on_retry: hold_key`: while a message is tried again, later ones of its key wait behind it in the ledger."""
+    """`on_retry: hold_key`: while a message is being retried, later ones of its key wait behind it in the ledger."""
 
     traits: ClassVar[Traits] = Traits(decides=False, promises_order=True)
     parks = True
@@ -212,9 +212,9 @@ class HeldKeys(Strategy):
         self._messages = messages
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Find the keys in which something waits; lock those, and look again."""
+        """Find the keys with waiting messages; lock those, and look again."""
         counts = Counter(item.key for item in items)
-        # As many as may leave, and one that shows that something waits still.
+        # As many as may be released, and one that shows that more are waiting.
         most = max(counts.values(), default=0) + 1
         waiting = parking.held(run.connection, run.consumer, counts.keys(), most)
         if waiting:
@@ -223,7 +223,7 @@ class HeldKeys(Strategy):
         run.notes[self] = {key: deque(ids) for key, ids in waiting.items()}
 
     def decide(self, run: Run, item: Item) -> Verdict:
-        """Let the first one of a key run, and everything of other keys."""
+        """Let the first message of a key run, and all of other keys."""
         waiting: deque[int] | None = run.notes[self].get(item.key)
         delivery = item.delivery
         if delivery.source is not self._messages:
@@ -234,7 +234,7 @@ class HeldKeys(Strategy):
         return _behind(item)
 
     def record(self, run: Run, item: Item) -> None:
-        """Let the next one run."""
+        """Let the next message run."""
         waiting: deque[int] | None = run.notes[self].get(item.key)
         ticket = item.delivery.token if item.delivery.source is self._messages else None
         if waiting and ticket is not None and waiting[0] == ticket.id:
@@ -242,6 +242,6 @@ class HeldKeys(Strategy):
 
 
 def _behind(item: Item) -> Verdict:
-    # Without a limit: what the broker kept instead would lose its place, and come too late.
+    # Without a limit: messages kept by the broker instead would lose their place, and be too late.
     place = Place(held=True, limit=None)
     return parked(f"an earlier message of key {item.key!r} failed and is tried again first", place)

@@ -1,4 +1,4 @@
-"""Routes settlements: to the broker that delivered, or to the ledger where a message is parked."""
+"""Routes settlements: to the broker that delivered, or to the ledger for parked messages."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -13,12 +13,12 @@ Part = TypeVar("Part", RetryRequest, DeadLetterRequest)
 
 
 class SettlementRouter:
-    """Stands before the broker where messages may be parked.
+    """Precedes the broker where messages may be parked.
 
     Args:
-        broker: settles what it delivered.
-        parked: settles what comes from the ledger.
-        hold_key: what failed is tried again from the ledger, so that later messages of its key wait behind it.
+        broker: settles its own deliveries.
+        parked: settles parked deliveries.
+        hold_key: failed messages are retried from the ledger, so that later messages of their keys wait behind them.
     """
 
     def __init__(self, broker: Settling, parked: ParkingPlace, *, hold_key: bool) -> None:
@@ -27,44 +27,46 @@ class SettlementRouter:
         self._hold_key = hold_key
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Have the broker forget what is done; the ledger has done so in the transaction."""
-        return _told(self._broker.acknowledge, [one for one in deliveries if one.source is None])
+        """Acknowledge to the broker; the ledger has removed its rows in the transaction."""
+        return _told(
+            self._broker.acknowledge, [delivery for delivery in deliveries if delivery.source is None]
+        )
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
-        """Have these come again."""
+        """Have these redelivered."""
         own, others = _split(later)
         failed = [*_told(self._parked.retry, own)]
         if not self._hold_key:
             return [*failed, *_told(self._broker.retry, others)]
-        early = [one for one in others if not must_hold_key(one.headers)]
-        tried = [one for one in others if must_hold_key(one.headers)]
+        early = [part for part in others if not must_hold_key(part.headers)]
+        tried = [part for part in others if must_hold_key(part.headers)]
         failed += _told(self._broker.retry, early)
         unkept = _told(self._parked.hold, tried)
-        lost = {one.delivery for one in unkept}
-        kept = [one.delivery for one in tried if one.delivery not in lost]
+        lost = {part.delivery for part in unkept}
+        kept = [part.delivery for part in tried if part.delivery not in lost]
         return [*failed, *unkept, *_told(self._broker.acknowledge, kept)]
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
-        """Put these among the group's dead letters."""
+        """Put these into the group's dead letters."""
         own, others = _split(dead)
         return [*_told(self._parked.dead_letter, own), *_told(self._broker.dead_letter, others)]
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Return what was never started."""
-        own = [one for one in deliveries if one.source is not None]
-        others = [one for one in deliveries if one.source is None]
+        """Return deliveries that were never started."""
+        own = [delivery for delivery in deliveries if delivery.source is not None]
+        others = [delivery for delivery in deliveries if delivery.source is None]
         return [*_told(self._parked.give_back, own), *_told(self._broker.give_back, others)]
 
 
 def settling(broker: Settling, parked: ParkingPlace | None, *, hold_key: bool) -> Settling:
-    """Return who settles a consumer's deliveries."""
+    """Return the settler of a consumer's deliveries."""
     return broker if parked is None else SettlementRouter(broker, parked, hold_key=hold_key)
 
 
 def dropping(
     broker: Settling, parked: ParkingPlace | None
 ) -> Callable[[Sequence[DeadLetterRequest]], Sequence[SettleFailed]]:
-    """Return what settles deliveries whose message is safe elsewhere."""
+    """Return a function that settles deliveries whose message is stored elsewhere."""
 
     def drop(dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         own, others = _split(dead)
@@ -75,14 +77,14 @@ def dropping(
 
 
 def _split(parts: Sequence[Part]) -> tuple[list[Part], list[Part]]:
-    own = [one for one in parts if one.delivery.source is not None]
-    return own, [one for one in parts if one.delivery.source is None]
+    own = [part for part in parts if part.delivery.source is not None]
+    return own, [part for part in parts if part.delivery.source is None]
 
 
 def _told(
     send: Callable[[Sequence[Any]], Sequence[SettleFailed]], parts: Sequence[Any]
 ) -> Sequence[SettleFailed]:
-    """Ask nobody about nothing; what one of the two cannot settle does not undo what the other has settled."""
+    """Skip empty calls; a failure of one of the two does not undo the other's settlements."""
     if not parts:
         return ()
     try:

@@ -15,11 +15,11 @@ class ParkingPlace(Protocol):
     """Settles what is parked, and counts it."""
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
-        """Let these stay parked until their pause is over."""
+        """Keep these parked until their pause is over."""
         ...
 
     def hold(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
-        """Keep messages of the broker's that failed."""
+        """Park failed messages of the broker."""
         ...
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
@@ -27,23 +27,23 @@ class ParkingPlace(Protocol):
         ...
 
     def discard(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
-        """Remove what is kept as a dead letter elsewhere."""
+        """Remove rows whose dead letter is kept elsewhere."""
         ...
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Let others take at once what was never started."""
+        """Release deliveries that were never started, available to others at once."""
         ...
 
     def count(self) -> int:
-        """Return how many messages wait."""
+        """Return the number of waiting messages."""
         ...
 
 
 class ShardedParking:
-    """Sends each message to the place on its key's shard.
+    """Routes each message to the store on its key's shard.
 
     Args:
-        places: one for each shard, in order.
+        places: one per shard, in order.
         layout: which shard a key belongs to.
     """
 
@@ -52,11 +52,11 @@ class ShardedParking:
         self._layout = layout
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
-        """Let these stay parked until their pause is over."""
+        """Keep these parked until their pause is over."""
         return self._each(later, _of_part, lambda place, mine: place.retry(mine))
 
     def hold(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
-        """Keep messages of the broker's that failed."""
+        """Park failed messages of the broker."""
         return self._each(later, _of_part, lambda place, mine: place.hold(mine))
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
@@ -64,15 +64,15 @@ class ShardedParking:
         return self._each(dead, _of_part, lambda place, mine: place.dead_letter(mine))
 
     def discard(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
-        """Remove what is kept as a dead letter elsewhere."""
+        """Remove rows whose dead letter is kept elsewhere."""
         return self._each(dead, _of_part, lambda place, mine: place.discard(mine))
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Let others take at once what was never started."""
-        return self._each(deliveries, lambda one: one, lambda place, mine: place.give_back(mine))
+        """Release deliveries that were never started, available to others at once."""
+        return self._each(deliveries, lambda delivery: delivery, lambda place, mine: place.give_back(mine))
 
     def count(self) -> int:
-        """Return how many messages wait, on all shards."""
+        """Return the number of waiting messages, on all shards."""
         return sum(place.count() for place in self._places)
 
     def _each(
@@ -92,7 +92,7 @@ def _of_part(part: RetryRequest | DeadLetterRequest) -> Delivery:
 
 
 def whole(places: Sequence[ParkedMessages], layout: Layout | None) -> ParkingPlace | None:
-    """Return all places as one; None where nothing can be parked."""
+    """Return all stores as one; None where nothing can be parked."""
     if not places:
         return None
     return places[0] if layout is None else ShardedParking(places, layout)

@@ -37,19 +37,19 @@ _CLOSE_WITHIN: Final = timedelta(seconds=10)
 
 Redact = Callable[[str], str]
 Load = Callable[[], tuple[AppPlan, Redact]]
-"""Returns the app and what masks its secrets; called once in each process."""
+"""Returns the app and the masking of its secrets; called once per process."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """One message for `publish_many`, where a body alone does not say enough.
+    """One message for `publish_many`, if a body alone is not enough.
 
     Args:
-        body: whatever the topic's format can hold; bytes go as they are.
+        body: anything the topic's format can hold; bytes are sent unchanged.
         key: the broker's business key, for topics with `key: keys[0]`.
-        version: travels in the header `version`.
+        version: sent in the header `version`.
         headers: text to text.
-        message_id: an id of your own instead of a new one.
+        message_id: your own id instead of a generated one.
     """
 
     body: Any
@@ -62,8 +62,8 @@ class NewMessage:
 class AppPublisher:
     """Publishes to the topics of an app: `with oncemq.open_publisher("app.yaml") as publisher:`.
 
-    Safe for all threads; one for each process is enough. Connections are made when they are first needed and come back
-    by themselves. In a forked process they are made again. Inside of handlers use `oncemq.Publisher`.
+    Thread-safe; one per process is enough. Connections are made on first use and re-established
+    automatically. A forked process makes its own. Inside of handlers use `oncemq.Publisher`.
 
     Args:
         load: returns the app.
@@ -85,14 +85,14 @@ class AppPublisher:
         self.close()
 
     def open(self) -> None:
-        """Read the app and look at its database, if it has one.
+        """Read the app and check its database, if it has one.
 
         Brokers are connected by the first message; those of RocketMQ now, to answer for processes of the app that
         died in a `transaction`.
 
         Raises:
             ConfigError: the app cannot work; carries every problem.
-            OnceMQError: the database cannot be reached, or has no ledger tables.
+            OnceMQError: the database is unreachable, or has no ledger tables.
         """
         self._closed = False
         self._here().open()
@@ -115,23 +115,23 @@ class AppPublisher:
         message_id: str | None = None,
         session: Session | Connection | None = None,
     ) -> str:
-        """Return the message's id when its broker has confirmed it, or, with a session, when it is stored.
+        """Return the message's id once its broker has confirmed it, or, with a session, once it is stored.
 
         Args:
             topic: the name of a topic below `topics`; it decides the broker.
-            body: whatever the topic's format can hold; for JSON also models, dataclasses, moments. Bytes go as they are.
+            body: anything the topic's format can hold; for JSON also models, dataclasses, datetimes. Bytes are sent unchanged.
             key: the broker's business key, for topics with `key: keys[0]`; messages of one key keep their order.
-            version: travels in the header `version`.
+            version: sent in the header `version`.
             headers: text to text.
-            message_id: an id of your own instead of a new one.
+            message_id: your own id instead of a generated one.
             session: a SQLAlchemy session or connection on the app's database: the message is part of its transaction,
                 sent after the commit at least once, by this process or by any worker of the app; never after a rollback.
 
         Raises:
-            Unpublishable: there is no such topic, its consumers could not read the message, or the session is not on
+            Unpublishable: no such topic, its consumers could not read the message, or the session is not on
                 the app's database.
-            BrokerUnavailable: the broker cannot be reached, or did not confirm in time: it may have the message.
-            BrokerRefused: the broker does not take the message.
+            BrokerUnavailable: the broker is unreachable, or did not confirm in time: it may have the message.
+            BrokerRefused: the broker refused the message.
         """
         new = NewMessage(body, key, version, headers, message_id)
         if session is not None:
@@ -146,14 +146,14 @@ class AppPublisher:
     def publish_many(
         self, topic: str, messages: Iterable[Any], *, session: Session | Connection | None = None
     ) -> list[str]:
-        """Return the ids of many messages for one topic, in order, when all of them are confirmed or stored.
+        """Return the ids of many messages for one topic, in order, once all of them are confirmed or stored.
 
-        All of them are checked before the first one is sent. They are sent 500 at a time; where one is refused,
+        All of them are checked before the first one is sent. They are sent 500 at a time; if one is refused,
         later ones of its key may have been sent.
 
         Args:
             topic: the name of a topic below `topics`.
-            messages: bodies, or `oncemq.NewMessage` where a body alone does not say enough.
+            messages: bodies, or `oncemq.NewMessage` if a body alone is not enough.
             session: as for `publish`.
 
         Raises:
@@ -161,7 +161,7 @@ class AppPublisher:
             PartlyPublished: the broker did not confirm all of them; says which, and why.
         """
         connections = self._here()
-        news = [one if isinstance(one, NewMessage) else NewMessage(one) for one in messages]
+        news = [entry if isinstance(entry, NewMessage) else NewMessage(entry) for entry in messages]
         if session is not None:
             return connections.store(session, topic, news)
         ready = [connections.message(topic, new) for new in news]
@@ -177,9 +177,9 @@ class AppPublisher:
 
     @contextmanager
     def transaction(self, topic: str, body: Any, **more: Any) -> Iterator[Session]:
-        """Lend a session; its commit delivers a message that a RocketMQ broker holds meanwhile, or neither happens.
+        """Provide a session; its commit releases a message that a RocketMQ broker holds meanwhile, or neither happens.
 
-        As `oncemq.TransactionalPublisher.transaction`, with the same arguments and errors. For a session of your own,
+        As `oncemq.TransactionalPublisher.transaction`, with the same arguments and errors. For your own session,
         or on other brokers, use `publish(..., session=session)`.
         """
         with self._here().transactional().transaction(topic, body, **more) as session:
@@ -199,14 +199,14 @@ class AppPublisher:
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
         if self._connections is not None:
-            # Kept, so that no finalizer says goodbye on connections that the parent process goes on using.
+            # Kept, so that no finalizer closes connections that the parent process still uses.
             self._inherited.append(self._connections)
             self._connections.forget()
             self._connections = None
 
 
 class _Connections:
-    """What one process has open.
+    """Open resources of one process.
 
     Args:
         plan: the app.
@@ -223,7 +223,7 @@ class _Connections:
         self._transactional: TransactionalPublisher | None = None
 
     def open(self) -> None:
-        """Look at the database, and connect to brokers that may ask what became of a transaction."""
+        """Check the database, and connect to brokers that may query the outcome of a transaction."""
         plan = self.plan
         if plan.engine is None:
             return
@@ -238,10 +238,10 @@ class _Connections:
                 )
 
     def message(self, topic: str, new: NewMessage) -> OutgoingMessage:
-        """Return a message as it will be sent.
+        """Return the message to send.
 
         Raises:
-            Unpublishable: there is no such topic, or its consumers could not read the message.
+            Unpublishable: no such topic, or its consumers could not read the message.
         """
         return self._declared(topic).message(
             new.body, key=new.key, version=new.version, headers=new.headers, message_id=new.message_id
@@ -254,11 +254,11 @@ class _Connections:
         return [message.message_id or "" for _, message in messages]
 
     def open_outbox(self) -> CallerOutbox:
-        """Return the outbox; the first call looks at the app's databases.
+        """Return the outbox; the first call checks the app's databases.
 
         Raises:
             Unpublishable: the app has no database.
-            OnceMQError: it cannot be reached, or has no ledger tables.
+            OnceMQError: it is unreachable, or has no ledger tables.
         """
         with self._lock:
             if self._outbox is None:
@@ -274,7 +274,7 @@ class _Connections:
             return self._outbox
 
     def transactional(self) -> TransactionalPublisher:
-        """Return what holds messages on brokers of RocketMQ; the first call connects."""
+        """Return the holder of messages on brokers of RocketMQ; the first call connects."""
         with self._lock:
             if self._transactional is None:
                 transactional = TransactionalPublisher(self.plan)
@@ -297,7 +297,7 @@ class _Connections:
             engine.dispose()
 
     def forget(self) -> None:
-        """Let go of what belongs to the parent process, without a word on its connections."""
+        """Drop the parent process's resources without closing its connections."""
         for engine in self.plan.engines:
             with suppress(Exception):
                 engine.dispose(close=False)

@@ -1,4 +1,4 @@
-"""The publisher of `oncemq.engine.publishers.app_publisher` for code that runs on an event loop."""
+"""Publisher of `oncemq.engine.publishers.app_publisher` for code that runs on an event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _THREADS: Final = 16
-"""Messages that wait for their broker at the same time; further calls wait for a thread."""
+"""The most messages that wait for their broker at the same time; further calls wait for a thread."""
 
 
 class AsyncAppPublisher:
@@ -39,7 +39,7 @@ class AsyncAppPublisher:
         await self.close()
 
     async def __call__(self) -> Self:
-        """Return the publisher, for frameworks that inject what a dependency returns."""
+        """Return the publisher, for frameworks that inject the result of a dependency."""
         return self
 
     @asynccontextmanager
@@ -63,7 +63,7 @@ class AsyncAppPublisher:
         message_id: str | None = None,
         session: "AsyncSession | AsyncConnection | None" = None,
     ) -> str:
-        """Return the message's id when its broker has confirmed it, or, with a session, when it is stored.
+        """Return the message's id once its broker has confirmed it, or, with a session, once it is stored.
 
         As `AppPublisher.publish`, with the same errors; `session` is an `AsyncSession` or `AsyncConnection`.
         """

@@ -34,7 +34,7 @@ class CallerOutbox:
     Args:
         plan: the app; it has a database.
         publishing: sends messages.
-        redact: masks the app's secrets in what a broker said, which is stored.
+        redact: masks the app's secrets in a broker's errors, which are stored.
     """
 
     def __init__(self, plan: AppPlan, publishing: Publishing, redact: Callable[[str], str]) -> None:
@@ -65,11 +65,11 @@ class CallerOutbox:
         if isinstance(session, Session):
             _note(session, relay, relay.add(connection, self._scope, messages))
         else:
-            # No event tells when a connection's transaction ends: relays find the messages when they look next.
+            # There is no event for the end of a connection's transaction: relays find the messages at their next look.
             relay.add(connection, self._scope, messages, owned=False)
 
     def close(self, grace: timedelta) -> None:
-        """Send what is committed, within `grace`."""
+        """Send the committed rows, within `grace`."""
         for upkeep in self._upkeep:
             upkeep.stop()
         for relay in self._relays.values():
@@ -114,9 +114,9 @@ def _connection_of(session: Any) -> Connection:
 
 
 def _read_ledger_id(connection: Connection) -> str:
-    """Return what tells the ledger of this database from every other one; "" where it has none yet.
+    """Return the identity of this database's ledger; "" if it has none yet.
 
-    Asks the catalog first: a failed statement would end the caller's transaction on PostgreSQL.
+    Queries the catalog first: a failed statement would abort the caller's transaction on PostgreSQL.
     """
     present = inspect(connection).has_table(outbox.TABLE.name)
     if not present:
@@ -128,7 +128,7 @@ def _read_ledger_id(connection: Connection) -> str:
 
 
 def _note(session: Session, relay: Relay, stored: list[Stored]) -> None:
-    """Have the messages sent when the session's transaction ends; those it rolled back are not found then."""
+    """Send the messages when the session's transaction ends; those rolled back are not found then."""
     pending = session.info.get(_STORED)
     if pending is None:
         pending = session.info[_STORED] = deque()

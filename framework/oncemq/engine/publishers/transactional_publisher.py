@@ -1,7 +1,7 @@
 """Messages that exist if, and only if, a database transaction outside of handlers commits.
 
-The broker holds the message, the transaction runs and says in a row of the ledger that it is committed, the broker is
-told. Whoever dies on the way: the broker asks any process of the app, and the ledger alone answers.
+The broker holds the message, the transaction runs and records its commit in a ledger row, then the broker is
+notified. If a process dies on the way, the broker asks any process of the app, which answers from the ledger alone.
 """
 
 import logging
@@ -42,19 +42,19 @@ _TOLD_WITHIN: Final = timedelta(seconds=30)
 _LOOK_EVERY: Final = timedelta(seconds=5)
 _PURGE_EVERY: Final = timedelta(minutes=10)
 _SLOW: Final = 10.0
-"""Seconds; after a slower transaction others must be told anew that its own process is telling the broker."""
+"""Seconds; after a slower transaction other processes must see again that its own process is notifying the broker."""
 _BATCH: Final = 200
 
 
 class TransactionalPublisher:
     """Publishes together with database transactions: `with publisher.transaction("order.paid", order) as session:`.
 
-    For code outside of handlers; inside of them `oncemq.Publisher` does the same. Safe for all threads; one for each
-    process is enough. As long as it is open, it also answers for processes of the app that died.
+    For code outside of handlers; inside of them `oncemq.Publisher` does the same. Thread-safe; one per
+    process is enough. While it is open, it also answers for processes of the app that died.
 
     Args:
         plan: the app.
-        point: told by name how far a transaction has come; for tests that kill the process there.
+        point: called with the name of each kill point reached; for tests that kill the process there.
 
     Raises:
         ConfigError: the app has no database, or a sharded one.
@@ -85,7 +85,7 @@ class TransactionalPublisher:
         """Connect to the database and to every broker that can hold messages.
 
         Raises:
-            OnceMQError: one of them cannot be reached, or refuses us.
+            OnceMQError: one of them is unreachable or refuses.
         """
         probe.prove(self._engine)
         schema.ensure(self._engine)
@@ -100,7 +100,7 @@ class TransactionalPublisher:
         self._upkeep.start()
 
     def close(self) -> None:
-        """Disconnect; a message whose broker has not been told is finished by whoever opens the app next."""
+        """Disconnect; a message whose broker was not notified is finished by the next process of the app."""
         self._upkeep.stop()
         for held in self._held.values():
             held.close()
@@ -120,11 +120,11 @@ class TransactionalPublisher:
         headers: Mapping[str, str] | None = None,
         message_id: str | None = None,
     ) -> Iterator[Session]:
-        """Lend a session; when the block ends, its transaction commits and consumers get the message, or neither.
+        """Provide a session; when the block ends, its transaction commits and consumers get the message, or neither.
 
-        The message is given first, so it can hold nothing that the database makes; give ids of your own.
-        An exception in the block rolls back. After the commit nothing is raised any more: a broker that is away then
-        is told later.
+        The message is passed first, so it cannot contain values made by the database; use your own ids.
+        An exception in the block rolls back. After the commit nothing is raised: an unavailable broker
+        is notified later.
 
         Args:
             topic: the name of a topic below `topics`, on a broker that can hold messages.
@@ -132,12 +132,12 @@ class TransactionalPublisher:
             key: the broker's business key.
             version: travels in the header `version`.
             headers: text to text.
-            message_id: an id of your own instead of a new one.
+            message_id: your own id instead of a generated one.
 
         Raises:
-            Unpublishable: there is no such topic, its broker cannot hold messages, or nobody could read this one.
-            BrokerError: the broker does not hold the message; the block did not run.
-            InfrastructureError: the database is away, or too slow; nothing is committed.
+            Unpublishable: no such topic, its broker cannot hold messages, or no consumer could read this one.
+            BrokerError: the broker did not accept the message; the block did not run.
+            InfrastructureError: the database is unavailable or too slow; nothing is committed.
         """
         declared = self._declared(topic)
         message = declared.message(body, key=key, version=version, headers=headers, message_id=message_id)
@@ -145,19 +145,19 @@ class TransactionalPublisher:
         held = broker.hold(topic, declared.options, message)
         self._point("message-held")
         try:
-            lent = self._begin(held)
+            loan = self._begin(held)
             try:
                 self._point("transaction-begun")
-                yield lent.session
+                yield loan.session
                 self._point("transaction-worked")
             except BaseException:
-                lent.roll_back()
+                loan.roll_back()
                 raise
         except BaseException:
             with _quietly("having a message forgotten"):
                 broker.finish(held, commit=False)
             raise
-        self._commit(lent, held, began)
+        self._commit(loan, held, began)
         self._point("transaction-committed")
         with _quietly("having a message delivered"):
             broker.finish(held, commit=True)
@@ -197,8 +197,8 @@ class TransactionalPublisher:
 
         return SessionLoan(self._engine, write)
 
-    def _commit(self, lent: SessionLoan, held: Held, began: float) -> None:
-        """Commit; where nobody knows whether that succeeded, the ledger does."""
+    def _commit(self, loan: SessionLoan, held: Held, began: float) -> None:
+        """Commit; if the answer is lost, the ledger shows whether it succeeded."""
 
         def still_ours(connection: Connection) -> None:
             now = self._clock.now()
@@ -206,7 +206,7 @@ class TransactionalPublisher:
 
         slow = self._clock.monotonic() - began > _SLOW
         try:
-            lent.finish(still_ours if slow else None)
+            loan.finish(still_ours if slow else None)
         except BaseException:
             decision = Decision.UNKNOWN
             with _quietly("asking the ledger about a commit"):
@@ -222,36 +222,36 @@ class TransactionalPublisher:
         return self._broker(self._declared(topic))
 
     def _answer(self, transaction: str) -> Decision:
-        """Answer a broker, which asks again should the answer be lost."""
+        """Answer a broker, which asks again if the answer is lost."""
         decision = self.decide(transaction)
         if decision is Decision.COMMIT:
             self._told.append(transaction)
         return decision
 
     def decide(self, transaction: str) -> Decision:
-        """Return what became of a transaction; one that has not committed so far cannot any more."""
+        """Return the outcome of a transaction; one that has not committed so far cannot commit any more."""
         try:
             with self._engine.begin() as connection:
                 committed = transactions.decide(connection, self._app, transaction, self._clock.now())
         except Exception:
-            # It is still open and holds its row, or the database is away: the broker asks again.
+            # It is still open and locks its row, or the database is unavailable: the broker asks again.
             logging.getLogger(__name__).debug("a transaction is not decided yet", exc_info=True)
             return Decision.UNKNOWN
         return Decision.COMMIT if committed else Decision.ROLL_BACK
 
     def catch_up(self, engine: Engine) -> bool:
-        """Note what is finished, and finish what others left; returns whether there is more."""
+        """Record finished messages, and finish those that others left; returns whether there is more."""
         self._note_told()
         now = self._clock.now()
         if not self._any_due(engine):
             return False
         with engine.begin() as connection:
             taken = transactions.take_over(connection, self._app, now, now + _TOLD_WITHIN, _BATCH)
-        for one in taken:
+        for message in taken:
             with _quietly("having a message delivered"):
-                held = Held(one.id, one.topic, one.place)
-                self._held_by(one.topic).finish(held, commit=True, again=True)
-                self._told.append(one.id)
+                held = Held(message.id, message.topic, message.place)
+                self._held_by(message.topic).finish(held, commit=True, again=True)
+                self._told.append(message.id)
         self._note_told()
         return len(taken) == _BATCH
 

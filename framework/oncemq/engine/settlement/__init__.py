@@ -1,1 +1,1 @@
-"""Settlement: what the broker is told about each delivery, after the commit."""
+"""Settlement: reporting each delivery's outcome to the broker, after the commit."""

@@ -1,7 +1,7 @@
-"""Settles what failed beside the worker, which goes on meanwhile: a dead letter's confirmation outlasts many a unit.
+"""Settles failed messages in the background while the worker continues: confirming a dead letter outlasts many units.
 
-Everything a failed message needs is told to the broker (and the ledger's history) by one thread for each consumer,
-all that is waiting at a time together. Nothing later depends on it: keys are given up when their unit ends.
+One thread per consumer reports everything about failed messages to the broker (and the ledger's history),
+all waiting entries at a time together. Nothing later depends on it: keys are released when their unit ends.
 """
 
 import threading
@@ -18,40 +18,40 @@ Pairs = Sequence[tuple[Delivery, Verdict]]
 
 
 class Settles(Protocol):
-    """What a worker needs of settling."""
+    """Settlement interface for a worker."""
 
     def settle(self, verdicts: Pairs) -> None:
-        """Tell the broker about every verdict that needs it."""
+        """Report every verdict that needs it to the broker."""
         ...
 
     def held_too_long(self, delivery: Delivery) -> bool:
-        """Return whether a deferred delivery has been kept for so long that the broker gets it back."""
+        """Return whether a deferred delivery has been kept long enough to be returned to the broker."""
         ...
 
     def put_off(self, deferred: Sequence[tuple[Delivery, timedelta]]) -> None:
-        """Have the broker keep deferred deliveries for so long."""
+        """Return deferred deliveries to the broker with these delays."""
         ...
 
 
 class Holder(Protocol):
-    """Who knows what is in hand; a delivery counts as such until it is settled."""
+    """Tracks deliveries in flight; a delivery counts as such until it is settled."""
 
     def settling(self, deliveries: Sequence[Delivery]) -> None:
-        """Note deliveries that are about to be settled."""
+        """Record deliveries that are about to be settled."""
         ...
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that their settlement has ended."""
+        """Record that their settlement has ended."""
         ...
 
 
 class BackgroundSettler:
-    """Acknowledges at once; leaves retries and dead letters to its own thread.
+    """Acknowledges immediately; leaves retries and dead letters to its own thread.
 
     Args:
         settler: does the settling, from any thread.
-        holder: told what is still in hand.
-        failed: told of an error that no settling should raise; the message that it is about stays unsettled.
+        holder: notified of deliveries in flight.
+        failed: called with unexpected errors of settling; the message concerned stays unsettled.
     """
 
     def __init__(
@@ -67,19 +67,19 @@ class BackgroundSettler:
         self.put_off = settler.put_off
 
     def settle(self, verdicts: Pairs) -> None:
-        """Acknowledge what is done, and return; what failed is settled soon."""
+        """Acknowledge finished deliveries, and return; failed ones are settled soon."""
         done = [pair for pair in verdicts if pair[1].acknowledged]
         if len(done) < len(verdicts):
             self._leave([pair for pair in verdicts if _has_failed(pair[1])])
         self._settler.settle(done)
 
     def loop(self) -> None:
-        """Settle what failed, until closed and nothing is left."""
+        """Settle failed deliveries, until closed and nothing is left."""
         while self._wait():
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Settle what has failed so far."""
+        """Settle the failed deliveries so far."""
         with self._changed:
             failed, self._failed = self._failed, []
         if not failed:
@@ -90,25 +90,25 @@ class BackgroundSettler:
             self._holder.settled([delivery for delivery, _ in failed])
 
     def _settle(self, failed: list[tuple[Delivery, Verdict]]) -> None:
-        """Settle all together; where that raises, each alone: this thread serves all messages of its consumer."""
+        """Settle all together; if that raises, each alone: this thread serves all messages of its consumer."""
         try:
             self._settler.settle(failed)
         except Exception as error:
             if len(failed) == 1:
-                # The broker delivers it again when this process ends.
+                # The broker redelivers it when this process ends.
                 self._report(f"settling {failed[0][0]!r}", error)
                 return
             for pair in failed:
                 self._settle([pair])
 
     def close(self) -> None:
-        """Let `loop` end when all is settled."""
+        """Let `loop` end once all is settled."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _wait(self) -> bool:
-        """Wait for something to do; False when it is time to end."""
+        """Wait for work; False when it is time to end."""
         with self._changed:
             while not self._failed and not self._closed:
                 self._changed.wait()

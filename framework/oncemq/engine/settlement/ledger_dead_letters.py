@@ -1,4 +1,4 @@
-"""Keeps in the ledger the dead letters that no broker takes."""
+"""Keeps in the ledger the dead letters that the broker refuses."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,12 +17,12 @@ _PASSES = frozenset({Fault.TRANSIENT, Fault.OFFLINE, Fault.CANCELLED})
 
 
 class KeptLetters:
-    """The place for what the broker refuses; settled there, it is forgotten where it came from.
+    """Stores what the broker refuses, then settles it at its source.
 
     Args:
         consumer: the ledger scope.
         engine: the app's database.
-        clock: where time comes from.
+        clock: the source of time.
         drop: settles deliveries that are kept here.
     """
 
@@ -33,7 +33,7 @@ class KeptLetters:
         self._drop = drop
 
     def keep(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
-        """Store each by itself, then settle those that are stored; returns what failed."""
+        """Store each separately, then settle those that are stored; returns the failures."""
         failed: list[SettleFailed] = []
         kept: list[DeadLetterRequest] = []
         for each in dead:
@@ -52,7 +52,7 @@ class KeptLetters:
         except Exception as error:
             if classify(error) not in _PASSES:
                 return error
-            # As for a broker that is away: it is tried again.
+            # As for an unavailable broker: it is retried.
             away = BrokerUnavailable(
                 f"the ledger, which shall keep a dead letter, cannot be written: {describe(error)}"
             )

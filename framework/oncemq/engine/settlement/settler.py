@@ -29,13 +29,13 @@ Part = TypeVar("Part")
 def send_isolated(
     send: Callable[[Sequence[Part]], Sequence[SettleFailed]], parts: Sequence[Part]
 ) -> Sequence[SettleFailed]:
-    """Return what could not be settled: all are sent together, and each alone where that raises.
+    """Return what could not be settled: all are sent together, and if that raises, each alone.
 
-    An adapter answers with errors; what it raises besides a BrokerError was caused by something in a message that it
-    did not expect. What had been settled before it raised is answered with AlreadySettled.
+    An adapter answers with errors; anything it raises besides a BrokerError was caused by something unexpected
+    in a message. Deliveries settled before it raised are answered with AlreadySettled.
 
     Raises:
-        BrokerError: the broker is away altogether.
+        BrokerError: the broker is unavailable altogether.
     """
     try:
         return send(parts)
@@ -48,23 +48,23 @@ def send_isolated(
 
 
 def delivery_of(part: Any) -> Delivery:
-    """Return the delivery that a settlement is about."""
+    """Return the delivery of a settlement."""
     found: Delivery = part if isinstance(part, Delivery) else part.delivery
     return found
 
 
 RETRIED = Outcome.RETRY.value
 UNSETTLEABLE = "unsettleable"
-"""The message's retry could not even be put into words for the broker."""
+"""The message's retry could not be encoded for the broker."""
 
 MAX_TRACE = 4000
-"""Characters of a traceback that travel with a dead letter: its end, which says what happened."""
+"""Characters of a traceback that travel with a dead letter: its end, which names the error."""
 
 
 _LONGEST_WAIT = 5.0
 _HELD_TOO_LONG = 30.0
 _REFUSALS = 3
-"""After so many the broker means this message: it is kept elsewhere, and others are not held up by it."""
+"""After this many refusals the message itself is the cause: it is kept elsewhere, and does not delay others."""
 
 
 class Settler:
@@ -72,18 +72,18 @@ class Settler:
 
     Args:
         consumer: the consumer's name.
-        adapter: the broker, or what stands before it.
+        adapter: the broker, or the router before it.
         policy: attempts and pauses.
-        clock: where time comes from.
-        observers: told of every retry, dead letter and failed settlement.
-        dead: told (delivery, code, reason) of dead letters that are safe, those of a unit together.
-        give_up: whether to stop trying when the broker cannot be reached (the process is leaving).
-        sleep: waits seconds between tries.
-        point: told how far a settlement has come.
-        redact: masks secrets in what dead letters and retries carry.
-        keep: stores dead letters that the broker refuses; None where there is no place for them.
-        longest: how long records of what was applied are kept; a retry after that would take effect again.
-        tried: told (delivery, code, reason) of messages that failed and are sure to come again, those of a unit together.
+        clock: the source of time.
+        observers: notified of every retry, dead letter and failed settlement.
+        dead: called with (delivery, code, reason) of stored dead letters, those of a unit together.
+        give_up: whether to stop trying when the broker cannot be reached (the process is ending).
+        sleep: waits seconds between attempts.
+        point: called with each kill point reached.
+        redact: masks secrets in the headers of dead letters and retries.
+        keep: stores dead letters that the broker refuses; None without a store.
+        longest: how long records of applied messages are kept; a later retry would take effect again.
+        tried: called with (delivery, code, reason) of failed messages whose retry is certain, those of a unit together.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Settler:
         self._draw = random.Random()  # noqa: S311 - jitter
 
     def settle(self, verdicts: Sequence[tuple[Delivery, Verdict]]) -> None:
-        """Tell the broker about every verdict that needs it; returns when each is settled or void.
+        """Report every verdict that needs it to the broker; returns when each is settled or void.
 
         RETURNED and Defer need no settlement: the caller keeps those deliveries.
         """
@@ -163,7 +163,7 @@ class Settler:
             self._bury(dead)
 
     def _as_later(self, delivery: Delivery, verdict: Verdict) -> tuple[RetryRequest, Verdict]:
-        """Return how the message comes again; a delay that cannot be used is the message's own failure."""
+        """Return the message's retry request; an unusable delay is a failure of the message itself."""
         try:
             delay = None if verdict.delay is None else delay_of(verdict.delay)
         except (TypeError, ValueError) as wrong:
@@ -177,23 +177,23 @@ class Settler:
         return self._later(delivery, verdict, delay), verdict
 
     def exhausted(self, delivery: Delivery) -> bool:
-        """Return whether the try that just ended was the last one."""
+        """Return whether the attempt that just ended was the last one."""
         return delivery.message.attempt + delivery.crashes >= self._policy.attempts
 
     def hand_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Return deliveries that were never started to the broker."""
+        """Return deliveries to the broker that were never started."""
         if deliveries:
             self._report(self._adapter.give_back(deliveries))
 
     def held_too_long(self, delivery: Delivery) -> bool:
-        """Return whether a deferred delivery has been kept for so long that the broker gets it back."""
+        """Return whether a deferred delivery has been kept long enough to be returned to the broker."""
         now = self._clock.monotonic()
         if not delivery.deferred_since:
             delivery.deferred_since = now
         return now - delivery.deferred_since > _HELD_TOO_LONG
 
     def put_off(self, deferred: Sequence[tuple[Delivery, timedelta]]) -> None:
-        """Have the broker keep deferred deliveries for so long; costs no attempt."""
+        """Return deferred deliveries to the broker with these delays; does not count as an attempt."""
         if deferred:
             later = {
                 delivery: RetryRequest(delivery, delay, self._headers(delivery, delivery.message.attempt))
@@ -209,12 +209,12 @@ class Settler:
     def _retry(
         self, later: list[tuple[RetryRequest, Verdict]]
     ) -> list[tuple[DeadLetterRequest, Verdict, str]]:
-        """Have these come again; returns those that cannot, which end as dead letters."""
+        """Have these redelivered; returns those that cannot be, which end as dead letters."""
         settled, broken = self._send_later(later)
         too_long = [each for each, verdict in later if verdict.delay is not None]
         refused = {each.delivery for each, _, _ in broken} & {each.delivery for each in too_long}
         if refused:
-            # What a handler asked for is longer than this broker holds a message; the policy's own pauses are checked.
+            # The handler requested a delay longer than this broker can hold; the policy's own pauses are checked at start.
             again = [_in_time(each) for each in too_long if each.delivery in refused]
             later = [*later, *(self._as_later(delivery, verdict) for delivery, verdict in again)]
             more, _ = self._send_later(later[-len(again) :])
@@ -239,7 +239,7 @@ class Settler:
     def _send_later(
         self, later: list[tuple[RetryRequest, Verdict]]
     ) -> tuple[set[Delivery], list[tuple[DeadLetterRequest, Verdict, str]]]:
-        """Return what will come again, and what cannot."""
+        """Return deliveries that can be retried, and those that cannot."""
         settled, broken = self._insist(self._adapter.retry, {each.delivery: each for each, _ in later})
         return settled, [
             (self._as_dead(each.delivery, verdict, UNSETTLEABLE), verdict, UNSETTLEABLE)
@@ -278,7 +278,7 @@ class Settler:
         return RetryRequest(delivery, verdict.delay or timedelta(0), carried)
 
     def _as_dead(self, delivery: Delivery, verdict: Verdict, code: str) -> DeadLetterRequest:
-        # A message that processes died on is buried before the try that this delivery would have been.
+        # A message on which processes died is dead-lettered before the attempt that this delivery would have been.
         attempts = delivery.message.attempt + delivery.crashes - (code == CRASHED)
         cause = self._cause(delivery, verdict) | {headers.REASON: code} | self._trace(verdict)
         return DeadLetterRequest(delivery, self._headers(delivery, attempts) | cause)
@@ -315,7 +315,7 @@ class Settler:
         }
 
     def _trace(self, verdict: Verdict) -> dict[str, str]:
-        """Return the header with the handler's traceback; a deliberate Reject and refusals of ours have none."""
+        """Return the header with the handler's traceback; a deliberate Reject and our own refusals have none."""
         error = verdict.error
         if error is None or is_a(error, OnceMQError):
             return {}
@@ -323,7 +323,7 @@ class Settler:
         return {headers.TRACEBACK: text[-MAX_TRACE:]} if text else {}
 
     def _reason(self, verdict: Verdict) -> str:
-        """Return the verdict's reason as any place can keep it; a strategy may have written anything."""
+        """Return the verdict's reason as text that can be stored anywhere; a strategy may have written anything."""
         return self._clean(clean_text(verdict.reason if isinstance(verdict.reason, str) else NO_TEXT))
 
     def _pause(self, seconds: float) -> None:
@@ -332,13 +332,13 @@ class Settler:
     def _insist(
         self, send: Callable[[Sequence[Part]], Sequence[SettleFailed]], left: dict[Delivery, Part]
     ) -> tuple[set[Delivery], set[Delivery]]:
-        """Send until each part is settled or void; returns those that are settled, and those that never can be."""
+        """Send until each part is settled or void; returns the settled parts, and those that never can be."""
         settled: set[Delivery] = set()
         broken: set[Delivery] = set()
         refusals: Counter[Delivery] = Counter()
 
         def refused(failure: SettleFailed) -> bool:
-            """Whether the broker has said no so often that it means this message."""
+            """Whether the broker has refused so often that the message itself is the cause."""
             if not isinstance(failure.error, BrokerRefused) or not isinstance(
                 left[failure.delivery], RetryRequest | DeadLetterRequest
             ):
@@ -379,14 +379,14 @@ class Settler:
             self._observers.settle_failed(self._consumer, count, error)
 
     def _report(self, failures: Sequence[SettleFailed]) -> None:
-        """Say what could not be settled; a void delivery comes again by itself, which is no trouble."""
+        """Report what could not be settled; a void delivery is redelivered by the broker, which is not an error."""
         real = [failure for failure in failures if not isinstance(failure.error, DeliveryVoid)]
         if real:
             self._observers.settle_failed(self._consumer, len(real), real[0].error)
 
 
 def _in_time(later: RetryRequest) -> tuple[Delivery, Verdict]:
-    """Return the delivery with a retry when the policy says; its own delay was refused."""
+    """Return the delivery with the retry policy's delay; its own delay was refused."""
     wrong = ValueError(
         f"a retry after {format_duration(later.delay)} is refused by the broker, which holds no message for so long"
     )
@@ -400,7 +400,7 @@ class Unsettled(Exception):
 def _told(
     send: Callable[[Sequence[Delivery]], Sequence[SettleFailed]], deliveries: Sequence[Delivery]
 ) -> Sequence[SettleFailed]:
-    """Send once; a broker that is away altogether has settled none of them."""
+    """Send once; an unavailable broker has settled none of them."""
     try:
         return send_isolated(send, deliveries)
     except BrokerError as error:
@@ -408,5 +408,5 @@ def _told(
 
 
 def _is_brokers(error: Exception) -> bool:
-    """Whether trying again may help: the adapter answered, and not that the delivery is void or settled."""
+    """Whether retrying may help: the adapter answered, and the delivery is neither void nor settled."""
     return isinstance(error, BrokerError)

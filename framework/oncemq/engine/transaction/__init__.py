@@ -1,1 +1,1 @@
-"""One unit's transaction: the handler's session, savepoints, errors and the commit."""
+"""Transaction of one unit: the handler's session, savepoints, errors and the commit."""

@@ -1,4 +1,4 @@
-"""The loop of one run for a batch handler: one call for as many items as may run together."""
+"""Loop of one run for a batch handler: one call for as many items as may run together."""
 
 from oncemq.common.error_text import is_a
 from oncemq.contracts.unit import Item, Run
@@ -13,7 +13,7 @@ class BatchLoop(ItemLoop):
     """Decides item by item and calls the handler once for a stretch of items.
 
     A stretch ends before the second item of a key or identity, for strategies that must see the first one recorded.
-    Where all decide by the identity alone, it does not end there: a copy waits until its first one has run.
+    Where all decide by the identity only, it does not end there: a copy waits until the first one has run.
     """
 
     one_by_one = False
@@ -32,7 +32,7 @@ class BatchLoop(ItemLoop):
                 started = started or bool(together)
                 self._call_together(run, together, frame)
                 if started and frame.watch.isolated:
-                    # The next call is another one's business.
+                    # The next call is independent.
                     held.update(left.key for left in run.items[position - 1 :])
                 keys.clear()
                 identities.clear()
@@ -58,10 +58,10 @@ class BatchLoop(ItemLoop):
         self._settle_copies(run, copies)
 
     def _settle_copies(self, run: Run, copies: list[Item]) -> None:
-        """Decide about items whose first ones have run: each is a duplicate, or a Conflict with it."""
+        """Decide copies whose first message has run: each is a duplicate, or a Conflict with it."""
         for item in copies:
             verdict = self._chain.decide(run, item)
-            # Nothing may run any more: what somehow is no copy has its turn in the next unit.
+            # Nothing may run any more: an item that is not a copy after all has its turn in the next unit.
             item.verdict = RETURNED if verdict is PROCEED else verdict
             if item.verdict.final:
                 self._chain.record(run, item)
@@ -71,7 +71,7 @@ class BatchLoop(ItemLoop):
         if not together or call_batch is None:
             return
         if len(together) > 1:
-            # The whole stretch is one call: if the process dies in it, nobody knows because of whom.
+            # The whole stretch is one call: if the process dies in it, the message at fault is unknown.
             self._recorder.index[0] = FLUSHING
         now = self._monotonic()
         call = Call(run, tuple(together), frame, now)
@@ -81,7 +81,7 @@ class BatchLoop(ItemLoop):
             waits = call.complete()
         except BaseException as error:
             if is_a(error, Culprits) and not error.verdicts.keys().isdisjoint(together):
-                raise  # payloads that are not valid, named before the handler ran
+                raise  # invalid payloads, found before the handler ran
             frame.watch.handling = False
             units = is_units(error, frame.watch.doomed, frame.sound)
             self._blame(call, error, units=units)

@@ -1,7 +1,7 @@
-"""Watches a run's connection while handlers work: statements, errors, and ends of the transaction behind our back.
+"""Watches a run's connection while handlers work: statements, errors, and unauthorized ends of the transaction.
 
-Engine events report: every statement is counted, every database error that undid more than its own statement dooms the run,
-and ending the transaction behind the session's back is refused. What others of the unit would notice is not sent at all:
+Engine events report: every statement is counted, every database error that rolled back more than its statement dooms the run,
+and ending the transaction past the session is refused. A statement that would affect others of the unit is not sent:
 its message runs alone (`oncemq.engine.transaction.isolation`).
 """
 
@@ -21,14 +21,14 @@ from oncemq.retry.classify import Fault, classify
 
 
 class Kind(Enum):
-    """What a statement does to those that come after it."""
+    """The effect of a statement on later ones."""
 
     READ = "read"
-    """It changes nothing."""
+    """It has no effect."""
     WRITE = "write"
     """It may change rows or tables, which ends with the transaction."""
     SETS = "sets"
-    """It may leave settings, locks or names on the connection, or what it does cannot be seen from its text."""
+    """It may leave settings, locks or names on the connection, or its effect is not visible in its text."""
     ENDS = "ends"
     """It ends the transaction."""
 
@@ -48,14 +48,14 @@ _ENDS_IT_ON_MYSQL: Final = frozenset(
 _MYSQL: Final = frozenset({"mysql", "mariadb"})
 _TEMPORARY: Final = frozenset({"TEMP", "TEMPORARY"})
 _BEFORE_WORD = re.compile(r"(?:[\s;(]|--[^\n]*(?:\n|$)|#[^\n]*(?:\n|$)|/\*(?!!).*?\*/|/\*!\d*)+", re.DOTALL)
-"""What may stand before a statement's first word; MySQL runs what is inside `/*! … */`."""
+"""Text allowed before a statement's first word; MySQL executes the contents of `/*! … */`."""
 _SETS = re.compile(
     r";\s*[^\s;]|/\*[!M]|:=|\binto\s+(?:local\s+|global\s+)?(?:temp|@)|\btemp(?:orary)?\s+(?:table|view|sequence)"
     r"|\b(?:set_config|pg_notify|setseed|dblink\w*|get_lock|release_(?:all_)?locks?|last_insert_id\s*\(\s*[^)\s]"
     r"|pg_(?:try_)?advisory_(?:lock|unlock)\w*)\b|\blast_insert_id\s*\(\s*[^)\s]",
     re.IGNORECASE,
 )
-"""What leaves something on the connection in a statement that looks plain; a second statement is one that is not read."""
+"""Parts that leave state on the connection in a plain-looking statement; a second statement is not analysed."""
 _WRITES = re.compile(r"\b(?:insert|update|delete|merge|replace|into)\b", re.IGNORECASE)
 _CALL = re.compile(r"([A-Za-z_][\w.$]*)\s*\(")
 _HARMLESS_WORDS: Final = (
@@ -72,7 +72,7 @@ _MOST_KNOWN: Final = 512
 
 
 def first_words(statement: str) -> tuple[str, str]:
-    """Return the first two words in capitals, empty where there are none; comments before them do not count."""
+    """Return the first two words in capitals, empty if there are none; leading comments do not count."""
     if not statement[:1].isalpha():
         statement = statement[found.end() :] if (found := _BEFORE_WORD.match(statement)) else statement
     words = statement[:40].upper().replace(";", " ").replace("=", " ").split(None, 2)
@@ -80,7 +80,7 @@ def first_words(statement: str) -> tuple[str, str]:
 
 
 def ends_transaction(word: str, following: str, dialect: str) -> bool:
-    """Return whether a statement that begins with these words ends the transaction, or stands for its end."""
+    """Return whether a statement that begins with these words ends the transaction, or is equivalent to its end."""
     if word in _ENDS_TRANSACTION:
         return following != "TO"
     if dialect in _MYSQL:
@@ -93,7 +93,7 @@ def ends_transaction(word: str, following: str, dialect: str) -> bool:
 
 @lru_cache(maxsize=_MOST_KNOWN)
 def kind_of(statement: str, dialect: str) -> Kind:
-    """Return what a statement does to those after it; what is sent again and again is read once."""
+    """Return the effect of a statement on later ones; repeated statements are analysed once."""
     word, following = first_words(statement)
     if ends_transaction(word, following, dialect):
         return Kind.ENDS
@@ -111,22 +111,22 @@ ELSEWHERE = "a handler's session and connection belong to its own thread: anothe
 
 
 class ConnectionWatch:
-    """What has been seen on a run's connection.
+    """Observations on a run's connection.
 
     Attributes:
         doomed: why the run must not commit; None while it may.
         driver: the driver's connection.
-        handling: a handler is running, so what happens is the handler's doing.
-        statements: how many statements handlers have sent.
-        writes: how many of them may have changed something.
-        isolated: the handler has the transaction for itself, so it may set what it likes.
-        settings: it has, so the connection must be cleaned before others use it.
-        raw: it was given the driver's connection, behind which nothing is seen.
-        refused: the last error of the database while a handler ran; a flush rolls back because of it.
-        went_on: the handler has sent another statement behind an error that ended its transaction.
-        savepoint: the framework's own one, which is no handler's; None = none.
+        handling: a handler is running, so events are attributed to it.
+        statements: the number of statements sent by handlers.
+        writes: the number of those that may have changed something.
+        isolated: the handler is alone in its transaction, so it may change any setting.
+        settings: it did, so the connection must be reset before others use it.
+        raw: it was given the driver's connection, on which nothing is visible.
+        refused: the last database error while a handler ran; a flush rolls back because of it.
+        went_on: the handler has sent another statement after an error that ended its transaction.
+        savepoint: the framework's own savepoint, as opposed to a handler's; None = none.
         first: called once, before the handler's first statement.
-        thread: that of the worker; ANY_THREAD = it does not matter.
+        thread: the worker's thread; ANY_THREAD = not checked.
         strays: the sessions of these items were used after their handlers had returned.
         commits: a handler called `session.commit()`, which only flushes.
     """
@@ -173,7 +173,7 @@ class ConnectionWatch:
             first()
 
     def sets(self, why: str) -> None:
-        """The handler is about to do what others would notice.
+        """The handler is about to do something that would affect others.
 
         Raises:
             NeedsIsolation: there are others.
@@ -185,7 +185,7 @@ class ConnectionWatch:
         self.settings = True
 
     def bares(self) -> None:
-        """The handler takes the driver's connection, on which nothing can be seen.
+        """The handler takes the driver's connection, on which nothing is visible.
 
         Raises:
             NeedsIsolation: there are others.
@@ -199,41 +199,41 @@ class ConnectionWatch:
         self.writes += 1
 
     def doom(self, error: BaseException) -> None:
-        """Keep the first reason."""
+        """Doom the run; the first reason is kept."""
         if self.doomed is None:
             self.doomed = error
 
     def forgive(self) -> None:
-        """What doomed the run has been undone."""
+        """The cause of the doom was rolled back."""
         self.doomed = None
 
 
 class UnitConnection(Connection):
-    """A connection that handlers are lent.
+    """A connection that handlers are given.
 
     Attributes:
-        watch: sees what happens on it; None = nothing does.
+        watch: observes it; None = not observed.
     """
 
     watch: ConnectionWatch | None = None
 
     @property
     def connection(self) -> PoolProxiedConnection:
-        """The pool's proxy of the driver's connection; a handler that takes it must be alone."""
+        """The pool's proxy of the driver's connection; a handler that uses it must be alone."""
         watch = self.watch
         if watch is not None and watch.handling:
             watch.bares()
         return super().connection
 
     def forget_options(self) -> None:
-        """Forget execution options that were set on it, which would hold for all that share it.
+        """Remove execution options that were set on it, which would apply to all that share it.
 
-        To look at a table on MySQL turns off the events of errors in this way.
+        Reflecting a table on MySQL turns off error events this way.
         """
         self._execution_options = self.engine._execution_options
 
     def invalidate(self, exception: BaseException | None = None) -> None:
-        """Refused in a handler; SQLAlchemy itself gives a connection up with the error by which it was lost."""
+        """Refused in a handler; SQLAlchemy itself invalidates a connection with the error by which it was lost."""
         if exception is None:
             self._refuse("invalidate")
         super().invalidate(exception)
@@ -257,7 +257,7 @@ class UnitConnection(Connection):
 
 
 def watch_connection(connection: UnitConnection, watch: ConnectionWatch) -> Callable[[], None]:
-    """Let `watch` see what happens on `connection`; returns what ends it, which never raises."""
+    """Let `watch` observe `connection`; returns a function that ends this and never raises."""
     watch.driver = connection.connection.driver_connection
     connection.watch = watch
 
@@ -298,10 +298,10 @@ def _statement(connection: Connection, _cursor: Any, statement: str, _: Any, con
     if not watch.handling:
         return
     if watch.doomed is not None and not statement.startswith(_BACK):
-        # The database may have lost the transaction, and would commit by itself what comes after.
+        # The database may have lost the transaction, and would autocommit later statements.
         watch.went_on = True
         raise watch.doomed
-    # Of statements that SQLAlchemy compiled only the pattern is looked at: it is short, and always the same object.
+    # Of statements that SQLAlchemy compiled only the template is analysed: it is short, and always the same object.
     compiled = getattr(context, "compiled", None)
     kind = kind_of(statement if compiled is None else compiled.string, connection.dialect.name)
     if kind is Kind.ENDS:
@@ -321,7 +321,7 @@ def _error(context: ExceptionContext) -> None:
     watch = _watch_of(context.connection)
     if watch is None or not watch.handling:
         return
-    # SQLAlchemy sets it only when a listener before this one has replaced the error.
+    # SQLAlchemy sets it only if an earlier listener has replaced the error.
     chained = getattr(context, "chained_exception", None)
     original = chained or context.sqlalchemy_exception or context.original_exception
     watch.refused = original
@@ -330,12 +330,12 @@ def _error(context: ExceptionContext) -> None:
 
 
 def _only_statement(connection: Connection | None, watch: ConnectionWatch) -> bool:
-    """Return whether an error about data has undone no more than its own statement, or the handler's own savepoint."""
+    """Return whether an error about data has rolled back no more than its own statement, or the handler's own savepoint."""
     if in_savepoint(connection, watch):
         return True
     if connection is None or connection.dialect.name == "postgresql":
         return False
-    # SQLite may be told to undo the whole transaction: INSERT OR ROLLBACK.
+    # SQLite may be told to roll back the whole transaction: INSERT OR ROLLBACK.
     return getattr(watch.driver, "in_transaction", True) is not False
 
 
@@ -354,7 +354,7 @@ def _commit(connection: Connection) -> None:
 
 
 def _rollback(connection: Connection) -> None:
-    # No raise, and no SessionOwned: SQLAlchemy itself comes here after a failed flush.
+    # No raise, and no SessionOwned: SQLAlchemy itself calls this after a failed flush.
     watch = _watch_of(connection)
     if watch is not None and watch.handling:
         watch.doom(watch.refused or HandlerFault("the transaction was rolled back, which the framework owns"))

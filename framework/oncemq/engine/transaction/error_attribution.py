@@ -1,21 +1,21 @@
-"""Decides whose an error is that no message's own values explain: one message's, or everything's that uses the database.
+"""Decides whether a database error is caused by one message, or affects everything that uses the database.
 
-The rule, in this order:
+The rules, in this order:
 
-1. An error that the unit's own connection has not seen comes from something else that the handler uses: another
+1. An error that the unit's own connection has not seen comes from another resource of the handler: another
    database, a file, a service. It is the handler's, an ordinary failure, and counts as an attempt.
-2. A deadlock, a serialization failure or a lock time-out is nobody's: it is tried again, and counts only if others are
+2. A deadlock, a serialization failure or a lock time-out is not attributed: it is retried, and counts only if others are
    applied meanwhile (rule 7).
-3. Anything else – a table, column, function or permission that is missing, a statement that was cancelled, a connection
-   that was lost – may be one message's doing: a boolean where a number is wanted is `undefined function` to PostgreSQL.
-   So the message runs alone while its neighbours go on without it. Then
-   a. if a statement on the framework's own tables fails, in a connection of its own, it is the database's trouble;
-   b. if another message has failed alone by the same error, and nothing was applied since, it is everything's;
-   c. else it is this message's: it counts as an attempt, and the message comes again later, or ends as a dead letter.
+3. Anything else – a missing table, column, function or permission, a cancelled statement, a lost
+   connection – may be caused by one message: a boolean instead of a number is `undefined function` to PostgreSQL.
+   So the message runs alone while its neighbours continue without it. Then
+   a. if a statement on the framework's own tables fails, in a connection of its own, the database is at fault;
+   b. if another message has failed alone by the same error, and nothing was applied since, it is shared by all;
+   c. else it is this message's: it counts as an attempt, and the message is retried later, or dead-lettered.
 
-In (a) and (b) the consumer pauses and says why, and no message is charged; what has failed is put behind what has not, so
-that the next one to be tried is another one. (b) needs a second message because there is no other evidence: the handler's
-table may be missing for all of them. A success in between shows that it is not.
+In (a) and (b) the consumer pauses and reports the reason, and no message is charged; failed messages are put behind the
+others, so that the next attempt is for another one. (b) needs a second message because there is no other evidence: the
+handler's table may be missing for all of them. A success in between shows that it is not.
 A lost connection counts from the second time on, since servers are restarted.
 """
 
@@ -32,12 +32,12 @@ from oncemq.message.envelope import Delivery
 from oncemq.retry.classify import Fault, classify, signature_of
 
 SHARED = 2
-"""Different messages that fail alone by the same error, without a success since, show that it is not theirs."""
+"""The number of different messages that must fail alone by the same error, without a success since, to show a shared cause."""
 _LOST_COUNTS = 2
 
 
 class Suspicion(InfrastructureError):
-    """The database failed in what one item's handler did: the item runs alone, which shows whose fault it is."""
+    """The database failed in one item's handler: the item runs alone, which shows the cause."""
 
     def __init__(self, item: Item, cause: BaseException) -> None:
         super().__init__(describe(cause))
@@ -45,12 +45,12 @@ class Suspicion(InfrastructureError):
 
 
 def is_units(error: BaseException, doomed: BaseException | None, sound: Callable[[], bool]) -> bool:
-    """Return whether an error that a handler raised is trouble of the unit's database, and no failure of the handler's.
+    """Return whether an error that a handler raised is a failure of the unit's database, and not of the handler.
 
     Args:
-        error: what it raised.
-        doomed: what was seen on the unit's connection meanwhile.
-        sound: whether the unit's transaction can go on.
+        error: the handler's exception.
+        doomed: the error seen on the unit's connection meanwhile.
+        sound: whether the unit's transaction can continue.
     """
     if doomed is not None:
         return is_infrastructure(doomed)
@@ -63,16 +63,16 @@ def is_units(error: BaseException, doomed: BaseException | None, sound: Callable
         return True
     if issubclass(kind, DBAPIError | PoolTimeout):
         return False  # seen by the events of another engine
-    # A driver's own cursor on our connection is seen by no event. psycopg says whether that ended the transaction; on SQLite
-    # ours has the only lock that there is, so that a file that is locked is another one.
+    # A driver's own cursor on our connection triggers no event. psycopg shows whether it ended the transaction; on SQLite
+    # our connection holds the only lock of its file, so a locked file is another one.
     return classify(error) is Fault.TRANSIENT and not kind.__module__.startswith(("psycopg", "sqlite3"))
 
 
 def counts(delivery: Delivery, cause: BaseException, lane: Contention) -> tuple[bool, bool]:
-    """Note that a delivery failed alone, while the framework's own tables answered.
+    """Record that a delivery failed alone, while the framework's own tables answered.
 
     Returns:
-        Whether that counts as an attempt, and whether others fail by it too, so that the consumer must pause.
+        Whether it counts as an attempt, and whether others fail the same way, so that the consumer must pause.
     """
     delivery.failures += 1
     if delivery.failures == 1:

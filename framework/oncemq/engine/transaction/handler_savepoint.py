@@ -1,4 +1,4 @@
-"""Sets a handler's own savepoint when it first sends a statement: its failure undoes nobody else's work.
+"""Sets a handler's own savepoint when it first sends a statement: its failure rolls back only its own work.
 
 Most handlers only add objects, which are flushed for all of them together; they send nothing, and cost nothing here.
 """
@@ -11,11 +11,11 @@ from oncemq.engine.transaction.connection_watch import ConnectionWatch
 
 
 class HandlerSavepoint:
-    """The savepoint of one call of a handler.
+    """Savepoint of one handler call.
 
     Args:
-        connection: on which nothing of the handler has been sent yet.
-        watch: what is seen on it.
+        connection: a connection on which the handler has sent nothing yet.
+        watch: the observations on it.
     """
 
     __slots__ = ("_before", "_connection", "_savepoint", "_watch")
@@ -28,19 +28,19 @@ class HandlerSavepoint:
 
     @property
     def lost(self) -> bool:
-        """Whether what the handler did is undone already: SQLAlchemy rolls back a session whose flush fails."""
+        """Whether what the handler did is already rolled back: SQLAlchemy rolls back a session whose flush fails."""
         return not self._savepoint.is_active
 
     def release(self) -> None:
-        """Keep what the handler did."""
+        """Keep the handler's work."""
         self._savepoint.commit()
         self._watch.savepoint = self._before
 
     def undo(self, error: BaseException) -> bool:
-        """Take back all that the handler did, and nothing else; returns whether that was possible.
+        """Roll back all of the handler's work, and nothing else; returns whether that was possible.
 
         Args:
-            error: with which it failed; what ends the transaction for everybody is not undone alone.
+            error: the handler's error; an error that ended the whole transaction cannot be undone alone.
         """
         doomed, savepoint = self._watch.doomed, self._savepoint
         if is_infrastructure(error):
@@ -48,7 +48,7 @@ class HandlerSavepoint:
         if doomed is not None and (not isinstance(doomed, DBAPIError) or is_infrastructure(doomed)):
             return False
         if self._connection.get_nested_transaction() not in (savepoint, self._before):
-            # A handler's own one is still open; how the two lie is not worth finding out.
+            # A savepoint of the handler's is still open; their nesting is not examined.
             return False
         try:
             if savepoint.is_active:

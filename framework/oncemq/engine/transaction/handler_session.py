@@ -1,8 +1,8 @@
-"""Lends each handler a session of its own on the unit's connection, and collects what handlers merely add (rule 13, rule 20).
+"""Gives each handler its own session on the unit's connection, and collects objects that handlers only add (rule 13, rule 20).
 
-A session shows nothing of earlier messages. What its handler only added, without reading or sending anything, goes to the
+A session shows nothing of earlier messages. Objects that its handler only added, without reading or sending anything, go to the
 unit's collector, which inserts the objects of many messages with one statement; everything else is flushed at its end.
-What goes past the session is seen by `oncemq.engine.transaction.connection_watch`.
+Statements that bypass the session are seen by `oncemq.engine.transaction.connection_watch`.
 """
 
 import sys
@@ -40,13 +40,13 @@ class UnitSession(Session):
     def over(
         cls, connection: Connection, watch: ConnectionWatch, items: Sequence[Item] = (), *, heard: bool = True
     ) -> "UnitSession":
-        """Return a session inside the connection's transaction, for the call of a handler for `items`.
+        """Return a session inside the connection's transaction, for a handler call for `items`.
 
         Args:
             connection: in its transaction.
-            watch: what is seen on it.
-            items: whose handler is lent it.
-            heard: code of the user's may listen to all sessions.
+            watch: the observations on it.
+            items: the items of the call.
+            heard: user code may listen to all sessions.
         """
         session = cls(connection, join_transaction_mode="rollback_only", expire_on_commit=False)
         session.watch = watch
@@ -56,12 +56,12 @@ class UnitSession(Session):
         return session
 
     def commit(self) -> None:
-        """Flush; the framework commits, for all messages of the unit together."""
+        """Flush; the framework commits, all messages of the unit together."""
         self.watch.commits = True
         self.flush()
 
     def rollback(self) -> None:
-        """Doom the run: the transaction is the framework's, which cannot be undone by a handler."""
+        """Doom the run: the transaction is the framework's, which a handler cannot roll back."""
         if self.watch.handling:
             self.watch.doom(
                 SessionOwned("the handler called session.rollback(): raise Retry or Reject instead")
@@ -97,7 +97,7 @@ class UnitSession(Session):
         super().invalidate()
 
     def expunge_all(self) -> None:
-        """Refused in a handler: what it was handed would be lost with what it added."""
+        """Refused in a handler: the pending changes would be lost with the added objects."""
         self._refuse("expunge_all")
         super().expunge_all()
 
@@ -107,7 +107,7 @@ class UnitSession(Session):
         super().prepare()
 
     def misuse(self) -> HandlerFault | None:
-        """Return what a handler left behind that the next one would suffer from."""
+        """Return state that a handler left behind and that would affect the next one."""
         connection = self.bind
         if self.get_nested_transaction() is not None or in_savepoint(connection, self.watch):
             return SessionOwned("the handler left a savepoint open: write with session.begin_nested(): …")
@@ -122,12 +122,12 @@ class UnitSession(Session):
         return bool(self._new or self._deleted or self.identity_map._modified)
 
     def lend(self, transaction: SessionTransaction) -> None:
-        """Go on in the transaction of an earlier session, which left nothing in it."""
+        """Continue in the transaction of an earlier session, which left nothing in it."""
         transaction.session = self
         self._transaction = transaction
 
     def give_back(self, to: Session) -> SessionTransaction | None:
-        """Return the session's transaction if nothing of this session is left in it; parking it at another session."""
+        """Return the session's transaction if nothing of this session is left in it; moving it to another session."""
         found = self._transaction
         if found is None or self._new or self._deleted or found._parent is not None or not found.is_active:
             return None
@@ -143,7 +143,7 @@ class UnitSession(Session):
         return not left and self._nested_transaction is None and self.identity_map is objects
 
     def refuse_all(self) -> None:
-        """Refuse what is done with this session from now on."""
+        """Refuse further use of this session."""
         self._user = _NOBODY
 
     def end(self) -> None:
@@ -162,7 +162,7 @@ class UnitSession(Session):
             self._require_user()
         if state.session_id is not None:
             return super()._before_attach(state, obj)
-        # Without beginning a transaction, which costs more than all the rest: objects that are only added need none.
+        # Without beginning a transaction, which costs more than everything else: objects that are only added need none.
         if self.heard or "dispatch" in self.__dict__:
             self.dispatch.before_attach(self, state)
         return True
@@ -171,7 +171,7 @@ class UnitSession(Session):
         if self.heard or state.key is not None or "dispatch" in self.__dict__:
             super()._after_attach(state, obj)
             return
-        # Nobody listens: a dispatcher for each session would cost as much as the session.
+        # There are no listeners: a dispatcher for each session would cost as much as the session.
         state.session_id = self.hash_key
         if state.modified and state._strong_obj is None:
             state._strong_obj = obj
@@ -196,7 +196,7 @@ class UnitSession(Session):
 
 
 class Collector(Session):
-    """Holds what the handlers of one run merely added until it is inserted, in the order of the messages.
+    """Holds objects that the handlers of one run only added until they are inserted, in the order of the messages.
 
     Args:
         connection: in the unit's transaction.
@@ -229,7 +229,7 @@ class Collector(Session):
     def _again(self, items: Sequence[Item]) -> UnitSession | None:
         """Return the session of an earlier call, as new, if nothing is left in it and nothing else refers to it.
 
-        To make one costs more than most handlers do.
+        Creating a session costs more than most handlers.
         """
         if self._references() != self._alone:
             return None
@@ -245,7 +245,7 @@ class Collector(Session):
         return sys.getrefcount(self._used)
 
     def takes(self, session: UnitSession) -> bool:
-        """Return whether a handler that has sent nothing only added objects, whose insert may wait for others."""
+        """Return whether a handler that sent nothing only added objects, whose insert may be deferred."""
         if session._deleted or session._nested_transaction is not None or session.identity_map._dict:
             return False
         if not session._new:
@@ -269,7 +269,7 @@ class Collector(Session):
         session._new = {}
 
     def end(self, session: UnitSession, *, keep: bool) -> None:
-        """Forget a session after its call; with `keep`, its transaction serves the next one if nothing is left in it."""
+        """Drop a session after its call; with `keep`, its transaction serves the next one if nothing is left in it."""
         if session.is_unused(session.identity_map):
             return
         if keep:
@@ -294,16 +294,16 @@ class Collector(Session):
 
 
 _VALUES: Final[frozenset[type[Any]]] = frozenset({str, int, float, bool, bytes, type(None)})
-"""Types of attributes that are known to be no SQL."""
+"""Types of attributes that are known not to be SQL."""
 
 
 def _is_sql(value: Any) -> bool:
-    """Return whether an attribute is an SQL expression, which might read what neighbours add."""
+    """Return whether an attribute is an SQL expression, which might read neighbours' rows."""
     return isinstance(value, ClauseElement) or hasattr(value, "__clause_element__")
 
 
 def _is_plain(state: InstanceState[Any]) -> bool:
-    """Return whether inserting such an object runs no code of the user's, and no query for a default."""
+    """Return whether inserting such an object runs no user code, and no query for a default."""
     mapper = state.mapper
     if mapper.dispatch.before_insert or mapper.dispatch.after_insert:
         return False
@@ -321,7 +321,7 @@ def _reads(expression: Any) -> bool:
 
 
 def _listened_to(session: Session) -> bool:
-    """Return whether somebody's code is told of flushes, and so would see whose objects go together."""
+    """Return whether listeners are called at flushes, and would see objects of several messages together."""
     return any(getattr(session.dispatch, name) for name in _PENDING_EVENTS)
 
 

@@ -1,8 +1,8 @@
-"""Messages that may not share a transaction, and the proof that a transaction is still the one that began.
+"""Isolates messages that may not share a transaction, and proves that a transaction is still the one that began.
 
-What sets something on the connection, and what is sent past SQLAlchemy, cannot be kept from the neighbours of its unit.
-Such a message is noticed before its statement is sent; its unit is rolled back, and it runs in a transaction of its own,
-whose connection is cleaned behind it.
+Statements that change settings of the connection, or bypass SQLAlchemy, would affect the neighbours of their unit.
+Such a message is detected before its statement is sent; its unit is rolled back, and it runs in a transaction of its own,
+whose connection is reset afterwards.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ _SELDOM = 0.02
 
 
 class NeedsIsolation(HandlerFault):
-    """A handler is about to do what others would notice: the run is rolled back, and these items run alone.
+    """A handler is about to affect other messages: the run is rolled back, and these items run alone.
 
     Args:
-        why: what it was about to do.
-        items: of the call; filled in where they are known.
+        why: the reason.
+        items: of the call; filled in once known.
     """
 
     def __init__(self, why: str, items: Sequence[Item] = ()) -> None:
@@ -32,7 +32,7 @@ class NeedsIsolation(HandlerFault):
 
 
 class HiddenCommit(SessionOwned):
-    """A handler ended the transaction in a way that nothing showed; what came before that is saved.
+    """A handler ended the transaction in a hidden way; everything before that is saved.
 
     Args:
         run: its run.
@@ -49,10 +49,10 @@ class HiddenCommit(SessionOwned):
 
 
 class IsolationRate:
-    """How often messages had to run alone; where that is often, they do so at once.
+    """Tracks how often messages had to run alone; if often, they do so at once.
 
     Args:
-        always: the consumer says so.
+        always: the consumer requires it.
     """
 
     __slots__ = ("_rate", "always", "at_once")
@@ -63,7 +63,7 @@ class IsolationRate:
         self._rate = 0.0
 
     def learn(self, *, items: int, needed: int) -> None:
-        """Take into account `items` that ran, of which `needed` had to be alone."""
+        """Record `items` that ran, of which `needed` had to be alone."""
         self._rate += min(1.0, 0.02 * items) * (needed / items - self._rate)
         self.at_once = self.always or self._rate >= (_SELDOM if self.at_once else _OFTEN)
 
@@ -73,7 +73,7 @@ class Proof:
 
     Args:
         connection: in its transaction.
-        token: nobody else's.
+        token: a unique name.
     """
 
     __slots__ = ("_connection", "_name")
@@ -84,11 +84,11 @@ class Proof:
         connection.exec_driver_sql(f"SAVEPOINT {self._name}")
 
     def holds(self) -> bool:
-        """Return whether the transaction is still the one that began; gives the savepoint up."""
+        """Return whether the transaction is still the one that began; releases the savepoint."""
         return self._exists("RELEASE SAVEPOINT")
 
     def held(self) -> bool:
-        """Return the same after a failure; undoes what came after the savepoint."""
+        """Return the same after a failure; rolls back to the savepoint."""
         return self._exists("ROLLBACK TO SAVEPOINT")
 
     def _exists(self, doing: str) -> bool:
@@ -98,16 +98,16 @@ class Proof:
         try:
             connection.exec_driver_sql(f"{doing} {self._name}")
         except DBAPIError as error:
-            # A connection that is lost took its transaction along.
+            # A lost connection has lost its transaction as well.
             return error.connection_invalidated
         return True
 
 
 class Home:
-    """Where the framework's own tables are found, and by whom; a handler may have gone elsewhere.
+    """Where the framework's own tables are found, and by which user; a handler may have changed both.
 
     Args:
-        connection: on which nothing has been set yet.
+        connection: a connection on which no setting was changed yet.
     """
 
     __slots__ = ("_connection", "_way")
@@ -125,6 +125,6 @@ class Home:
             self._way = f"USE {connection.dialect.identifier_preparer.quote(name)}", ()
 
     def come_back(self) -> None:
-        """Have the framework's next statements meet its own tables."""
+        """Make the framework's next statements use its own tables."""
         if self._way is not None:
             self._connection.exec_driver_sql(*self._way)

@@ -1,4 +1,4 @@
-"""The loop of one run: decide, handle, record, item by item in arrival order; and who is to blame when one fails."""
+"""Loop of one run: decide, handle, record, item by item in arrival order; attributes failures to items."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,18 +26,18 @@ from oncemq.retry.classify import is_stale, is_unique_violation
 
 @dataclass(slots=True)
 class LoopContext:
-    """What surrounds the loop of one run.
+    """Context of the loop of one run.
 
     Args:
         connection: of the run.
-        collector: holds what handlers merely added.
-        watch: what is seen on the connection.
-        flush_each: flush after every item, so that a failing flush has one culprit.
-        sound: whether the transaction can go on.
-        write: brings to the database what strategies have recorded of earlier items.
-        unflushed: items whose objects the collector holds; one of them is to blame when its flush fails.
-        proof: that the transaction is still the one that began; only where a handler may do what cannot be seen.
-        failed: what went wrong when earlier items' work was brought to the database; no handler's doing.
+        collector: holds objects that handlers only added.
+        watch: the observations on the connection.
+        flush_each: flush after every item, so that a failing flush concerns one item.
+        sound: whether the transaction can continue.
+        write: writes the strategies' records of earlier items to the database.
+        unflushed: items whose objects the collector holds; one of them is at fault when its flush fails.
+        proof: that the transaction is still the one that began; only if a handler may bypass the observation.
+        failed: the error of writing earlier items' work to the database; not caused by the handler.
     """
 
     connection: UnitConnection
@@ -51,10 +51,10 @@ class LoopContext:
     failed: Exception | None = None
 
     def bring(self, run: Run) -> None:
-        """Bring to the database what earlier items left: the next statement may read it.
+        """Write earlier items' work to the database: the next statement may read it.
 
         Raises:
-            Culprits, UnknownCulprit, InfrastructureError, StrategyBug: it failed, which is noted.
+            Culprits, UnknownCulprit, InfrastructureError, StrategyBug: it failed; the error is kept in `failed`.
         """
         watch = self.watch
         handling, watch.handling = watch.handling, False
@@ -75,7 +75,7 @@ class ItemLoop:
     """Runs the items of transactional runs.
 
     Attributes:
-        dropped: items that were left out while their run went on, since the last look.
+        dropped: items that were removed while their run continued, since the last look.
         one_by_one: the handler is called for each item.
     """
 
@@ -103,8 +103,8 @@ class ItemLoop:
 
         Raises:
             Culprits: roll back; these items get these verdicts.
-            UnknownCulprit: roll back; nobody can say whose fault it is.
-            InfrastructureError: roll back; nobody's fault.
+            UnknownCulprit: roll back; the item at fault is unknown.
+            InfrastructureError: roll back; no item is at fault.
         """
         decide, record, index, clock = (
             self._chain.decide,
@@ -169,9 +169,9 @@ class ItemLoop:
         return clean and not is_units(error, watch.doomed, call.frame.sound)
 
     def _undo_or_blame(self, call: "Call", error: BaseException, *, swallowed: bool = False) -> Verdict:
-        """Return the verdict on an item whose doing was taken back alone; else raise that the run must be."""
+        """Return the verdict on an item whose work alone was rolled back; else raise that the run must be."""
         call.run.unit.late += call.spoke
-        # Asked before anything is undone.
+        # Checked before anything is rolled back.
         units = is_units(error, call.frame.watch.doomed, call.frame.sound)
         if not self._can_undo(call, error) or not call.undo(error):
             self._blame(call, error, units=units, swallowed=swallowed)
@@ -209,7 +209,7 @@ class ItemLoop:
 
 
 class Call:
-    """One call of a handler, with a session of its own, and how things stood when it began."""
+    """One handler call with its own session, and the state when it began."""
 
     __slots__ = ("frame", "guard", "items", "run", "session", "started", "statements", "writes")
 
@@ -229,7 +229,7 @@ class Call:
         return self.frame.watch.statements > self.statements
 
     def complete(self) -> bool:
-        """Flush what the handler left, unless its insert may wait for others; returns whether it does."""
+        """Flush the handler's changes, unless their insert may be deferred; returns whether it is."""
         session, frame = self.session, self.frame
         if not (frame.flush_each or self.spoke) and frame.collector.takes(session):
             return True
@@ -238,7 +238,7 @@ class Call:
         return False
 
     def fault(self) -> BaseException | None:
-        """Return why what the handler did cannot be kept, although it has returned; None if it can."""
+        """Return why the handler's work cannot be kept, although it has returned; None if it can."""
         watch = self.frame.watch
         if (
             watch.doomed is None
@@ -254,7 +254,7 @@ class Call:
         return self.frame.watch.doomed or self.session.misuse()
 
     def over(self) -> None:
-        """Let what comes be no handler's doing any more."""
+        """Attribute later events to the framework, not to the handler."""
         watch, run = self.frame.watch, self.run
         watch.handling, watch.first = False, None
         self.frame.connection.forget_options()
@@ -264,7 +264,7 @@ class Call:
         self.session.refuse_all()
 
     def keep(self, *, waits: bool) -> None:
-        """Keep what the handler did.
+        """Keep the handler's work.
 
         Raises:
             HiddenCommit: it has ended the transaction.
@@ -284,7 +284,7 @@ class Call:
             raise HiddenCommit(self.run, self.items)
 
     def undo(self, error: BaseException) -> bool:
-        """Take back all that the handler did, and nothing else; returns whether the run can go on."""
+        """Roll back all of the handler's work, and nothing else; returns whether the run can continue."""
         guard, frame = self.guard, self.frame
         if guard is None or frame.failed is not None or not guard.undo(error):
             return False
@@ -292,7 +292,7 @@ class Call:
         return frame.sound()
 
     def _first(self) -> None:
-        """Bring to the database what came before, which the handler's first statement may read."""
+        """Write earlier work to the database, which the handler's first statement may read."""
         self.frame.bring(self.run)
         if self.run.unit.guarded and not self.frame.watch.isolated:
             self.guard = HandlerSavepoint(self.frame.connection, self.frame.watch)
@@ -301,7 +301,7 @@ class Call:
 def _judge(call: Call, error: BaseException, *, swallowed: bool) -> Verdict:
     watch = call.frame.watch
     if is_a(error, PendingRollbackError) and watch.refused is not None:
-        # It only says that there was an error before.
+        # It only reports that there was an earlier error.
         error, swallowed = watch.refused, True
     verdict = judge(error)
     if (swallowed or watch.went_on) and is_a(error, DBAPIError):
@@ -314,7 +314,7 @@ def flush(frame: LoopContext) -> None:
     """Flush what handlers left pending.
 
     Raises:
-        Culprits: it failed, and only one item can be to blame.
+        Culprits: it failed, and only one item can be at fault.
         UnknownCulprit: it failed, and several can.
         InfrastructureError: the database failed.
     """

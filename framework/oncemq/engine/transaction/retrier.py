@@ -1,4 +1,4 @@
-"""One run of a part of a unit, and again in process while the database fails for a moment."""
+"""Runs a part of a unit, and repeats it in process while the database fails temporarily."""
 
 from collections.abc import Callable, Sequence
 
@@ -24,20 +24,20 @@ from oncemq.retry.classify import Fault, is_contention, is_lock_timeout
 _TRIES = 5
 _TRIES_OFFLINE = 2
 _TRIES_OF = {Fault.TRANSIENT: _TRIES, Fault.SETUP: 1}
-"""What is missing is still missing a moment later."""
+"""Faults that a repetition does not cure: what is missing stays missing."""
 _LONGEST_WAIT = 1.0
 LONGEST_TRYING = 5.0
-"""Seconds; a lock time-out takes longer than that, and the next step is to find out whose it is."""
+"""Seconds; a lock time-out takes longer than that, and the next step is to find its cause."""
 
 
 class TransactionRetrier:
     """Tries parts of units for one worker.
 
     Args:
-        attempt: tries deliveries in one transaction.
+        attempt: runs deliveries in one transaction.
         lane: shared with the consumer's other workers.
-        on_infrastructure: told (tries, pause in seconds, error) before the same run is tried again.
-        on_lane: told when units become exclusive (True, error) or are free again (False, None).
+        on_infrastructure: called with (tries, pause in seconds, error) before the same run is repeated.
+        on_lane: called when units become exclusive (True, error) or no longer are (False, None).
         sleep: waits seconds between tries.
     """
 
@@ -66,7 +66,7 @@ class TransactionRetrier:
 
     @property
     def keys_matter(self) -> bool:
-        """Whether what is decided about a message may follow from earlier ones of its key."""
+        """Whether a decision about a message may depend on earlier ones of its key."""
         return self._attempt.keys_matter
 
     @property
@@ -83,11 +83,11 @@ class TransactionRetrier:
         lock_nowait: bool,
         isolated: bool = False,
     ) -> TransactionResult:
-        """Run `part`; hurried, it fails where it would have to wait for a lock; isolated, it is one call.
+        """Run `part`; hurried, it fails instead of waiting for a lock; isolated, it is one call.
 
         Raises:
             Culprits, UnknownCulprit, NeedsIsolation, StrategyBug: as UnitTransaction.run.
-            InfrastructureError: it lasts.
+            InfrastructureError: it persists.
         """
         retrying = Retrying(
             retry=retry_if_exception_type(InfrastructureError),
@@ -100,12 +100,12 @@ class TransactionRetrier:
         return retrying(self._once, unit, part, flush_each, lock_nowait, isolated)
 
     def waited_in_vain(self, error: InfrastructureError) -> None:
-        """Follow a wait for a lock that was as long as any may be: for a while nobody waits for another one."""
+        """Handle a lock wait of maximum length: for a while units do not wait for locks."""
         self.lane.waited_in_vain()
         self._on_infrastructure(_TRIES, 0.0, error)
 
     def tell(self, delivery: Delivery, error: InfrastructureError) -> None:
-        """Say that a message failed alone, although that does not count as an attempt yet."""
+        """Report that a message failed alone, although that does not count as an attempt yet."""
         alone = InfrastructureError(f"{delivery!r} failed alone: {error}")
         alone.__cause__ = error.__cause__
         self._on_infrastructure(delivery.failures + 1, 0.0, alone)
@@ -113,7 +113,7 @@ class TransactionRetrier:
     def _once(
         self, unit: Unit, part: Sequence[Delivery], flush_each: bool, lock_nowait: bool, isolated: bool
     ) -> TransactionResult:
-        # Whoever stands still may do so in an exclusive unit.
+        # The holder of the lock may be in an exclusive unit itself.
         exclusive = self.lane.exclusive and not lock_nowait
         done = self._attempt.run(
             unit, part, flush_each=flush_each, exclusive=exclusive, lock_nowait=lock_nowait, isolated=isolated

@@ -1,6 +1,6 @@
 """Runs items inside one transaction: all in one run, or part by part with a savepoint before each.
 
-A failure after writing undoes its whole run. Where failures are frequent, parts keep that cheap: the culprit's part
+A failure after writing rolls back its whole run. If failures are frequent, parts keep that cheap: the failing item's part
 is rolled back to its savepoint and runs again without it; the parts before stay, and all are committed together.
 """
 
@@ -24,7 +24,7 @@ from oncemq.message.reader import Reader
 from oncemq.retry.classify import is_unique_violation
 
 Work = Callable[[Run, LoopContext], None]
-"""Brings a run from its load to its save."""
+"""Executes a run from its load to its save."""
 
 
 @dataclass(slots=True)
@@ -32,10 +32,10 @@ class OpenTransaction:
     """One open transaction.
 
     Args:
-        unit: what is being tried.
-        connection: where.
+        unit: the unit.
+        connection: its connection.
         transaction: the open one.
-        watch: what is seen on the connection.
+        watch: the observations on the connection.
         flush_each: flush after every item.
     """
 
@@ -46,19 +46,19 @@ class OpenTransaction:
     flush_each: bool
 
     def begin_part(self) -> NestedTransaction:
-        """Return a new savepoint, which no handler is taken to have opened."""
+        """Return a new savepoint, which is not mistaken for a handler's."""
         savepoint = self.connection.begin_nested()
         self.watch.savepoint = savepoint
         return savepoint
 
     def undo_part(self, savepoint: NestedTransaction) -> bool:
-        """Roll back to the savepoint; returns whether the transaction can go on."""
+        """Roll back to the savepoint; returns whether the transaction can continue."""
         doomed = self.watch.doomed
         if doomed is not None and is_infrastructure(doomed):
-            # The server may have undone everything.
+            # The server may have rolled back everything.
             return False
         if self.connection.get_nested_transaction() not in (savepoint, None):
-            # A handler's own one is still open; how the two lie is not worth finding out.
+            # A savepoint of the handler's is still open; their nesting is not examined.
             return False
         try:
             if savepoint.is_active:
@@ -72,9 +72,9 @@ class OpenTransaction:
 def first_of_each_key(
     order: Iterable[Delivery], charged: Mapping[Delivery, Verdict]
 ) -> dict[Delivery, Verdict]:
-    """Return whom a failure is charged to: a later message of the key ran on what an earlier one never reached.
+    """Return the item that a failure is charged to: a later message of the key ran on data that an earlier one never reached.
 
-    What a handler has committed must not run again, whatever came before it.
+    A message whose handler has committed must not run again, whatever came before it.
     """
     found: dict[Delivery, Verdict] = {}
     keys: set[str] = set()
@@ -88,11 +88,11 @@ def first_of_each_key(
 
 @dataclass(slots=True)
 class TransactionResult:
-    """What one transaction holds.
+    """The contents of one transaction.
 
     Attributes:
         runs: in order.
-        left_out: what is in none of them: culprits, and what must wait behind them.
+        left_out: items in none of them: those at fault, and those that must wait behind them.
         held: keys of which nothing more may run.
         undone: how often a part was rolled back to its savepoint.
     """
@@ -110,7 +110,7 @@ class TransactionResult:
     def leave_out(
         self, deliveries: Iterable[Delivery], verdicts: Mapping[Delivery, Verdict]
     ) -> list[Delivery]:
-        """Return what may run; what has a verdict, and what comes behind a held key, is left out."""
+        """Return items that may run; those with a verdict, and those behind a held key, are left out."""
         left = []
         for delivery in deliveries:
             verdict = verdicts.get(delivery, RETURNED if delivery.key in self.held else None)
@@ -127,13 +127,13 @@ class SavepointBatches:
     """Runs the items of open transactions.
 
     Args:
-        work: brings a run from its load to its save.
-        reader: decodes payloads anew for a second run.
+        work: executes a run from its load to its save.
+        reader: decodes payloads again for a second run.
         recorder: the worker's flight recorder.
         monotonic: seconds, for the unit's deadline.
-        second_look: an item that violated a unique constraint runs once more before it is charged, which is the rescue's.
-        keys_matter: what is decided about an item may follow from earlier ones of its key.
-        write: brings to the database what strategies have recorded; None = there is nothing of the kind.
+        second_look: an item that violated a unique constraint runs once more, by failure isolation, before it is charged.
+        keys_matter: decisions about an item may depend on earlier ones of its key.
+        write: writes the strategies' records to the database; None = there are none.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class SavepointBatches:
         self._keys_matter = keys_matter
 
     def run(self, scene: OpenTransaction, items: Sequence[Item], every: int | None) -> TransactionResult:
-        """Run all items; `every` so many of them a savepoint, None = without.
+        """Run all items; with a savepoint after `every` items, None = without.
 
         Raises:
             Culprits, UnknownCulprit, InfrastructureError, StrategyBug: the whole transaction must be rolled back.
@@ -207,7 +207,7 @@ class SavepointBatches:
         keys: set[str] = set()
         for item in items:
             if self._keys_matter and item.delivery in charged and item.key in keys:
-                return False  # what comes before it must be saved first, which is the rescue's
+                return False  # earlier items must be saved first, which failure isolation does
             keys.add(item.key)
         return not charged.keys().isdisjoint(item.delivery for item in items)
 
@@ -243,6 +243,6 @@ def _close(session: Collector, connection: Connection) -> None:
     try:
         session.close()
     except Exception:
-        # A handler may even have closed the connection; then there is nothing left to throw away.
+        # A handler may have closed the connection; then there is nothing left to discard.
         with suppress(Exception):
             connection.invalidate()

@@ -1,4 +1,4 @@
-"""A transaction that is lent to whoever works in it: he may use its session, and we alone commit it."""
+"""Provides a transaction to a caller: the caller may use its session, and only we commit it."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,10 +15,10 @@ class SessionLoan:
 
     Args:
         engine: the database; `oncemq.engine.transaction.connection_watch.install` has been called with it.
-        first: what we write ourselves, before everything else.
+        first: our own statements before everything else.
 
     Attributes:
-        session: for the borrower, who may do with it what a consumer's handler may.
+        session: for the caller, with the same permissions as a consumer's handler.
         connection: the transaction's.
     """
 
@@ -42,18 +42,18 @@ class SessionLoan:
 
     @property
     def doomed(self) -> bool:
-        """Whether the borrower has seen to it that this can no longer commit."""
+        """Whether the caller has made a commit impossible."""
         return self._watch.doomed is not None
 
     def finish(self, last: Callable[[Connection], None] | None = None) -> None:
         """Commit; ends the transaction, also when it raises.
 
         Args:
-            last: what we write ourselves, after everything else.
+            last: our own statements after everything else.
 
         Raises:
-            HandlerFault: the borrower ended the transaction, or hid an error of the database.
-            Exception: what the flush, `last` or the commit failed with.
+            HandlerFault: the caller ended the transaction, or suppressed a database error.
+            Exception: the error of the flush, `last` or the commit.
         """
         try:
             self.session.flush()
@@ -66,7 +66,7 @@ class SessionLoan:
             self.roll_back()
 
     def roll_back(self) -> None:
-        """End without a trace, unless it is ended already; never raises."""
+        """Roll back, unless it is already ended; never raises."""
         self._watch.handling = False
         self._unwatch()
         try:

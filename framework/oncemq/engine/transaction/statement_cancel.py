@@ -7,11 +7,11 @@ from typing import Any
 from sqlalchemy import Connection, Engine, NullPool
 
 _SECONDS = 5.0
-"""A server that is away must not keep the watchdog from looking after other workers."""
+"""A server that is unavailable must not keep the watchdog from other workers."""
 
 
 def canceller(engine: Engine, connection: Connection) -> Callable[[], None]:
-    """Return a function that cancels what `connection` is running now; it does nothing on unknown databases."""
+    """Return a function that cancels what `connection` is running; it does nothing on unknown databases."""
     driver: Any = connection.connection.driver_connection
     if engine.dialect.name == "postgresql" and hasattr(driver, "cancel_safe"):
         return _quietly(lambda: driver.cancel_safe(timeout=_SECONDS))
@@ -26,7 +26,7 @@ def canceller(engine: Engine, connection: Connection) -> Callable[[], None]:
 
 
 def _kill_query(engine: Engine, thread: int) -> None:
-    # Not from the engine's own pool: that may be empty just because its connections are stuck.
+    # Not from the engine's own pool: it may be exhausted because its connections are stuck.
     other = NullPool(engine.pool._creator).connect()
     try:
         other.cursor().execute(f"KILL QUERY {thread:d}")
@@ -36,7 +36,7 @@ def _kill_query(engine: Engine, thread: int) -> None:
 
 def _quietly(cancel: Callable[[], object]) -> Callable[[], None]:
     def run() -> None:
-        # The statement may have ended by itself, the connection may be gone.
+        # The statement may have ended, the connection may be lost.
         with suppress(Exception):
             cancel()
 

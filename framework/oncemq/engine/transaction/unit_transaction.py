@@ -1,4 +1,4 @@
-"""One transaction: load, the items, flush, save, confirm, commit – or a roll-back that says why."""
+"""One transaction: load, the items, flush, save, confirm, commit – or a roll-back with the reason."""
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
@@ -44,30 +44,30 @@ from oncemq.retry.classify import Fault, classify, is_lock_timeout
 _LOST = frozenset({Fault.TRANSIENT, Fault.OFFLINE})
 
 Point = Callable[[str], None]
-"""Told by name how far a run has come; tests kill the process there."""
+"""Called with the name of each kill point that a run reaches; tests kill the process there."""
 
 
 class UnitTransaction:
-    """Tries deliveries of a unit in one transaction.
+    """Runs deliveries of a unit in one transaction.
 
     Args:
         engine: the app's database.
         chain: the strategies' hooks.
-        reader: decodes payloads anew for a second run.
+        reader: decodes payloads again for a second run.
         loop: decides and handles the items.
         recorder: the worker's flight recorder.
-        slot: where the watchdog finds the way to cancel a statement.
-        clock: where time comes from.
-        failed: told of errors in `committed`, which change nothing.
-        point: told how far a run has come.
-        relay: stores and sends what handlers publish; None where they cannot.
+        slot: where the watchdog finds the function that cancels a statement.
+        clock: the source of time.
+        failed: called with errors in `committed`, which change nothing.
+        point: called with each kill point reached.
+        relay: stores and sends messages published by handlers; None where they cannot publish.
         tables: the ledger tables that the strategies use.
-        isolate: every call of the handler is alone in its transaction, on a connection that is cleaned behind it.
-        commits: told that a handler called `session.commit()`.
+        isolate: every handler call is alone in its transaction, on a connection that is reset afterwards.
+        commits: called when a handler called `session.commit()`.
 
     Attributes:
         one_by_one: the handler is called for each item.
-        keys_matter: what is decided about an item may follow from earlier ones of its key, which are not saved yet.
+        keys_matter: decisions about an item may depend on earlier ones of its key, which are not saved yet.
         isolation: how often messages had to run alone.
     """
 
@@ -125,21 +125,21 @@ class UnitTransaction:
         lock_nowait: bool = False,
         isolated: bool = False,
     ) -> TransactionResult:
-        """Return what was committed; every delivery has its verdict, in a run or left out of it.
+        """Return the committed runs; every delivery has its verdict, in a run or left out of it.
 
         Args:
-            unit: whose these are.
-            deliveries: what to try.
-            flush_each: find out whose fault a failure is.
+            unit: the unit of these deliveries.
+            deliveries: the deliveries to run.
+            flush_each: find the item at fault.
             exclusive: wait until no other unit of the consumer is exclusive.
-            lock_nowait: fail where a lock would have to be waited for.
-            isolated: one call of the handler, which may set what it likes on the connection.
+            lock_nowait: fail instead of waiting for a lock.
+            isolated: one handler call, which may change settings of the connection.
 
         Raises:
             Culprits: rolled back; these items get these verdicts, the others may run again.
-            UnknownCulprit: rolled back; nobody knows whose fault it was.
+            UnknownCulprit: rolled back; the item at fault is unknown.
             NeedsIsolation: rolled back; its items must run isolated.
-            InfrastructureError: rolled back, or the commit's answer was lost; nobody's fault.
+            InfrastructureError: rolled back, or the commit's answer was lost; no item is at fault.
             StrategyBug: rolled back; a strategy's hook failed.
         """
         items = make_items(deliveries, self._reader)
@@ -170,18 +170,18 @@ class UnitTransaction:
         finally:
             self._recorder.index[0] = IDLE
             if not committed:
-                # Nothing was done in this time; else the next run would have none left.
+                # Time in which nothing was done; otherwise the next run would have none left.
                 lost = self._clock.monotonic() - started - (unit.waited - waited)
                 unit.deadline += lost
-                # How long others keep their locks says nothing about the size that our units should have.
+                # How long others hold their locks is unrelated to the right size of our units.
                 unit.waited += lost if locked else 0.0
-                # What parts could not save is the rescue ladder's: whole units, in the order that strategies lock.
+                # Items that parts could not save are left to failure isolation: whole units, in the order that strategies lock.
                 unit.savepoint_every, unit.guarded = None, False
         self._after_commit(done.runs)
         return done
 
     def database_answers(self) -> bool:
-        """Return whether the framework's own tables can be used now; if so, a failure may be one message's doing."""
+        """Return whether the framework's own tables can be used now; if so, a failure may be caused by one message."""
         try:
             with self._engine.connect().execution_options(**{READ_ONLY: True}) as connection:
                 for table in (history.TABLE, *self._tables):
@@ -232,7 +232,7 @@ class UnitTransaction:
                 clean(connection, thoroughly=watch.raw)
 
     def _begin(self, connection: Connection, unit: Unit) -> RootTransaction:
-        """Begin; where one writes at a time, waiting for others says nothing about how long our items take."""
+        """Begin; with a single writer, waiting for others is not part of our items' duration."""
         asked = self._clock.monotonic()
         transaction = connection.begin()
         waited = self._clock.monotonic() - asked
@@ -246,7 +246,7 @@ class UnitTransaction:
     def _work(self, run: Run, frame: LoopContext) -> None:
         for load in self._chain.loads:
             self._guard(lambda load=load: load(run, run.items), "load")  # type: ignore[misc]
-        # A look at the user's tables may have turned off the events of errors.
+        # Reflecting the user's tables may have turned off error events.
         frame.connection.forget_options()
         self._point("loaded")
         if frame.watch.isolated:
@@ -260,7 +260,7 @@ class UnitTransaction:
             self._guard(lambda save=save: save(run), "save")  # type: ignore[misc]
 
     def _isolated(self, run: Run, frame: LoopContext) -> None:
-        """Run a call that may do what cannot be seen; afterwards the transaction must be the one that began."""
+        """Run a call that may bypass the observation; afterwards the transaction must be the one that began."""
         home = Home(run.connection)
         proof = frame.proof = Proof(run.connection, run.unit.owner)
         try:
@@ -268,8 +268,8 @@ class UnitTransaction:
         except HiddenCommit:
             raise
         except Exception as error:
-            # What SQLAlchemy itself has rolled back, after a flush that failed, is nothing hidden; nor is a lost connection,
-            # or a deadlock, with which MySQL rolls back all.
+            # A roll-back by SQLAlchemy itself, after a failed flush, is not hidden; nor is a lost connection,
+            # or a deadlock that makes MySQL roll back everything.
             lost = classify(error.__cause__ or error) in _LOST
             open_still = frame.watch.settings and not lost and run.connection.in_transaction()
             if open_still and not proof.held():
@@ -279,7 +279,7 @@ class UnitTransaction:
             home.come_back()
 
     def _take_back(self, hidden: HiddenCommit) -> NoReturn:
-        """Delete the records that a hidden commit has saved, and charge its message, which must not run again."""
+        """Delete the records saved by a hidden commit, and charge its message, which must not run again."""
         run = hidden.run
         verdicts = {item: reject(str(hidden), error=hidden) for item in hidden.items}
         for item in hidden.items:
@@ -352,10 +352,10 @@ class UnitTransaction:
 def _leave(connection: Connection, transaction: RootTransaction, *, committed: bool) -> None:
     """End the transaction; after a commit nothing may raise any more."""
     try:
-        # What a handler ended is rolled back by the pool when the connection returns to it.
+        # A transaction ended by a handler is rolled back by the pool when the connection returns to it.
         if not committed and connection.get_transaction() is transaction:
             transaction.rollback()
     except Exception:
-        # A handler may even have closed the connection; then there is nothing left to throw away.
+        # A handler may have closed the connection; then there is nothing left to discard.
         with suppress(Exception):
             connection.invalidate()

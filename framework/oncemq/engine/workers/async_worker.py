@@ -1,4 +1,4 @@
-"""One event loop of a consumer with an async handler: many messages in flight, each settled on its own."""
+"""Event loop of a consumer with an async handler: many messages in flight, each settled separately."""
 
 import asyncio
 import threading
@@ -26,12 +26,12 @@ from oncemq.observe.logs import now_handling
 
 _TAKE_TIMEOUT = 0.2
 _THREADS_BESIDES = 4
-"""For waiting, taking and settling, while every message in flight may be in a strategy's hook."""
+"""Threads for waiting, taking and settling, while every message in flight may be in a strategy's hook."""
 
 
 @dataclass(frozen=True, slots=True)
 class InFlightSlot:
-    """What one message in flight occupies: its flight recorder, and the slot that the watchdog looks at."""
+    """Resources of one message in flight: its flight recorder, and its slot for the watchdog."""
 
     recorder: AnyRecorder
     slot: TimeLimitSlot
@@ -39,7 +39,7 @@ class InFlightSlot:
 
 @dataclass(slots=True, eq=False)
 class _KeyRun:
-    """The messages of one key that were taken together, and run one after the other."""
+    """Messages of one key that were taken together, and run one after the other."""
 
     deliveries: list[Delivery]
     hands: TakeResult = field(default_factory=TakeResult)
@@ -47,7 +47,7 @@ class _KeyRun:
 
 @dataclass(slots=True)
 class _Finished:
-    """What can be settled: verdicts with the seconds they took, and keys that can be given up after that."""
+    """Outcomes that can be settled: verdicts with their seconds, and keys to release afterwards."""
 
     verdicts: list[tuple[Delivery, Verdict]] = field(default_factory=list)
     seconds: float = 0.0
@@ -58,16 +58,16 @@ class _Finished:
 
 
 class AsyncWorker:
-    """Keeps as many messages in flight as it has seats, in an event loop of its own.
+    """Keeps as many messages in flight as it has seats, in its own event loop.
 
     Args:
-        consumer: what waits and how it goes.
-        settler: tells the broker.
+        consumer: waiting messages and progress.
+        settler: settles with the broker.
         seats: one for each message that may be in flight.
         alone: held while a crash suspect runs, so that no two run at once in this process.
-        failed: told of errors that change nothing.
-        tracks: strategies, handler and what follows it, once for each shard; hooks may block, so they run in threads.
-        layout: which shard a key belongs to; None where there are no shards.
+        failed: called with errors that change nothing.
+        tracks: strategies, handler and finisher, per shard; hooks may block, so they run in threads.
+        layout: which shard a key belongs to; None without shards.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class AsyncWorker:
         )
 
     def loop(self) -> None:
-        """Work until stopped; what is in flight then is finished first."""
+        """Work until stopped; messages in flight are finished first."""
         asyncio.run(self._main())
 
     async def _main(self) -> None:
@@ -163,7 +163,7 @@ class AsyncWorker:
         except Exception as error:
             self._consumer.charge(keyrun.deliveries)
             self._broken = error
-        # The key is given up only now: none of its messages may run beside another.
+        # The key is released only now: none of its messages may run concurrently with another.
         self._finished.over.append(keyrun)
         self._free.append(seat)
         self._changed.set()
@@ -241,7 +241,7 @@ class AsyncWorker:
         return consumer.must_wait(delivery) or RETURNED
 
     async def _settle_loop(self) -> None:
-        """Settle what has finished, all of it at once, while the next messages run."""
+        """Settle finished messages, all at once, while the next messages run."""
         finished = _Finished()
         try:
             while self._finished or not self._leaving:

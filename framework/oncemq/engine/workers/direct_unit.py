@@ -1,4 +1,4 @@
-"""Direct units: no transaction of ours; every item runs, is recorded and judged on its own, never because of a neighbour."""
+"""Direct units: no engine transaction; every item runs, is recorded and judged independently of its neighbours."""
 
 import asyncio
 import inspect
@@ -27,7 +27,7 @@ from oncemq.observe.logs import now_handling
 Step = Callable[[], None]
 Trouble = InfrastructureError | StrategyBug
 Told = Callable[[int, float, Trouble], None]
-"""Told (tries, pause in seconds, trouble) before a step is done again."""
+"""Called with (tries, pause in seconds, error) before a step is repeated."""
 
 _LONGEST_WAIT = 5.0
 
@@ -35,17 +35,17 @@ _LONGEST_WAIT = 5.0
 class Finisher:
     """Records, saves and confirms one item of a direct unit.
 
-    What the handler did outside cannot be rolled back, and running it again would do it twice. So when one of
-    these steps fails, that step alone is done again, until it works or the process leaves.
+    External effects of the handler cannot be rolled back, and running it again would repeat them. So when one of
+    these steps fails, that step alone is repeated, until it succeeds or the process ends.
 
     Args:
         chain: the strategies' hooks.
-        failed: told of errors in `committed`, which change nothing.
-        troubled: told before a step is done again.
-        give_up: whether to stop trying, since the process is leaving.
-        sleep: waits seconds between tries.
-        send: publishes what the handler published, with confirmation.
-        outbox: where a strategy stores it instead; None without a database.
+        failed: called with errors in `committed`, which change nothing.
+        troubled: called before a step is repeated.
+        give_up: whether to stop retrying, since the process is ending.
+        sleep: waits seconds between attempts.
+        send: publishes the handler's messages, with confirmation.
+        outbox: where a strategy stores them instead; None without a database.
     """
 
     def __init__(
@@ -74,16 +74,16 @@ class Finisher:
         return run
 
     def finish(self, run: Run, item: Item, *, ran: bool) -> None:
-        """Do what follows the decision; a strategy may still change the verdict by Culprits.
+        """Execute the steps after the decision; a strategy may still change the verdict by Culprits.
 
         Args:
             run: the item's own run.
-            item: its verdict stands.
-            ran: its handler was called. If not, a step that fails is not insisted on: the item can start afresh.
+            item: its verdict is set.
+            ran: its handler was called. If not, a failing step is not repeated: the item can start again.
 
         Raises:
-            StrategyBug: a hook failed, and the process leaves or the handler did not run.
-            InfrastructureError: the same, and the database is to blame.
+            StrategyBug: a hook failed, and the process ends or the handler did not run.
+            InfrastructureError: the same, caused by the database.
         """
         if self._idle and not run.outgoing:
             run.outgoing = None
@@ -138,10 +138,10 @@ class Finisher:
 
 
 def with_bugs(work: Step, doing: str) -> None:
-    """Do `work`; an error of a strategy becomes a StrategyBug, unless the database is to blame.
+    """Do `work`; an error of a strategy becomes a StrategyBug, unless caused by the database.
 
     Raises:
-        StrategyBug, InfrastructureError, Culprits: as the hook says, or as its error means.
+        StrategyBug, InfrastructureError, Culprits: raised by the hook, or derived from its error.
     """
     try:
         work()
@@ -157,14 +157,14 @@ class DirectRunner:
     """Runs the items of direct units one after the other.
 
     Args:
-        chain: the strategies' hooks; each item is a run of its own to them.
+        chain: the strategies' hooks; each item is a separate run for them.
         handler: the user's function.
-        reader: decodes payloads anew.
+        reader: decodes payloads again.
         recorder: the worker's flight recorder.
         slot: read by the watchdog.
-        clock: where time comes from.
-        failed: told of errors that change nothing.
-        finisher: does what follows the handler.
+        clock: the source of time.
+        failed: called with errors that change nothing.
+        finisher: executes the steps after the handler.
     """
 
     def __init__(
@@ -246,12 +246,12 @@ class DirectRunner:
         finally:
             slot.started = 0.0
             now_handling("", None)
-        # Also when it took too long: the effect has happened, and nothing can take it back.
+        # Also when it took too long: the effect has happened and cannot be rolled back.
         return PROCEED
 
 
 def before(chain: Chain, run: Run, item: Item) -> None:
-    """Load and decide; the verdict stands in `item.verdict`.
+    """Load and decide; the verdict is in `item.verdict`.
 
     Raises:
         StrategyBug: a hook failed.

@@ -1,11 +1,11 @@
-"""The rescue ladder: how a unit with a failing item still commits its healthy ones, and nobody else is charged.
+"""Failure isolation: how a unit with a failing item still commits its healthy ones, without charging others.
 
-run, or parts of it with savepoints     culprit known   → run again without it
- └ culprit unknown → careful run        culprit known   → run again without it
-    └ still unknown → halves, then solo : what fails alone is the culprit
-the database fails → the same run again, after a pause; when it lasts, the unit is given back
-it fails by what one item does → run again without it, then that item alone, which shows whose fault it is
-somebody keeps a lock → halves, then solo, which no longer wait for locks : what meets the lock is deferred
+run, or parts of it with savepoints     item at fault known   → run again without it
+ └ unknown → run with flush per item    item at fault known   → run again without it
+    └ still unknown → halves, then solo : an item that fails alone is at fault
+the database fails → the same run again, after a pause; if it persists, the unit is returned
+it fails by one item's work → run again without it, then that item alone, which shows the cause
+a lock stays held → halves, then solo, without waiting for locks : an item that needs the lock is deferred
 """
 
 import random
@@ -39,24 +39,24 @@ from oncemq.retry.classify import (
 
 _THIRD_COUNTS = 3
 _COUNTS_AFTER = 30.0
-"""Seconds for which a message must have met a lock again and again that it did not wait for, before that counts."""
+"""Seconds for which a message must have failed on a lock without waiting, before that counts."""
 _LONGEST_DEFER = 30.0
 _STALE_LOOKS = 3
-"""How often an item runs again in the same unit because a rival changed its row, before that counts."""
+"""How often an item runs again in the same unit because its row was changed concurrently, before that counts."""
 _EVERYBODYS = 2
-"""Messages that fail alone in a row; with one more it is no single message's matter."""
+"""Messages that fail alone in a row; beyond this number the cause is not a single message."""
 
 
 @dataclass(slots=True)
 class UnitResult:
-    """What became of a unit.
+    """The outcome of a unit.
 
     Args:
-        verdicts: one for every delivery.
-        follow: deliveries that shall run next, in order.
-        trouble: why the consumer must pause; None = go on.
-        steps: which rescue steps were needed.
-        committed: how many transactions were committed.
+        verdicts: one per delivery.
+        follow: deliveries to run next, in order.
+        trouble: why the consumer must pause; None = continue.
+        steps: the isolation steps that were needed.
+        committed: the number of committed transactions.
     """
 
     verdicts: dict[Delivery, Verdict] = field(default_factory=dict)
@@ -70,11 +70,11 @@ class Rescue:
     """Runs units of one worker until every delivery has a verdict.
 
     Args:
-        attempt: tries deliveries in one transaction.
+        attempt: runs deliveries in one transaction.
         lane: shared with the consumer's other workers.
-        on_infrastructure: told (tries, pause in seconds, error) before the same run is tried again.
-        on_lane: told when units become exclusive (True, error) or are free again (False, None).
-        sleep: waits seconds between tries.
+        on_infrastructure: called with (tries, pause in seconds, error) before the same run is repeated.
+        on_lane: called when units become exclusive (True, error) or no longer are (False, None).
+        sleep: waits seconds between attempts.
         second_look: an item that violated a unique constraint runs once more before it is charged.
     """
 
@@ -97,7 +97,7 @@ class Rescue:
 
 
 class _Execution:
-    """One unit on its way down the ladder."""
+    """One unit during failure isolation."""
 
     def __init__(
         self, tries: TransactionRetrier, unit: Unit, todo: list[Delivery], *, second_look: bool
@@ -144,7 +144,7 @@ class _Execution:
         return self.result
 
     def _next(self) -> tuple[list[Delivery], bool]:
-        """Return what runs next, and whether that is a call that is alone in its transaction; nothing if time is up."""
+        """Return the next deliveries, and whether they are a call alone in its transaction; none if time is up."""
         todo, alone = self._todo[: self._size], self._isolated
         if self._cut in todo[1:]:
             todo = todo[: todo.index(self._cut)]
@@ -155,7 +155,7 @@ class _Execution:
         if not alone:
             return todo, False
         isolated = todo[0] in alone
-        end = next((at for at, one in enumerate(todo) if (one in alone) is not isolated), len(todo))
+        end = next((at for at, delivery in enumerate(todo) if (delivery in alone) is not isolated), len(todo))
         return todo[: min(end, 1) if isolated and self._tries.one_by_one else end], isolated
 
     def _accept(self, done: TransactionResult, part: list[Delivery]) -> None:
@@ -173,7 +173,7 @@ class _Execution:
         if held:
             self._return_keys(held)
         if any(verdict is RETURNED for verdict in map(result.verdicts.get, part)):
-            # The time budget is spent: what was not started goes back, halves included.
+            # The time budget is used up: deliveries that were not started are returned, halves included.
             self._return_all()
 
     def _without(self, culprits: Culprits) -> None:
@@ -181,7 +181,7 @@ class _Execution:
         self.result.steps[RescueStep.RERUN] += 1
         charged = {item.delivery: verdict for item, verdict in culprits.verdicts.items()}
         if charged.keys().isdisjoint(self._todo):
-            # Else the same run would be tried for ever.
+            # Otherwise the same run would be repeated without end.
             self._give_up(StrategyBug("a strategy raised Culprits without any item of the run"))
         else:
             self._charge(charged)
@@ -190,7 +190,9 @@ class _Execution:
         charged = first_of_each_key(self._todo, charged)
         if self._tries.keys_matter and self._cuts_before(charged):
             return
-        charged = {one: verdict for one, verdict in charged.items() if not self._look_again(one, verdict)}
+        charged = {
+            failed: verdict for failed, verdict in charged.items() if not self._look_again(failed, verdict)
+        }
         self.result.verdicts.update(charged)
         holding: set[str] = set()
         left = []
@@ -205,7 +207,7 @@ class _Execution:
         self._todo = left
 
     def _cuts_before(self, charged: dict[Delivery, Verdict]) -> bool:
-        """Whether what comes before a charged message is saved first: it ran on what an earlier one of its key shall reach."""
+        """Whether items before a charged message are saved first: it ran on data that an earlier one of its key must reach."""
         keys: set[str] = set()
         for delivery in self._todo:
             if delivery in charged and delivery.key in keys and not _is_saved(charged[delivery]):
@@ -215,7 +217,7 @@ class _Execution:
         return False
 
     def _look_again(self, delivery: Delivery, verdict: Verdict) -> bool:
-        """Whether the item met a rival's row: the next run decides with that row in sight."""
+        """Whether the item met a conflicting row: the next run decides with that row visible."""
         error = verdict.error
         if error is None:
             return False
@@ -239,7 +241,7 @@ class _Execution:
         self.result.steps[RescueStep.SOLO if self._size == 1 else RescueStep.HALVE] += 1
 
     def _isolate(self, part: list[Delivery], error: InfrastructureError, seconds: float) -> None:
-        """Find out whose a lasting failure of the database is; see `oncemq.engine.transaction.error_attribution`."""
+        """Find the cause of a persistent database failure; see `oncemq.engine.transaction.error_attribution`."""
         cause = cause_of(error)
         fault = classify(cause)
         if fault is Fault.TRANSIENT:
@@ -257,7 +259,7 @@ class _Execution:
             self._halve(part)
 
     def _wait_aside(self, part: list[Delivery], error: InfrastructureError, seconds: float) -> None:
-        """Let what meets a lock wait, and the others go on (rule 7: its third failure counts)."""
+        """Defer a message that meets a held lock, and let the others continue (rule 7: its third failure counts)."""
         cause = cause_of(error)
         locked = is_lock_timeout(cause)
         if locked and seconds >= LONGEST_TRYING and not self._hurried:
@@ -273,16 +275,16 @@ class _Execution:
             self._postpone(part[0], error)
 
     def _set_aside(self, delivery: Delivery) -> None:
-        """Run the neighbours without it first; later ones of its key wait."""
+        """Run its neighbours without it first; later ones of its key wait."""
         self.result.steps[RescueStep.RERUN] += 1
         place = self._todo.index(delivery)
         for later in self._todo[place + 1 :]:
             if later.key == delivery.key:
                 self.result.verdicts[later] = RETURNED
         self._todo = [
-            one
-            for number, one in enumerate(self._todo)
-            if number < place or (number > place and one.key != delivery.key)
+            other
+            for number, other in enumerate(self._todo)
+            if number < place or (number > place and other.key != delivery.key)
         ]
         self._aside.append(delivery)
 
@@ -307,7 +309,7 @@ class _Execution:
             self._charge({delivery: defer(self._pause(delivery), str(error))})
 
     def _pause(self, delivery: Delivery) -> timedelta:
-        # In a hurry failing is cheap, but many that wake often would keep the others from their turn.
+        # Without lock waits failing is cheap, but many frequent retries would delay the others.
         longest = min(_LONGEST_DEFER, 2 ** (delivery.failures + (2 if self._hurried else 0)))
         return timedelta(seconds=random.uniform(0.5, 1.0) * longest)  # noqa: S311 - jitter
 
@@ -316,7 +318,7 @@ class _Execution:
             return False
         cause = cause_of(error)
         if is_contention(cause) and not is_lock_timeout(cause):
-            return True  # alone in its unit, and nobody's lock is waited for: it is not contention
+            return True  # alone in its unit, and not waiting for a lock: it is not contention
         if self._lane.commits <= delivery.commits_at_failure:
             return False
         return not self._hurried or self._lane.now() - delivery.failed_since >= _COUNTS_AFTER
@@ -344,5 +346,5 @@ class _Execution:
 
 
 def _is_saved(verdict: Verdict) -> bool:
-    """Return whether the message must not run again, as its handler has committed what it did."""
+    """Return whether the message must not run again, as its handler has committed its work."""
     return isinstance(verdict.error, HiddenCommit)

@@ -1,4 +1,4 @@
-"""Takes parked messages that are due: a pause is over, a gap has timed out, or whoever had taken them has died."""
+"""Takes parked messages that are due: a pause is over, a gap has timed out, or the process that took them has died."""
 
 from datetime import timedelta
 from typing import Final
@@ -12,11 +12,11 @@ from oncemq.engine.parking.parked_source import ParkedMessages
 
 EVERY: Final = timedelta(seconds=1)
 _ENOUGH: Final = 1000
-"""Parked messages that wait here already; what else is due is taken later, or by another process."""
+"""The most parked messages waiting here; other due ones are taken later, or by another process."""
 
 
 class Sweep:
-    """One process's background task for one consumer; others may do the same at the same moment."""
+    """One process's background task for one consumer; other processes may do the same at the same time."""
 
     def __init__(self, messages: ParkedMessages, gate: PauseGate, scheduler: Scheduler) -> None:
         self._messages = messages
@@ -24,7 +24,7 @@ class Sweep:
         self._scheduler = scheduler
 
     def __call__(self, engine: Engine) -> bool:
-        """Take some and put them where deliveries wait; returns whether there may be more."""
+        """Take some and queue them; returns whether there may be more."""
         if self._gate.stopped or len(self._messages.queued()) > _ENOUGH:
             return False
         with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""Threads that end together; one that fails is told of, and the app notices that it has ended."""
+"""Threads that end together; a failing thread is reported, and the app notices that it has ended."""
 
 import threading
 from collections.abc import Callable
@@ -10,9 +10,9 @@ class Threads:
     """Daemon threads of one purpose.
 
     Args:
-        name: what they are called, with a number each.
-        failed: told of errors that ended a thread.
-        clock: where time comes from.
+        name: the prefix of their numbered names.
+        failed: called with errors that ended a thread.
+        clock: the source of time.
     """
 
     def __init__(self, name: str, failed: Callable[[str, BaseException], None], clock: Clock) -> None:
@@ -35,7 +35,7 @@ class Threads:
         return self.ended()
 
     def alive(self) -> bool:
-        """Return whether every one is running."""
+        """Return whether all are running."""
         return all(thread.is_alive() for thread in self._threads)
 
     def ended(self) -> bool:
@@ -46,5 +46,5 @@ class Threads:
         try:
             loop()
         except BaseException as error:
-            # Also SystemExit, which would end the thread without a word. The app ends: what is unsettled comes again.
+            # Also SystemExit, which would end the thread silently. The app ends: unsettled deliveries are redelivered.
             self._failed(f"a thread of {self._name}", error)

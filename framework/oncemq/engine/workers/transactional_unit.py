@@ -1,4 +1,4 @@
-"""One worker's way of running transactional units: reserve, rescue ladder, release."""
+"""Runs transactional units for one worker: reserve, failure isolation, release."""
 
 from collections.abc import Callable
 
@@ -15,13 +15,13 @@ Failed = Callable[[str, BaseException], None]
 
 
 class UnitRunner:
-    """Runs units with everything around their transactions.
+    """Runs units with the hooks around their transactions.
 
     Args:
         chain: the strategies' hooks.
-        rescue: runs what `reserve` left to run.
-        failed: told of errors in `release`, which change nothing.
-        point: told how far a unit has come.
+        rescue: runs the deliveries that `reserve` left to run.
+        failed: called with errors in `release`, which change nothing.
+        point: called with each kill point reached.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ def reserve(chain: Chain, unit: Unit) -> InfrastructureError | StrategyBug | Non
 
 
 def open_deliveries(unit: Unit, result: UnitResult) -> list[Delivery]:
-    """Return what may run; what `reserve` judged, and what must wait behind it, gets its verdict in `result`."""
+    """Return deliveries that may run; those decided by `reserve`, and those behind them, get their verdicts in `result`."""
     if not unit.verdicts:
         return list(unit.deliveries)
     held: set[str] = set()
@@ -81,7 +81,7 @@ def open_deliveries(unit: Unit, result: UnitResult) -> list[Delivery]:
 
 
 def release(chain: Chain, unit: Unit, failed: Failed) -> None:
-    """Let every strategy give back what it took, in reverse order; errors are told and change nothing."""
+    """Let every strategy release what it acquired, in reverse order; errors are reported and change nothing."""
     for hook in chain.releases:
         try:
             hook(unit)

@@ -1,4 +1,4 @@
-"""One thread of a consumer: takes what is ready, runs it as units, settles, and gives up its keys."""
+"""Worker thread of a consumer: takes ready messages, runs them as units, settles, and releases their keys."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from oncemq.observe.events import RescueStep
 
 _TAKE_TIMEOUT = 0.2
 _AWAY = timedelta(seconds=10)
-"""For so long the broker keeps what has waited for its shard for long; the same for all, so that they keep their order."""
+"""How long the broker keeps messages whose shard is unavailable for long; equal for all, so that their order is kept."""
 _ROLLED_BACK = (RescueStep.RERUN, RescueStep.CAREFUL, RescueStep.HALVE)
 
 Trouble = InfrastructureError | StrategyBug
@@ -32,14 +32,14 @@ Execute = Callable[[Unit], UnitResult]
 
 
 class TakeResult:
-    """What a worker holds while it works on one take.
+    """Deliveries that a worker holds while it works on one take.
 
     Attributes:
-        back: goes back to the head of its key's queue, in order.
+        back: deliveries that return to the head of their key's queue, in order.
         sleep: seconds for which a key must not run.
         held: keys of which nothing more may run in this take.
-        put_off: deferred for so long that the broker gets them back, with the delays.
-        follow: parked messages whose turn has come; the next of their keys.
+        put_off: deferred for so long that they are returned to the broker, with the delays.
+        follow: parked messages whose turn has come; next in order of their keys.
     """
 
     __slots__ = ("back", "follow", "held", "put_off", "sleep")
@@ -52,7 +52,7 @@ class TakeResult:
         self.follow: list[Delivery] = []
 
     def keep(self, delivery: Delivery, verdict: Verdict, too_long: Callable[[Delivery], bool]) -> None:
-        """Take back what was not started or is deferred; nothing later of a held key may overtake it."""
+        """Return deliveries that were not started or are deferred; later ones of a held key must not overtake them."""
         if verdict.holds_key:
             self.held.add(delivery.key)
         if verdict.outcome is Outcome.RETURNED:
@@ -75,11 +75,11 @@ class Worker:
     """Runs units until the consumer's gate is stopped.
 
     Args:
-        consumer: what it shares with its siblings.
+        consumer: the state shared with other workers.
         execute: runs one unit.
-        settler: tells the broker.
+        settler: settles with the broker.
         alone: held while a crash suspect runs, so that no two run at once in this process.
-        unit_time: seconds that a unit should last.
+        unit_time: the intended duration of a unit in seconds.
         batch_limit: the most messages in a unit.
         layout: which shard a key belongs to; a unit is on one shard.
     """
@@ -119,16 +119,16 @@ class Worker:
                     consumer.doubt(taken)
                 self.work(taken)
             except BaseException:
-                # This ends the process: what was held must not end the next ones for ever.
+                # This ends the process: the deliveries it held must not end every next process, too.
                 consumer.charge(taken)
                 raise
             finally:
                 consumer.finished(taken)
 
     def _together(self, taken: list[Delivery]) -> list[Delivery]:
-        """Return what this worker may hold at once.
+        """Return how many messages this worker may hold.
 
-        A direct unit insists on what follows its handlers until their shard answers: keys of others must not wait for that.
+        A direct unit repeats the steps after its handlers until their shard answers: keys of others must not wait for that.
         """
         if self._layout is None or self._consumer.plan.effects is Effects.DATABASE:
             return taken
@@ -151,7 +151,7 @@ class Worker:
         return split(segments(taken), self._layout, self._most())
 
     def work(self, taken: list[Delivery]) -> None:
-        """Bring every delivery of `taken` to its settlement, or back to its queue."""
+        """Bring every delivery of `taken` to settlement, or back to its queue."""
         hands = TakeResult()
         trouble: Trouble | None = None
         try:
@@ -170,7 +170,7 @@ class Worker:
             self._consumer.progressed()
 
     def _on_shard(self, ready: list[Delivery], hands: TakeResult) -> Trouble | None:
-        """Run a segment; what a shard that is away needs waits, and is no trouble of the others."""
+        """Run a segment; messages of an unavailable shard wait, without affecting the others."""
         shards, clock = self._consumer.shards, self._consumer.clock.monotonic
         if shards is None or self._consumer.judge_unrun(ready[0]) is not None:
             return self._segment(ready, hands)
@@ -191,7 +191,7 @@ class Worker:
         return None
 
     def _wait_for_shard(self, waiting: list[Delivery], hands: TakeResult) -> None:
-        """Keep messages until their shard is asked again, or have the broker keep them where that is long."""
+        """Keep messages until their shard is checked again, or return them to the broker if that takes long."""
         consumer, gone = self._consumer, set[str]()
         for delivery in waiting:
             if consumer.may_leave(delivery) and (
@@ -239,7 +239,7 @@ class Worker:
         self, unit: Unit, pairs: list[tuple[Delivery, Verdict]], result: UnitResult, seconds: float
     ) -> None:
         counts: Counter[Outcome] = Counter()
-        # Nearly all verdicts are one and the same object.
+        # Nearly all verdicts are the same object.
         for verdict, count in Counter(verdict for _, verdict in pairs).items():
             counts[verdict.outcome] += count
         size = len(pairs)
@@ -260,7 +260,7 @@ def _never(_delivery: Delivery) -> bool:
 
 
 def cut_short(pairs: Sequence[tuple[Delivery, Verdict]]) -> int:
-    """Return how many were not started for lack of time; those that wait behind their key's failure do not count."""
+    """Return how many were not started for lack of time; those waiting behind a failure of their key do not count."""
     held: set[str] = set()
     cut = 0
     for delivery, verdict in pairs:
@@ -273,7 +273,7 @@ def cut_short(pairs: Sequence[tuple[Delivery, Verdict]]) -> int:
 
 
 def split(whole: Iterator[list[Delivery]], layout: Layout, limit: int) -> Iterator[list[Delivery]]:
-    """Yield units of one shard each, of `limit` messages at most; a key's messages stay in order."""
+    """Yield units of one shard each, of at most `limit` messages; a key's messages stay in order."""
     for together in whole:
         shards: dict[int, list[Delivery]] = {}
         for delivery in together:
@@ -283,7 +283,7 @@ def split(whole: Iterator[list[Delivery]], layout: Layout, limit: int) -> Iterat
 
 
 def segments(taken: list[Delivery]) -> Iterator[list[Delivery]]:
-    """Yield the units of one take: refused messages and crash suspects alone, all between them together."""
+    """Yield the units of one take: refused messages and crash suspects alone, all others together."""
     together: list[Delivery] = []
     for delivery in taken:
         if delivery.refusal is None and not delivery.suspect:
@@ -302,12 +302,12 @@ Thing = TypeVar("Thing")
 
 @dataclass(frozen=True, slots=True)
 class ShardRuntime:
-    """What a direct message meets on its shard.
+    """Hooks and handler for direct messages of one shard.
 
     Args:
         chain: the strategies' hooks.
         handler: the user's function.
-        finisher: does what follows the handler.
+        finisher: executes the steps after the handler.
     """
 
     chain: Chain
@@ -316,7 +316,7 @@ class ShardRuntime:
 
 
 def by_key(things: Sequence[Thing], layout: Layout | None) -> Callable[[str], Thing]:
-    """Return what finds a key's one of things that are there once for each shard."""
+    """Return a function that selects the entry of a key's shard."""
     if layout is None:
         (only,) = things
         return lambda _key: only
@@ -324,7 +324,7 @@ def by_key(things: Sequence[Thing], layout: Layout | None) -> Callable[[str], Th
 
 
 def by_unit(executes: Sequence[Execute], layout: Layout | None) -> Execute:
-    """Return what runs a unit on its shard."""
+    """Return the function that runs a unit on its shard."""
     if layout is None:
         return executes[0]
 
