@@ -1,4 +1,4 @@
-"""What happens for each withdrawal whose precondition holds: the balance changes."""
+"""Changes the balance for each withdrawal whose precondition holds."""
 
 import os
 
@@ -12,7 +12,7 @@ class Base(DeclarativeBase):
 
 
 class Account(Base):
-    """An account and what is on it."""
+    """An account and its balance."""
 
     __tablename__ = "accounts"
 
@@ -21,7 +21,7 @@ class Account(Base):
 
 
 class Withdrawal(BaseModel):
-    """What a message says: how much, and what the sender saw on the account when he decided."""
+    """A message's body: the amount, and the balance that the sender saw."""
 
     account_id: str
     balance_before: int

@@ -1,4 +1,4 @@
-"""What happens for each order event: one row in the order's journal."""
+"""Adds one row to the order's journal for each order event."""
 
 import os
 from datetime import datetime
@@ -24,7 +24,7 @@ class Step(Base):
 
 
 class OrderEvent(BaseModel):
-    """What a message says."""
+    """A message's body."""
 
     order_id: str
     status: str

@@ -12,7 +12,7 @@ class Base(DeclarativeBase):
 
 
 class Order(Base):
-    """The shop's: an order, written when it is paid."""
+    """An order of the shop, written when it is paid."""
 
     __tablename__ = "orders"
 
@@ -21,7 +21,7 @@ class Order(Base):
 
 
 class Points(Base):
-    """The loyalty programme's: the unique order id is the last line of defence, should anybody write here by hand."""
+    """Points of the loyalty programme; the unique order id is the last guard, against rows written by hand."""
 
     __tablename__ = "points"
     __table_args__ = (UniqueConstraint("order_id"),)
@@ -33,7 +33,7 @@ class Points(Base):
 
 
 class OrderPaid(BaseModel):
-    """What a message says."""
+    """A message's body."""
 
     order_id: str
     payment_no: int

@@ -10,7 +10,7 @@ TOPIC = "order-paid"
 
 
 def pay(publisher: AppPublisher, order_id: str, user: str) -> None:
-    """Write the order down, and let consumers know if that lasts."""
+    """Store the order, and publish it if the transaction commits."""
     message = {"order_id": order_id, "payment_no": 1, "user": user}
     with publisher.transaction(TOPIC, message, key=order_id) as session:
         session.add(Order(order_id=order_id, user=user))

@@ -1,4 +1,4 @@
-"""What happens for each payment: it is booked. Run by itself, this file shows what was booked."""
+"""Books each payment. Run by itself, this file prints the bookings."""
 
 import os
 
@@ -23,7 +23,7 @@ class Booking(Base):
 
 
 class Callback(BaseModel):
-    """What the provider says."""
+    """The body of the provider's message."""
 
     order_id: str
     payment_id: str

@@ -1,6 +1,6 @@
 """Another service, without the shop's database: has a payment arrived? Arguments: identities such as `o-1:p-1`.
 
-With the argument `forget` it takes everything from Redis that the shop keeps there.
+With the argument `forget` it deletes everything that the shop keeps in Redis.
 """
 
 import os
@@ -14,7 +14,7 @@ client = redis.Redis.from_url(os.environ.get("REDIS", "redis://localhost:6379/0"
 
 
 def ask(identities: list[str]) -> None:
-    """Print what the filter says."""
+    """Print the filter's answers."""
     booked = BloomFilter(client, "payments-booked")
     for identity, maybe in zip(identities, booked.contains_all(identities), strict=True):
         print(f"{identity}: {'booked, as good as surely' if maybe else 'not booked'}")

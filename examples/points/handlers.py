@@ -1,4 +1,4 @@
-"""What happens for each paid order: thirty points."""
+"""Gives thirty points for each paid order."""
 
 import os
 from typing import Annotated
@@ -26,7 +26,7 @@ class Points(Base):
 
 
 class OrderPaid(BaseModel):
-    """What a message says."""
+    """A message's body."""
 
     order_id: str
     payment_no: int

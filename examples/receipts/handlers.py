@@ -1,4 +1,4 @@
-"""What happens for each payment: a mail; and how to find out whether it went out."""
+"""Sends a mail for each payment, and finds out whether it was sent."""
 
 import smtplib
 from email.message import EmailMessage
@@ -10,7 +10,7 @@ from oncemq import Done, Envelope, NotDone
 
 
 class OrderPaid(BaseModel):
-    """What a message says."""
+    """A message's body."""
 
     order_id: str
     payment_no: int
@@ -32,7 +32,7 @@ def mail_receipt(order: OrderPaid, envelope: Envelope) -> str:
 
 
 def was_sent(envelope: Envelope) -> Done | NotDone:
-    """Ask the mail server; called only about mails whose sending failed half-way."""
+    """Ask the mail server; called only for mails whose sending was interrupted."""
     sent = any(mail["Message-ID"] == message_id(envelope) for mail in mailbox_server.delivered())
     return Done(message_id(envelope)) if sent else NotDone()
 

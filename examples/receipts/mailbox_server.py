@@ -1,9 +1,9 @@
-"""A small SMTP server that keeps every mail in a file, and hangs up where it hurts.
+"""A small SMTP server that keeps every mail in a file, and disconnects at the worst moments.
 
     python mailbox_server.py start | list | stop
 
-Two mails meet trouble, each once: the connection for bob's breaks after the mail is kept and before the sender
-is told; the one for cid's breaks before the mail is kept. Both look the same to the sender.
+Two mails fail, each once: the connection for bob's breaks after the mail is stored and before it is confirmed;
+the one for cid's breaks before the mail is stored. Both look the same to the sender.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Server:
         self._broken: set[str] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one client until it quits or is hung up on."""
+        """Answer one client until it quits or is disconnected."""
         answers: dict[str, Callable[[], str]] = {"EHLO": lambda: "250 mailbox", "QUIT": lambda: "221 bye"}
         await self._say(writer, "220 mailbox")
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
@@ -100,7 +100,7 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Stop it."""
+    """Stop the server."""
     os.kill(int(ADDRESS.read_text().split()[1]), signal.SIGTERM)
     ADDRESS.unlink()
 

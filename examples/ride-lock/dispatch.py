@@ -1,6 +1,6 @@
 """The other service: chooses a driver for a ride, which takes seconds, under the ride's lock.
 
-It is `Dispatch.java` where there are Java and the jars of Redisson, else the same in Python.
+It runs `Dispatch.java` if Java and Redisson's jars are available, else the same in Python.
 """
 
 import os
@@ -20,7 +20,7 @@ LOG = Path("dispatch.log")
 
 
 def choose(ride: str, seconds: float) -> None:
-    """Choose slowly; the old driver is gone at once, the new one comes at the end."""
+    """Choose slowly; the old driver is removed first, the new one is set at the end."""
     drivers = redis.Redis.from_url(REDIS)
     with Lock(REDIS, f"ride-lock-{ride}"):
         print(f"Python holds ride-lock-{ride}", flush=True)

@@ -1,4 +1,4 @@
-"""What happens when a ride departs: it is written down with the driver whom the dispatch service has chosen."""
+"""Stores each departure with the driver chosen by the dispatch service."""
 
 import os
 
@@ -8,7 +8,7 @@ from sqlalchemy import String, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 drivers = redis.Redis.from_url(os.environ.get("REDIS", "redis://localhost:6379/0"), decode_responses=True)
-"""Whom the dispatch service has chosen, by ride."""
+"""The drivers chosen by the dispatch service, by ride."""
 
 
 class Base(DeclarativeBase):
@@ -26,13 +26,13 @@ class Departure(Base):
 
 
 class Departed(BaseModel):
-    """What a message says."""
+    """A message's body."""
 
     ride_id: str
 
 
 def depart(event: Departed, session: Session) -> None:
-    """Write the departure down; the lock is held, so nobody is just about to choose another driver."""
+    """Store the departure; the lock is held, so no other driver is being chosen meanwhile."""
     driver = drivers.get(f"ride-driver-{event.ride_id}") or "nobody"
     session.add(Departure(ride_id=event.ride_id, driver=str(driver)))
 

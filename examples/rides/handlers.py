@@ -1,4 +1,4 @@
-"""What happens for each event that moves a ride forward: its row, and a line in its journal."""
+"""Writes a ride's row, and a line in its journal for each event that moves it forward."""
 
 import os
 
@@ -31,14 +31,14 @@ class Step(Base):
 
 
 class RideEvent(BaseModel):
-    """What a message says."""
+    """A message's body."""
 
     ride_id: str
     status: str
 
 
 def track(event: RideEvent, session: Session) -> None:
-    """Write the ride down when it is new, and the step."""
+    """Store the ride if it is new, and the step."""
     if session.get(Ride, event.ride_id) is None:
         session.add(Ride(ride_id=event.ride_id))
     session.add(Step(ride_id=event.ride_id, status=event.status))

@@ -1,4 +1,4 @@
-"""What happens for each order: the article's row is read, and written with one less."""
+"""Reads the article's row for each order, and writes it with one less."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ class Base(DeclarativeBase):
 
 
 class Article(Base):
-    """What is left of an article. Whoever writes a version that is not the one he read is run again."""
+    """The stock of an article. A handler that writes after the version has changed runs again."""
 
     __tablename__ = "articles"
 
@@ -28,7 +28,7 @@ class Article(Base):
 
 
 class LockedArticle(Base):
-    """What is left of an article, whose row is locked before the handler runs."""
+    """The stock of an article, whose row is locked before the handler runs."""
 
     __tablename__ = "locked_articles"
 
@@ -48,25 +48,25 @@ class Sale(Base):
 
 
 class Order(BaseModel):
-    """What a message says."""
+    """A message's body."""
 
     order_id: int
     article: str
 
 
 def take_optimistic(order: Order, session: Session) -> None:
-    """Read, then write: a rival's write in between is noticed at the end, and this handler runs again."""
+    """Read, then write: a concurrent write is detected at the end, and this handler runs again."""
     article = session.get_one(Article, order.article)
     take("optimistic", order, article, session)
 
 
 def take_pessimistic(order: Order, article: LockedArticle, session: Session) -> None:
-    """Write what was locked: rivals have waited."""
+    """Write the locked row: other transactions wait."""
     take("pessimistic", order, article, session)
 
 
 def take(way: str, order: Order, article: Article | LockedArticle, session: Session) -> None:
-    """Take one, if there is one."""
+    """Take one article, if any is left."""
     if article.left == 0:
         raise Reject("sold out")
     article.left -= 1
@@ -74,7 +74,7 @@ def take(way: str, order: Order, article: Article | LockedArticle, session: Sess
 
 
 def report(session: Session) -> None:
-    """Print what was sold in each way, and how fast."""
+    """Print the sales of each way, and their speed."""
     for way, table in (("optimistic", Article), ("pessimistic", LockedArticle)):
         sold, orders, first, last = session.execute(
             select(

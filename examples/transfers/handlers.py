@@ -1,4 +1,4 @@
-"""What happens for each leg of a transfer: one entry, and the account's balance moves."""
+"""Stores an entry for each leg of a transfer, and changes the account's balance."""
 
 import os
 
@@ -12,7 +12,7 @@ class Base(DeclarativeBase):
 
 
 class Account(Base):
-    """An account and what is on it, in cents."""
+    """An account and its balance, in cents."""
 
     __tablename__ = "accounts"
 
