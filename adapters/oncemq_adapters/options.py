@@ -111,6 +111,8 @@ class OptionReader:
     @staticmethod
     def _as_texts(value: Any) -> tuple[str, ...]:
         entries = [value] if isinstance(value, str) else value
-        if not isinstance(entries, list | tuple) or not all(isinstance(one, str) and one for one in entries):
+        if not isinstance(entries, list | tuple) or not all(
+            isinstance(entry, str) and entry for entry in entries
+        ):
             raise ValueError("write a list of texts")
         return tuple(entries)

@@ -82,7 +82,7 @@ class EmbeddedAdapter:
         return advice.problems(self._settings, facts)
 
     def private_names(self, subscription: Subscription) -> PrivateNames | None:
-        """Return the group on its topic, in this file; memory is shared with nobody."""
+        """Return the group on its topic, in this file; None in memory, which is not shared."""
         path = self._settings.path
         if path is None:
             return None
@@ -156,7 +156,8 @@ class EmbeddedAdapter:
         receiver = self._receiver
         problem = "not open" if receiver is None else receiver.problem
         return [
-            ConsumerHealth(one.consumer, subscribed=not problem, detail=problem) for one in self._expected
+            ConsumerHealth(subscription.consumer, subscribed=not problem, detail=problem)
+            for subscription in self._expected
         ]
 
     # Settling
@@ -165,21 +166,25 @@ class EmbeddedAdapter:
         """Remove these deliveries; a message goes when its last group is done with it."""
         return self._settle(
             deliveries,
-            lambda connection, mine: settlements.acknowledge(connection, [one.token.hold for one in mine]),
+            lambda connection, mine: settlements.acknowledge(
+                connection, [delivery.token.hold for delivery in mine]
+            ),
         )
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Return deliveries, so that any member may have them at once."""
         failed = self._settle(
             deliveries,
-            lambda connection, mine: settlements.give_back(connection, [one.token.hold for one in mine]),
+            lambda connection, mine: settlements.give_back(
+                connection, [delivery.token.hold for delivery in mine]
+            ),
         )
         self._wake()
         return failed
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Let these come again to this group alone; putting back and settling is one transaction."""
-        wanted = {id(one.delivery): one for one in later}
+        wanted = {id(request.delivery): request for request in later}
         now = self._scope.clock.now()
 
         def put_back(connection: sqlite3.Connection, mine: Sequence[Delivery]) -> Collection[Hold]:
@@ -194,18 +199,18 @@ class EmbeddedAdapter:
                 )
             }
 
-        failed = self._settle([one.delivery for one in later], put_back)
+        failed = self._settle([request.delivery for request in later], put_back)
         self._wake()
         return failed
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Put these into the group's dead letters; burying and settling is one transaction."""
-        headers = {id(one.delivery): one.headers for one in dead}
+        headers = {id(item.delivery): item.headers for item in dead}
         now = microseconds(self._scope.clock.now())
         return self._settle(
-            [one.delivery for one in dead],
+            [item.delivery for item in dead],
             lambda connection, mine: settlements.publish_dead_letters(
-                connection, {one.token.hold: _with(one, headers[id(one)]) for one in mine}, now
+                connection, {item.token.hold: _with(item, headers[id(item)]) for item in mine}, now
             ),
         )
 
@@ -231,11 +236,11 @@ class EmbeddedAdapter:
         mine, failed = self._custody.unsettled(deliveries, session.generation if session else 0)
         if not mine or session is None:
             return failed
-        holds = [one.token.hold for one in mine]
+        holds = [delivery.token.hold for delivery in mine]
         try:
             done = session.database.write(lambda connection: settlements.extend(connection, holds, until))
         except BrokerError as error:
-            return [*failed, *(SettleFailed(one, error) for one in mine)]
+            return [*failed, *(SettleFailed(delivery, error) for delivery in mine)]
         return [*failed, *self._custody.prolong(mine, dict.fromkeys(done, expires_at))]
 
     def _settle(self, deliveries: Sequence[Delivery], work: _Settling) -> Sequence[SettleFailed]:
@@ -249,7 +254,7 @@ class EmbeddedAdapter:
             done = session.database.write(lambda connection: work(connection, mine))
         except BrokerError as error:
             self._custody.unclaim(mine)
-            return [*failed, *(SettleFailed(one, error) for one in mine)]
+            return [*failed, *(SettleFailed(delivery, error) for delivery in mine)]
         void, has_room = self._custody.finish(mine, done)
         if has_room:
             self._wake()
@@ -264,7 +269,7 @@ class EmbeddedAdapter:
         del options
         refusals = [refusal(self._settings, topic, message) for message in messages]
         now = self._scope.clock.now()
-        writable = [stored(one, now) for one, no in zip(messages, refusals, strict=True) if no is None]
+        writable = [stored(item, now) for item, no in zip(messages, refusals, strict=True) if no is None]
         try:
             if writable:
                 self._link.write(lambda connection: topics.publish(connection, topic, writable), durable=True)

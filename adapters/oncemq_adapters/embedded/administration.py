@@ -29,7 +29,7 @@ class Administration:
         self._group = found
 
     def letters(self, limit: int) -> Iterator[DeadLetter]:
-        """Yield dead letters, oldest first, in pages, so that nothing is locked while somebody reads."""
+        """Yield dead letters, oldest first, in pages, so that nothing stays locked while a caller reads."""
         after = 0
         while limit > 0 and (found := self._page(after, min(limit, _PAGE))):
             for grave in found:

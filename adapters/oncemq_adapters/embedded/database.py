@@ -41,7 +41,7 @@ class Job(Generic[T]):
 
 
 class Database:
-    """Runs work in transactions; whoever gets the connection first commits for all who wait behind it.
+    """Runs work in transactions; the first caller to get the connection commits for all waiting callers.
 
     Attributes:
         commits: how many write transactions were committed.
@@ -87,7 +87,7 @@ class Database:
                 raise broker_error(error, self._settings.place) from error
 
     def changed(self) -> bool:
-        """Return whether somebody else has committed since the last call; cheap enough to ask all the time."""
+        """Return whether another connection has committed since the last call; cheap enough for polling."""
         with self._mutex:
             self._check_file()
             before, self._seen = self._seen, self._version()
@@ -143,7 +143,7 @@ class Database:
             raise StoreGone(f"embedded broker {self._settings.place}: {error}") from error
 
     def _flush_commits(self, flush: bool) -> None:
-        # In WAL mode a NORMAL commit survives the death of the process, a FULL one also that of the machine.
+        # In WAL mode a NORMAL commit survives a crash of the process, a FULL one also that of the machine.
         # What settles may be lost with the machine (the message comes again); what publishes may not.
         if flush is not self._flushes:
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
@@ -179,7 +179,7 @@ def _fail(jobs: list[Job[Any]], error: Exception) -> None:
 
 
 def _make_private(path: Path, *, create: bool) -> None:
-    """Bodies of messages are nobody else's business; SQLite gives its other files the mode of this one."""
+    """Make the file private, since it holds message bodies; SQLite gives its other files the same mode."""
     with suppress(OSError):  # SQLite says what is wrong
         if create or path.exists():
             close_to_others(path)

@@ -30,7 +30,7 @@ class Grave:
 
 def add(connection: sqlite3.Connection, group: int, graves: Sequence[Grave]) -> None:
     """Store dead letters; they are given numbers of their own."""
-    rows = [(group, one.properties, one.published_at, one.dead_at, one.body) for one in graves]
+    rows = [(group, grave.properties, grave.published_at, grave.dead_at, grave.body) for grave in graves]
     connection.executemany(_ADD, rows)
 
 

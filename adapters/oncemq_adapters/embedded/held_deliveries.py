@@ -10,7 +10,7 @@ from oncemq_adapters.embedded.settlement import Hold
 
 
 class Token:
-    """The private side of a delivery: what it holds, and whether somebody is settling it."""
+    """The private side of a delivery: what it holds, and whether it is being settled."""
 
     __slots__ = ("claimed", "consumer", "expires_at", "hold")
 
@@ -26,13 +26,15 @@ class Custody:
 
     def __init__(self, subscriptions: Sequence[Subscription]) -> None:
         self._lock = Lock()
-        self._limits = {one.consumer: one.in_flight for one in subscriptions}
-        self._held: dict[str, dict[int, Token]] = {one.consumer: {} for one in subscriptions}
+        self._limits = {subscription.consumer: subscription.in_flight for subscription in subscriptions}
+        self._held: dict[str, dict[int, Token]] = {
+            subscription.consumer: {} for subscription in subscriptions
+        }
         self._paused: set[str] = set()
         self._full: set[str] = set()
 
     def room(self, consumer: str) -> int:
-        """Return how many deliveries the consumer may have now; remembers who was told 'none'."""
+        """Return how many deliveries the consumer may have now; remembers consumers that got 'none'."""
         with self._lock:
             if consumer in self._paused:
                 return 0
@@ -57,7 +59,7 @@ class Custody:
             self._held[token.consumer][token.hold.message_id] = token
 
     def drop_expired(self, now: float) -> bool:
-        """Stop counting what others may have taken by now; whoever settles it still asks the database."""
+        """Stop counting expired deliveries, which others may have taken; settling them still asks the database."""
         with self._lock:
             for held in self._held.values():
                 for number in [number for number, token in held.items() if token.expires_at <= now]:
@@ -73,7 +75,7 @@ class Custody:
     def claim(
         self, deliveries: Sequence[Delivery], generation: int
     ) -> tuple[list[Delivery], list[SettleFailed]]:
-        """Return the deliveries that this call alone may settle now, and those that nobody may."""
+        """Return the deliveries that this call alone may settle now, and those that cannot be settled."""
         mine: list[Delivery] = []
         failed: list[SettleFailed] = []
         with self._lock:
@@ -91,10 +93,10 @@ class Custody:
     ) -> tuple[list[Delivery], list[SettleFailed]]:
         """Return the deliveries that could be settled now, and those that could not; claims nothing."""
         with self._lock:
-            errors = [_reason_against(one, generation) for one in deliveries]
+            errors = [_reason_against(delivery, generation) for delivery in deliveries]
         pairs = list(zip(deliveries, errors, strict=True))
-        failed = [SettleFailed(one, error) for one, error in pairs if error is not None]
-        return [one for one, error in pairs if error is None], failed
+        failed = [SettleFailed(delivery, error) for delivery, error in pairs if error is not None]
+        return [delivery for delivery, error in pairs if error is None], failed
 
     def unclaim(self, deliveries: Sequence[Delivery]) -> None:
         """Let these be settled by another call: this one failed."""
@@ -127,12 +129,12 @@ class Custody:
                 token: Token = delivery.token
                 if token.hold in done:
                     delivery.expires_at = token.expires_at = max(token.expires_at, done[token.hold])
-                elif not token.claimed:  # else somebody settled it meanwhile, which is as well
+                elif not token.claimed:  # else it was settled meanwhile, which is fine
                     failed.append(SettleFailed(delivery, _void(delivery)))
         return failed
 
     def _somebody_waited(self) -> bool:
-        freed = {one for one in self._full if len(self._held[one]) < self._limits[one]}
+        freed = {consumer for consumer in self._full if len(self._held[consumer]) < self._limits[consumer]}
         self._full -= freed
         return bool(freed)
 

@@ -121,8 +121,8 @@ class Receiver:
         def take_all(connection: sqlite3.Connection) -> list[list[takes.Taken]]:
             takes.make_due_ready(connection, now)
             return [
-                takes.take(connection, session.groups[one.consumer], session.member, room, until)
-                for one, room in wanted
+                takes.take(connection, session.groups[entry.consumer], session.member, room, until)
+                for entry, room in wanted
             ]
 
         found = session.database.write(take_all)
@@ -132,8 +132,11 @@ class Receiver:
 
     def _wanted(self, session: Session) -> list[tuple[Subscription, int]]:
         """Return who has room, if there is anything to take at all; only reads."""
-        rooms = [(one, min(self._custody.room(one.consumer), _MOST)) for one in self._subscriptions]
-        hungry = [(one, room) for one, room in rooms if room]
+        rooms = [
+            (subscription, min(self._custody.room(subscription.consumer), _MOST))
+            for subscription in self._subscriptions
+        ]
+        hungry = [(subscription, room) for subscription, room in rooms if room]
         due, ready = session.database.read(
             lambda connection: (
                 takes.next_due(connection),

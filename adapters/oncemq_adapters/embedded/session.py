@@ -78,7 +78,7 @@ class Link:
     """The current session, or the reason why there is none.
 
     Attributes:
-        heals: a broken session is renewed by whoever finds it; not while a receiver does that and tells it.
+        heals: a broken session is renewed by the thread that finds it; not while a receiver renews and reports it.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -175,4 +175,7 @@ def _begin(
 
 
 def _register(connection: sqlite3.Connection, subscriptions: Sequence[Subscription]) -> dict[str, int]:
-    return {one.consumer: topics.register(connection, one.topic, one.group) for one in subscriptions}
+    return {
+        subscription.consumer: topics.register(connection, subscription.topic, subscription.group)
+        for subscription in subscriptions
+    }

@@ -115,7 +115,7 @@ def _flag(value: Any) -> bool:
 
 
 def problems(settings: Settings, facts: ConsumerFacts) -> Iterator[Problem]:
-    """Yield what cannot be safe, and what is declared in vain."""
+    """Yield unsafe settings, and settings without effect."""
     limit = facts.hard_limit or facts.soft_limit or facts.unit_time
     if settings.lease <= limit:
         yield Problem(

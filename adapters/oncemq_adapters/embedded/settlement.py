@@ -1,4 +1,4 @@
-"""Settling: each statement compares the lease's number, so a lost lease can never settle somebody else's."""
+"""Settling: each statement compares the lease's number, so a lost lease can never settle another owner's."""
 
 import json
 import sqlite3

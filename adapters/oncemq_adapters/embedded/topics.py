@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from oncemq_adapters.embedded.schema import DELAYED, READY
 
 NOBODY = ""
-"""The name of the group that keeps messages of a topic until the first real group comes and takes its place."""
+"""The name of the group that keeps messages of a topic until the first real group replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +65,16 @@ def write(
     """Write messages for these groups, in order."""
     connection.executemany(
         "INSERT INTO oncemq_broker_messages (topic, properties, published_at, body) VALUES (?, ?, ?, ?)",
-        [(topic, one.properties, one.published_at, one.body) for one in messages],
+        [(topic, message.properties, message.published_at, message.body) for message in messages],
     )
-    # Nobody else writes inside this transaction, so the numbers are consecutive.
+    # No other connection writes inside this transaction, so the numbers are consecutive.
     (last,) = connection.execute("SELECT last_insert_rowid()").fetchone()
     first = last - len(messages) + 1
     connection.executemany(
         "INSERT INTO oncemq_broker_deliveries (message_id, group_id, state, due_at) VALUES (?, ?, ?, ?)",
         [
-            (number, group, DELAYED if one.due_at else READY, one.due_at)
-            for number, one in enumerate(messages, first)
+            (number, group, DELAYED if message.due_at else READY, message.due_at)
+            for number, message in enumerate(messages, first)
             for group in groups
         ],
     )

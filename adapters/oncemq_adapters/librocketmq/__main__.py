@@ -1,6 +1,6 @@
-"""The process: told what to consume through its standard input, it passes messages on and leaves when that ends.
+"""The process: reads what to consume from its standard input, passes messages on and exits when that ends.
 
-It always leaves at once, without a goodbye to the library: what it holds is delivered to somebody else.
+It always exits at once, without shutting the library down: its messages are redelivered to another member.
 """
 
 import ctypes
@@ -41,7 +41,7 @@ def _serve(source: Any, writer: frames.Writer) -> None:
     if first is None:
         return
     try:
-        # The library writes its log into the home folder, whatever it is told.
+        # The library writes its log into the home folder, whatever is configured.
         os.environ["HOME"] = first["log_folder"]
         consumer = Consumer(load(first["library"]), first, writer.write)
         consumer.start()

@@ -13,7 +13,7 @@ from oncemq_adapters.librocketmq.passes import Passes
 
 SUCCESS = 0
 CRASHED = 70
-"""The exit code after an error in a callback: whoever held messages gets them again."""
+"""The exit code after an error in a callback: the messages in flight are redelivered."""
 
 MARK_OF_RETRIES, UNIQUE_ID = b"RETRY_TOPIC", b"UNIQ_KEY"
 _READ = (
@@ -38,7 +38,7 @@ class Consumer:
         say: tells the parent, from the library's threads, one after the other or at once.
 
     Attributes:
-        passes: told by the parent.
+        passes: set by the parent.
     """
 
     def __init__(self, ffi: Any, order: Mapping[str, Any], say: Say) -> None:

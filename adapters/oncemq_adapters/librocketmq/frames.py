@@ -17,7 +17,7 @@ STARTED, FAILED, MESSAGE, REACHED, FLUSHED = "started", "failed", "message", "re
 library had written by `flush` is on its way."""
 
 FINISHED, ANSWERED, FLUSH = "finished", "answered", "flush"
-"""What its parent says after what to consume: `messages` are finished, waited for or not; `message` is, if somebody waits."""
+"""The parent's frames after the first: `messages` are finished, waited for or not; `message` is, if a callback waits for it."""
 
 _SIZE = struct.Struct(">I")
 

@@ -138,10 +138,10 @@ def send_at_once() -> None:
 
     The kernel keeps a small request back for up to 40 ms otherwise (Nagle's algorithm and delayed acknowledgements).
     """
-    for one in list(_OPEN_FILES.iterdir()):
+    for file in list(_OPEN_FILES.iterdir()):
         # Not a socket, or gone: the folder lists also what listing it took.
         with suppress(OSError):
-            _set_no_delay(int(one.name))
+            _set_no_delay(int(file.name))
 
 
 def _set_no_delay(number: int) -> None:

@@ -10,7 +10,7 @@ REMEMBERED = 65_536
 """Half of the passes that are kept at most: a queue that is taken away leaves some whose callbacks never come."""
 
 REPORTED = 32
-"""After so many passes the parent is told how far callbacks have come: it reads on from there."""
+"""After so many passes the parent is notified how far callbacks have come: it reads on from there."""
 
 
 class Passes:

@@ -142,19 +142,19 @@ class RabbitMQAdapter:
         """Publish each to the group's queue of its delay, then acknowledge it."""
         username = self._address.username
 
-        def copy(one: RetryRequest) -> Callable[[Token], Publication]:
-            return lambda token: delayed_copy(one, token, username)
+        def copy(request: RetryRequest) -> Callable[[Token], Publication]:
+            return lambda token: delayed_copy(request, token, username)
 
-        return settlement.move([(one.delivery, copy(one)) for one in later], self._send_own)
+        return settlement.move([(request.delivery, copy(request)) for request in later], self._send_own)
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's dead letters, then acknowledge it."""
         username, now = self._address.username, self._scope.clock.now()
 
-        def copy(one: DeadLetterRequest) -> Callable[[Token], Publication]:
-            return lambda token: dead_copy(one, token, username, now)
+        def copy(request: DeadLetterRequest) -> Callable[[Token], Publication]:
+            return lambda token: dead_copy(request, token, username, now)
 
-        return settlement.move([(one.delivery, copy(one)) for one in dead], self._send_own)
+        return settlement.move([(request.delivery, copy(request)) for request in dead], self._send_own)
 
     def publish_dead_letters(
         self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
@@ -168,14 +168,14 @@ class RabbitMQAdapter:
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Requeue deliveries that were never started; one that came back often is copied, or its queue might drop it."""
-        worn = [one for one in deliveries if is_worn(one.message)]
-        fresh = [one for one in deliveries if not is_worn(one.message)] if worn else deliveries
+        worn = [item for item in deliveries if is_worn(item.message)]
+        fresh = [item for item in deliveries if not is_worn(item.message)] if worn else deliveries
         failed = settlement.give_back(fresh)
         if worn:
             username = self._address.username
-            copies = [RetryRequest(one, timedelta(0), {}) for one in worn]
+            copies = [RetryRequest(item, timedelta(0), {}) for item in worn]
             failed += settlement.move(
-                [(one.delivery, partial(delayed_copy, one, username=username)) for one in copies],
+                [(item.delivery, partial(delayed_copy, item, username=username)) for item in copies],
                 self._send_own,
             )
         return failed

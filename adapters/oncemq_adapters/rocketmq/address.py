@@ -122,7 +122,7 @@ def read_addresses(reader: OptionReader, who: str, example: str) -> Mapping[str,
     Args:
         reader: of the broker's options.
         who: has addresses, for the error.
-        example: of an address that is told.
+        example: an address of a peer, for the error.
     """
     declared = reader.options.get("addresses")
     if declared is None:

@@ -23,7 +23,7 @@ def require_package(wanted: str, installed: Callable[[str], bool] | None = None)
 
     Raises:
         MissingExtra: it is not.
-        ConfigError: others are installed over it, so that nobody knows whose files are there.
+        ConfigError: others are installed over it, so that the origin of its files is unknown.
     """
     answer = installed or _installed
     present = [name for name in RIVALS if answer(name)]

@@ -28,7 +28,7 @@ TAGS_HEADER = "tags"
 ESCAPED = f"{names.PREFIX}escaped"
 EXACT_KEYS = f"{names.PREFIX}keys"
 UNREADABLE = "rocketmq-unreadable"
-"""The encoding of a body that nobody here can unpack."""
+"""The encoding of a body that cannot be unpacked here."""
 
 _OURS = frozenset({KEYS, TAGS, UNIQUE_ID, ESCAPED, EXACT_KEYS})
 _HISTORY = frozenset(
@@ -205,7 +205,7 @@ def for_next_hop(properties: Mapping[str, str], added: Mapping[str, str]) -> dic
 
 
 def for_replay(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties of a dead letter that starts anew: without our attempts and causes."""
+    """Return the properties of a replayed dead letter: without our attempts and causes."""
     own = {name: properties[name] for name in _OURS - {ESCAPED} if name in properties}
     headers = readable_headers(properties)
     headers.pop(TAGS_HEADER, None)
@@ -282,7 +282,7 @@ def _write_keys(properties: dict[str, str], keys: Sequence[str]) -> None:
 
 
 def _clean(text: str) -> str:
-    return "".join([one for one in text if one.isprintable()])
+    return "".join([character for character in text if character.isprintable()])
 
 
 def _plain(text: str, what: str) -> str:

@@ -93,8 +93,10 @@ DEFECTS = (
         [
             Edit(
                 "adapters/oncemq_adapters/rocketmq/remoting/consumer/process_queue.py",
-                "[one for one in messages if one.offset not in self._skip] if self._skip else messages",
-                "messages",
+                "                [message for message in messages if message.offset not in self._skip]\n"
+                "                if self._skip\n"
+                "                else messages\n",
+                "                messages\n",
             )
         ],
         [

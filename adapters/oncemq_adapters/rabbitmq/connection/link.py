@@ -108,34 +108,34 @@ class Link:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            for one in self._address.order.tries():
-                error = self._try(one)
+            for attempt in self._address.order.tries():
+                error = self._try(attempt)
                 if self._stopping.is_set():
                     return
                 if self._was_open:
-                    self._address.order.succeeded(one.host)
+                    self._address.order.succeeded(attempt.host)
                     break
-                self._address.order.failed(one.host)
+                self._address.order.failed(attempt.host)
             self._listener.disconnected(error)
             self._stopping.wait(self.pause_after(self._failures))
             self._failures += 1
 
-    def _try(self, one: Try[Host]) -> BrokerError:
+    def _try(self, attempt: Try[Host]) -> BrokerError:
         self._was_open = False
         try:
             self._listener.before_connecting()
-            return self._serve(one)
+            return self._serve(attempt)
         except BrokerError as error:
             return error
         except Exception as error:
             # A defect here must not end the only thread that reconnects; pika itself has one when it is
-            # told to close while it connects.
+            # closed while it connects.
             if not self._stopping.is_set():
                 logging.getLogger(__name__).exception("the connection's thread failed, connecting anew")
-            return BrokerUnavailable(f"the connection to RabbitMQ at {one.host} failed: {error!r}")
+            return BrokerUnavailable(f"the connection to RabbitMQ at {attempt.host} failed: {error!r}")
 
-    def _serve(self, one: Try[Host]) -> BrokerError:
-        host = one.host
+    def _serve(self, attempt: Try[Host]) -> BrokerError:
+        host = attempt.host
         ended: list[BrokerError] = []
         loop = IOLoop()
 
@@ -156,7 +156,7 @@ class Link:
         with self._lock:
             self._loop = loop
         try:
-            parameters = self._address.parameters(host, self._name, one.patience)
+            parameters = self._address.parameters(host, self._name, attempt.patience)
             self._connection = Connection(parameters, opened, failed, closed, custom_ioloop=loop)
             if self._stopping.is_set():
                 self._close()
@@ -178,7 +178,7 @@ class Link:
 
 
 def quiet_pika() -> None:
-    """Let pika's own log lines pass only where somebody has asked for them; ours say the same without tracebacks."""
+    """Let pika's own log lines pass only where logging is configured for them; ours say the same without tracebacks."""
     logger = logging.getLogger("pika")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)

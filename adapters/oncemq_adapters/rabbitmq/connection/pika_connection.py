@@ -1,7 +1,7 @@
 """pika's connection, which reads deliveries that have come whole without an object for each of their frames.
 
-A delivery is three frames. pika cuts each off its buffer, which copies the rest, and tells everybody who might wait for it;
-without that a process handles about a tenth more messages. All else is pika's: other methods, large bodies, what has not come whole, what is wrong.
+A delivery is three frames. pika cuts each off its buffer, which copies the rest, and notifies all possible waiters;
+without that a process handles about a tenth more messages. pika handles everything else: other methods, large bodies, incomplete frames, errors.
 
 This is the one module that uses private parts of pika. Where a release has none of them, pika's public way is taken:
 deliveries are read frame by frame, and a message with unreadable properties ends the connection.
@@ -184,7 +184,7 @@ class Connection(TolerantConnection):
         return True
 
     def _has_pending_callbacks(self, value: Any) -> Any:
-        """Ask nobody about each delivery whether somebody waits for it: nobody can, and asking costs 2 µs."""
+        """Skip the search for callbacks that wait for a delivery: there can be none, and the search costs 2 µs."""
         return type(value.method) is not Basic.Deliver and super()._has_pending_callbacks(value)
 
     def _proto_connection_made(self, transport: Any) -> None:

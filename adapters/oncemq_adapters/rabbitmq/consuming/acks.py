@@ -49,7 +49,7 @@ class AckTracker:
         self._last = tag
 
     def claim(self, tag: int) -> bool:
-        """Reserve a tag for settling; False if somebody else has."""
+        """Reserve a tag for settling; False if it is already reserved."""
         with self._lock:
             if tag < self._lowest or tag in self._taken:
                 return False

@@ -20,7 +20,7 @@ class Consuming:
         address: where to connect.
         name: shown to the broker's operators.
         places: subscriptions and their queues.
-        sink: told of deliveries and losses.
+        sink: receives deliveries and losses.
     """
 
     def __init__(

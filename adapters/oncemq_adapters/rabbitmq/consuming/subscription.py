@@ -25,7 +25,7 @@ class Consumption:
     Args:
         subscription: what is wanted.
         place: its queues.
-        sink: told of deliveries and losses.
+        sink: receives deliveries and losses.
         ensure: makes sure that the place exists; may raise BrokerError.
     """
 
@@ -102,10 +102,10 @@ class Consumption:
             self._link.later(ANSWER_WITHIN, lambda: self._insist(this))
 
     def _insist(self, this: int) -> None:
-        """Start anew with another connection if the broker has not answered this try.
+        """Reconnect if the broker has not answered this try.
 
         Right after a restart a quorum queue knows no leader; a subscription made then is never answered, and may
-        yet come alive later and swallow messages that nobody sees.
+        become active later and receive messages that are never delivered.
         """
         answered = self._subscribed or self._paused
         if this == self._tries and self._connection.is_open and not answered and self._link is not None:

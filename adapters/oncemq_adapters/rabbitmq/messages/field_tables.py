@@ -62,7 +62,7 @@ _FIXED: Final = {
 
 
 class Unreadable(Undecodable):
-    """Bytes that cannot be told apart into properties or fields."""
+    """Bytes that cannot be split into properties or fields."""
 
 
 class Field(NamedTuple):

@@ -63,7 +63,7 @@ def next_hop(raw: bytes, body: bytes, added: Mapping[str, str], username: str) -
         if len(written) <= MOST_BYTES:
             properties = RawProperties(written)
             if properties.fault is not None:
-                # Whoever reads the queue with another client would meet what this consumer has met.
+                # Another client that reads the queue would fail as this consumer did.
                 break
             return Copy(properties, body)
     return _sealed(raw, body, added)
@@ -127,7 +127,7 @@ def _written(raw: bytes, added: Mapping[str, str], username: str) -> bytes | Non
 
 
 def _rewritten(raw: bytes, added: list[Field], username: str) -> bytes | None:
-    """Return the properties of a copy; None if the original's cannot be told apart."""
+    """Return the properties of a copy; None if the original's cannot be separated."""
     try:
         found = split_properties(raw)
         table = split_table(found.get("headers", _NO_TABLE))

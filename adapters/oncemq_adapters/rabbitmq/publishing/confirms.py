@@ -33,7 +33,7 @@ class Publication:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Publications that somebody waits for; `errors[i]` is None when the broker has the i-th.
+    """Publications with a waiting caller; `errors[i]` is None when the broker has the i-th.
 
     Args:
         publications: in order.
@@ -66,7 +66,7 @@ class Batch:
         error = BrokerUnavailable(
             f"RabbitMQ did not confirm the message in time: {why}; it may have it or not"
         )
-        self.errors = [error if one is self._unknown else one for one in self.errors]
+        self.errors = [error if current is self._unknown else current for current in self.errors]
 
     def fail(self, error: BrokerError) -> None:
         """Fail all; nothing of it has been sent."""

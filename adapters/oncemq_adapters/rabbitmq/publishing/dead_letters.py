@@ -127,7 +127,7 @@ class _Look:
         return int(self._channel.queue_declare(self._queue, passive=True).method.message_count)
 
     def _wait_until_back(self) -> None:
-        """Requeueing is not answered; whoever looks next would find the queue empty."""
+        """Wait for the requeue, which the broker does not confirm; the next reader would find the queue empty."""
         for _ in range(BACK_TRIES):
             if self._count() >= self._waiting - self.removed:
                 return
@@ -135,7 +135,7 @@ class _Look:
 
 
 def _id_of(properties: Any, body: bytes) -> str:
-    """Return the id that we gave it, or one made of its content if somebody else put it there."""
+    """Return the id that we gave it, or one made of its content if another client put it there."""
     own = (properties.headers or {}).get(names.DEAD_ID)
     if isinstance(own, str) and own:
         return own

@@ -1,4 +1,4 @@
-"""Makes sure that what a group needs exists: declares what is ours, only looks at what is somebody else's."""
+"""Makes sure that a group's objects exist: declares our own, only checks foreign ones."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -227,7 +227,7 @@ def exchange_exists(connection: Any, exchange: str) -> bool:
     """Return whether there is such an exchange.
 
     Raises:
-        BrokerRefused: there is not, and nobody may declare one of that name; or we may not look.
+        BrokerRefused: there is not, and the name cannot be declared; or the check is not permitted.
     """
     try:
         connection.channel().exchange_declare(exchange, passive=True)
@@ -256,7 +256,7 @@ def queue_exists(connection: Any, queue: str) -> bool:
 
 
 def look_at_queue(connection: Any, place: Place) -> str:
-    """Insist that a queue of somebody else's exists, and can be consumed; return what is said of its type.
+    """Insist that a foreign queue exists, and can be consumed; return the statement on its type.
 
     Raises:
         BrokerRefused: it does not, is a stream, or we may not use it.

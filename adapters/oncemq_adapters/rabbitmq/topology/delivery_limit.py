@@ -27,7 +27,7 @@ def is_worn(message: Message) -> bool:
 
 
 def limited(queue: str) -> Problem:
-    """Return what to say of a quorum queue that somebody else has declared."""
+    """Return the problem of a quorum queue that OnceMQ has not declared."""
     return Problem(
         f"queue {queue!r} is a quorum queue: RabbitMQ drops what was delivered more often than its delivery limit allows "
         "(20 by default from RabbitMQ 4 on, none before). Each kill, drain and lost connection costs everything fetched "

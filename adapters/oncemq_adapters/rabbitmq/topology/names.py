@@ -65,7 +65,7 @@ class Place:
 
     @property
     def is_existing(self) -> bool:
-        """Whether the queue belongs to somebody else and is never declared."""
+        """Whether the queue is foreign and never declared."""
         return self.topic.queue is not None
 
     @property

@@ -111,7 +111,10 @@ class RocketMQGrpcAdapter:
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect to the proxy and the name servers, and make sure that topics and the groups' places exist."""
-        parsed = [(self._topic(one.topic, one.options), self._group(one)) for one in subscriptions]
+        parsed = [
+            (self._topic(subscription.topic, subscription.options), self._group(subscription))
+            for subscription in subscriptions
+        ]
         outbox, desk = self._opened()
         places = Places(outbox.exists, desk)
         outbox.welcome()
@@ -122,21 +125,24 @@ class RocketMQGrpcAdapter:
     def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
         """Receive for every subscription; returns when the proxy knows them all."""
         self.prepare(subscriptions)
-        for one in subscriptions:
-            topic = self._topic(one.topic, one.options)
+        for subscription in subscriptions:
+            topic = self._topic(subscription.topic, subscription.options)
             shelf = Shelf(
-                one.consumer,
-                self._group(one),
+                subscription.consumer,
+                self._group(subscription),
                 topic.name,
-                one.in_flight,
+                subscription.in_flight,
                 sink,
                 self._scope.clock,
                 fifo=topic.fifo,
             )
             self._receiving[shelf] = Receiving(self._settings, topic, shelf, self._let_go)
-        self._consumers = [one.consumer for one in subscriptions]
+        self._consumers = [subscription.consumer for subscription in subscriptions]
         if self._desk is not None:
-            groups = [(self._topic(one.topic, one.options), self._group(one)) for one in subscriptions]
+            groups = [
+                (self._topic(subscription.topic, subscription.options), self._group(subscription))
+                for subscription in subscriptions
+            ]
             self._desk.every(LOOK_EVERY, AddedQueues(self._desk, groups).look)
         for receiving in self._receiving.values():
             receiving.start()
@@ -147,14 +153,16 @@ class RocketMQGrpcAdapter:
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's retries of the topic, then finish it; a fifo topic's come again in their place."""
-        ordered = [one for one in later if _fifo(one.delivery)]
-        free = [one for one in later if not _fifo(one.delivery)]
-        failed = self._settler.postpone([(one.delivery, one.delay) for one in ordered])
-        return failed + self._settler.move([(one.delivery, partial(_later_copy, one)) for one in free])
+        ordered = [request for request in later if _fifo(request.delivery)]
+        free = [request for request in later if not _fifo(request.delivery)]
+        failed = self._settler.postpone([(request.delivery, request.delay) for request in ordered])
+        return failed + self._settler.move(
+            [(request.delivery, partial(_later_copy, request)) for request in free]
+        )
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's dead letters, one after the other to keep their order, then finish it."""
-        moves = [(one.delivery, partial(_dead_copy, one)) for one in dead]
+        moves = [(request.delivery, partial(_dead_copy, request)) for request in dead]
         return [failed for move in moves for failed in self._settler.move([move])]
 
     def publish_dead_letters(
@@ -162,13 +170,13 @@ class RocketMQGrpcAdapter:
     ) -> Sequence[Confirmed | Refused]:
         """Publish messages of other origin to the group's dead letters."""
         topic, group = self._topic(subscription.topic, subscription.options), self._group(subscription)
-        return self._publish([partial(burial_copy, one, topic.name, group) for one in burials])
+        return self._publish([partial(burial_copy, burial, topic.name, group) for burial in burials])
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Have these delivered again at once, to whoever asks; a fifo topic's in their place."""
-        failed = self._settler.postpone([(one, SHORTEST) for one in deliveries if _fifo(one)])
-        free = [one for one in deliveries if not _fifo(one)]
-        return failed + self._settler.move([(one, _given_back_copy) for one in free])
+        """Have these redelivered at once, to any member; those of a fifo topic in their order."""
+        failed = self._settler.postpone([(delivery, SHORTEST) for delivery in deliveries if _fifo(delivery)])
+        free = [delivery for delivery in deliveries if not _fifo(delivery)]
+        return failed + self._settler.move([(delivery, _given_back_copy) for delivery in free])
 
     def publish(
         self, topic: str, options: Mapping[str, Any], messages: Sequence[OutgoingMessage]
@@ -176,10 +184,10 @@ class RocketMQGrpcAdapter:
         """Publish to a topic; on a fifo one messages of a key keep their order."""
         parsed = self._topic(topic, options)
         now = self._scope.clock.now()
-        makers = [partial(new_message, parsed, one, now) for one in messages]
+        makers = [partial(new_message, parsed, message, now) for message in messages]
         if not parsed.fifo:
             return self._publish(makers)
-        return one_by_one([one.key for one in messages], makers, self._publish)
+        return one_by_one([message.key for message in messages], makers, self._publish)
 
     def extend(self, deliveries: Sequence[Delivery], by: timedelta) -> Sequence[SettleFailed]:
         """Make leases last so long from now at least."""
@@ -195,7 +203,7 @@ class RocketMQGrpcAdapter:
 
     def health(self) -> Sequence[ConsumerHealth]:
         """Return whether the proxy gives each consumer messages."""
-        rows = {row.consumer: row for row in [one.health() for one in self._receiving.values()]}
+        rows = {row.consumer: row for row in [receiver.health() for receiver in self._receiving.values()]}
         return [
             rows.get(consumer, ConsumerHealth(consumer, subscribed=False, detail="closed"))
             for consumer in self._consumers
@@ -221,13 +229,13 @@ class RocketMQGrpcAdapter:
         """Take no more, give back what is unsettled, disconnect."""
         deadline = time.monotonic() + grace.total_seconds()
         receiving = list(self._receiving.values())
-        for one in receiving:
-            one.stop()
-        for one in receiving:
-            held = one.finish(max(0.1, deadline - time.monotonic()))
-            self._let_go(one.shelf, held)
-        for one in receiving:
-            one.disconnect()
+        for receiver in receiving:
+            receiver.stop()
+        for receiver in receiving:
+            held = receiver.finish(max(0.1, deadline - time.monotonic()))
+            self._let_go(receiver.shelf, held)
+        for receiver in receiving:
+            receiver.disconnect()
         with self._lock:
             outbox, self._outbox = self._outbox, None
             desk, self._desk = self._desk, None

@@ -109,7 +109,7 @@ def examine(
 
 
 def _declared_type(stock: Sequence[Inventory], topic: ProxiedTopic, *, declared: bool) -> Iterator[Problem]:
-    others = sorted({one.message_type for one in stock} - {topic.message_type, "MIXED", ""})
+    others = sorted({row.message_type for row in stock} - {topic.message_type, "MIXED", ""})
     if declared and others:
         yield Problem(
             f"message_type {topic.message_type} is declared, but topic {topic.name!r} is of type {', '.join(others)}: the "
@@ -121,7 +121,7 @@ def _declared_type(stock: Sequence[Inventory], topic: ProxiedTopic, *, declared:
 
 
 def _kind(desk: Operations, stock: Sequence[Inventory], topic: ProxiedTopic, group: str) -> Iterator[Problem]:
-    if any(one.group is not None and is_other_kind(one.group, fifo=topic.fifo) for one in stock):
+    if any(row.group is not None and is_other_kind(row.group, fifo=topic.fifo) for row in stock):
         yield Problem(str(other_kind(group, fifo=topic.fifo)), where="group")
     try:
         refuse_others(desk, group)
@@ -130,11 +130,11 @@ def _kind(desk: Operations, stock: Sequence[Inventory], topic: ProxiedTopic, gro
 
 
 def _tries(stock: Sequence[Inventory], facts: ConsumerFacts, group: str) -> Iterator[Problem]:
-    for one in stock:
-        most = (one.group or {}).get("retryMaxTimes", NATIVE_ATTEMPTS)
+    for row in stock:
+        most = (row.group or {}).get("retryMaxTimes", NATIVE_ATTEMPTS)
         if most < facts.attempts:
             yield Problem(
-                f"{one.broker} gives up on a message of group {group!r} after {most} deliveries of its own, without the "
+                f"{row.broker} gives up on a message of group {group!r} after {most} deliveries of its own, without the "
                 f"cause, while this consumer may try {facts.attempts} times",
                 f"run `mqadmin updateSubGroup -c <cluster> -g {group} -r {facts.attempts}`, or lower attempts",
                 "retry.attempts",

@@ -81,8 +81,8 @@ class Channels(RpcClient):  # type: ignore[misc]
         return known
 
     def _reached(self, endpoints: RpcEndpoints) -> RpcEndpoints:
-        told = [f"{one.host}:{one.port}" for one in endpoints.endpoints.addresses]
-        reached = [self._settings.addresses.get(one, one) for one in told]
+        told = [f"{address.host}:{address.port}" for address in endpoints.endpoints.addresses]
+        reached = [self._settings.addresses.get(address, address) for address in told]
         return endpoints if reached == told else _configuration(self._settings, reached).rpc_endpoints
 
 

@@ -11,7 +11,7 @@ NOTHING_NOW = (40404, 40401)
 
 NO_TOPIC = 40402
 NOT_OURS_NOW = (40013, 40400)
-"""The receipt handle has expired, or nobody knows it."""
+"""The receipt handle has expired, or is unknown."""
 
 SETTINGS_MISSING = 50001
 LEASE_REFUSED = 40011

@@ -60,7 +60,7 @@ def refuse_others(desk: Operations, group: str) -> None:
     for broker in desk.routes.brokers():
         try:
             _, body = desk.brokers.get(broker).call(codes.GROUP_MEMBERS, {"consumerGroup": group})
-        except Denied:  # nobody is connected
+        except Denied:  # no member is connected
             continue
         found = loose_json(body)
         if found.get("connectionSet") and found.get("consumeType") == _PUSHED:

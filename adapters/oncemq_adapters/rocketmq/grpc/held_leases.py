@@ -14,7 +14,7 @@ PRUNE_EVERY = 0.2
 """Seconds between looks at leases that have ended, while there is no room."""
 
 _GENERATION = 1
-"""Of all deliveries: a lease is the broker's word to whoever has its handle, by whatever connection."""
+"""Of all deliveries: a lease belongs to the holder of its handle, on any connection."""
 
 
 @dataclass(eq=False, slots=True)
@@ -27,7 +27,7 @@ class Lease:
         handle: with which it is settled; each extension brings a new one.
         endpoints: of the proxy that gave it.
         raw: the message as it came.
-        copied: its copy is confirmed; whoever settles it again has only the original to finish.
+        copied: its copy is confirmed; another settlement only has to finish the original.
     """
 
     shelf: "Shelf"
@@ -41,7 +41,7 @@ class Lease:
     _extension: Event | None = field(default=None, init=False)
 
     def claim(self) -> bool:
-        """Reserve it for a settlement, without waiting; False if somebody has."""
+        """Reserve it for a settlement, without waiting; False if it is already reserved."""
         with self._lock:
             mine, self._claimed = not self._claimed, True
             return mine
@@ -69,7 +69,7 @@ class Lease:
 
     @property
     def extension(self) -> Event | None:
-        """What is set when an extension that is under way is over: until then nobody knows the handle."""
+        """The event set at the end of an extension in flight: until then the handle is unknown."""
         return self._extension
 
 
@@ -143,7 +143,7 @@ class Shelf:
     def leased(self, deliveries: Iterable[Delivery], at_least: timedelta) -> Sequence[Delivery]:
         """Return those whose leases last so long from now."""
         until = self._clock.monotonic() + at_least.total_seconds()
-        return [one for one in deliveries if (one.expires_at or 0.0) > until]
+        return [delivery for delivery in deliveries if (delivery.expires_at or 0.0) > until]
 
     def close(self) -> Sequence[Delivery]:
         """Deliver nothing more; returns what is held."""
@@ -168,11 +168,13 @@ class Shelf:
         now = self._clock.monotonic()
         held = list(self._out.values())
         self._out.clear()
-        return [one for one in held if not one.settled and (one.expires_at or 0.0) > now]
+        return [delivery for delivery in held if not delivery.settled and (delivery.expires_at or 0.0) > now]
 
     def _room(self) -> int:
         now = self._clock.monotonic()
         if len(self._out) >= self._limit:
             # Whatever has expired comes again, to us or to others: dropped here, refused when settled.
-            self._out = {key: one for key, one in self._out.items() if (one.expires_at or 0.0) > now}
+            self._out = {
+                key: delivery for key, delivery in self._out.items() if (delivery.expires_at or 0.0) > now
+            }
         return 0 if self._paused or self._closed else self._limit - len(self._out)

@@ -1,4 +1,4 @@
-"""Publishing through a proxy: many sends under way at once, each confirmed; a connection that stays broken is made anew."""
+"""Publishing through a proxy: many sends in flight at once, each confirmed; a connection that stays broken is replaced."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from oncemq_adapters.rocketmq.remoting.producer.ordered_sends import behind
 Maker = Callable[[], Sending]
 
 ANEW_AFTER = 5.0
-"""Seconds of nothing but failures after which a client is made anew: the package's own does not recover by itself."""
+"""Seconds of nothing but failures after which a client is replaced: the package's own does not recover by itself."""
 
 NOBODYS = "oncemq-is-anybody-there"
 """A topic that need not exist: the answer that it does not is an answer, too."""
@@ -110,7 +110,7 @@ class Outbox:
         return next((error for error in map(meaning_of, statuses) if error is not None), None)
 
     def _judge(self, answers: Sequence[BrokerError | None]) -> None:
-        broken = bool(answers) and all(isinstance(one, BrokerUnavailable) for one in answers)
+        broken = bool(answers) and all(isinstance(answer, BrokerUnavailable) for answer in answers)
         with self._lock:
             if not broken:
                 self._failing_since = None

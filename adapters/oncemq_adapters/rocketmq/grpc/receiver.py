@@ -1,6 +1,6 @@
-"""One thread for each subscription: asks for messages, notices outages, and makes a client anew that does not recover.
+"""One thread for each subscription: requests messages, detects outages, and replaces a client that does not recover.
 
-What was received stays ours meanwhile: a lease is no matter of the connection, and can be settled by the next one.
+What was received stays ours meanwhile: a lease is independent of the connection, and can be settled on the next one.
 """
 
 import time

@@ -49,7 +49,7 @@ class Settler:
     def move(self, moves: Sequence[Move]) -> list[SettleFailed]:
         """Publish a copy of each delivery and finish those whose copy is confirmed; the others stay unsettled.
 
-        A part at a time: whoever dies meanwhile has left few copies beside their originals.
+        A part at a time: a process that dies meanwhile leaves few copies beside their originals.
         """
         parts = [moves[at : at + TOGETHER] for at in range(0, len(moves), TOGETHER)]
         return [failed for part in parts for failed in self._move(part)]
@@ -57,8 +57,8 @@ class Settler:
     def _move(self, moves: Sequence[Move]) -> list[SettleFailed]:
         copies = {id(delivery): copy for delivery, copy in moves}
         claimed, failed = _claim([delivery for delivery, _ in moves])
-        failed += self._copy([(one, copies[id(one)]) for one in claimed if not one.token.copied])
-        return failed + self._when_known([one for one in claimed if one.token.copied], self._finish)
+        failed += self._copy([(item, copies[id(item)]) for item in claimed if not item.token.copied])
+        return failed + self._when_known([item for item in claimed if item.token.copied], self._finish)
 
     def _copy(self, moves: Sequence[Move]) -> list[SettleFailed]:
         """Publish copies, and note which are confirmed; the others' deliveries are unsettled again."""
@@ -83,7 +83,7 @@ class Settler:
         claimed, failed = _claim([delivery for delivery, _ in delays.values()])
 
         def ask(some: Sequence[Delivery]) -> list[SettleFailed]:
-            asked = {self._ask_for_time(one, delays[id(one)][1]): one for one in some}
+            asked = {self._ask_for_time(item, delays[id(item)][1]): item for item in some}
             return [
                 error for future in as_completed(asked) for error in self._postponed(asked[future], future)
             ]
@@ -91,7 +91,7 @@ class Settler:
         return failed + self._when_known(claimed, ask)
 
     def extend(self, deliveries: Iterable[Delivery], by: timedelta, now: float) -> list[SettleFailed]:
-        """Make leases last so long from now at least; those that somebody is settling are left alone."""
+        """Make leases last at least so long from now; those that are being settled are skipped."""
         failed: list[SettleFailed] = []
         asked: list[tuple[Delivery, Event]] = []
         errors: dict[int, Exception] = {}
@@ -113,7 +113,7 @@ class Settler:
         for delivery, over in asked:
             if not over.wait(self._patience):
                 errors[id(delivery)] = BrokerUnavailable(f"RocketMQ's proxy at {self._where} did not answer")
-        return failed + [SettleFailed(one, errors[id(one)]) for one, _ in asked if id(one) in errors]
+        return failed + [SettleFailed(item, errors[id(item)]) for item, _ in asked if id(item) in errors]
 
     def let_go(self, shelf: Shelf, held: Sequence[Delivery], copy: Callable[[Shelf, Any], Sending]) -> None:
         """Give back what a closed shelf held, for others to have it at once; what fails comes when its lease ends.
@@ -121,13 +121,19 @@ class Settler:
         What comes by itself as soon is left alone: a copy of it would be one message more.
         """
         if shelf.fifo:
-            wait_for([self._ask_for_time(one, SHORTEST) for one in held])
+            wait_for([self._ask_for_time(delivery, SHORTEST) for delivery in held])
             return
         asked: list[Future[Any]] = []
         for at in range(0, len(held), TOGETHER):
             part = shelf.leased(held[at : at + TOGETHER], SHORTEST)
-            self._copy([(one, lambda token: copy(shelf, token.raw)) for one in part if not one.token.copied])
-            asked += self._ask_to_finish([one for one in part if one.token.copied])
+            self._copy(
+                [
+                    (delivery, lambda token: copy(shelf, token.raw))
+                    for delivery in part
+                    if not delivery.token.copied
+                ]
+            )
+            asked += self._ask_to_finish([delivery for delivery in part if delivery.token.copied])
         wait_for(asked)
 
     @property
@@ -154,12 +160,12 @@ class Settler:
         self, claimed: Sequence[Delivery], do: Callable[[Sequence[Delivery]], list[SettleFailed]]
     ) -> list[SettleFailed]:
         """Do it at once with those whose handle is known; the others' extensions are answered soon."""
-        extensions = [(one, one.token.extension) for one in claimed]
-        failed = do([one for one, over in extensions if over is None])
-        late = [(one, over) for one, over in extensions if over is not None]
+        extensions = [(delivery, delivery.token.extension) for delivery in claimed]
+        failed = do([delivery for delivery, over in extensions if over is None])
+        late = [(delivery, over) for delivery, over in extensions if over is not None]
         for _, over in late:
             over.wait(self._patience)
-        return failed + (do([one for one, _ in late]) if late else [])
+        return failed + (do([delivery for delivery, _ in late]) if late else [])
 
     def _finish(self, claimed: Sequence[Delivery]) -> list[SettleFailed]:
         asked = self._ask_to_finish(claimed)
@@ -178,7 +184,7 @@ class Settler:
         return {self._ask_to_acknowledge(shelf, part): part for shelf, part in parts}
 
     def _ask_to_acknowledge(self, shelf: Shelf, part: Sequence[Delivery]) -> Future[Any]:
-        handles = [(one.token.message_id, one.token.handle) for one in part]
+        handles = [(delivery.token.message_id, delivery.token.handle) for delivery in part]
         request = acknowledgement(shelf.group, shelf.topic, handles)
         return self._ask(shelf, "ack_message_async", part[0].token.endpoints, request)
 
@@ -223,7 +229,7 @@ class Settler:
             return [surfaced(error, self._where)] * len(part)
         by_handle = {entry.receipt_handle: meaning_of(entry.status) for entry in answer.entries}
         overall = meaning_of(answer.status) if not answer.entries else None
-        return [by_handle.get(one.token.handle, overall or _unanswered(answer)) for one in part]
+        return [by_handle.get(delivery.token.handle, overall or _unanswered(answer)) for delivery in part]
 
 
 SHORTEST = timedelta(seconds=3)
@@ -231,7 +237,7 @@ SHORTEST = timedelta(seconds=3)
 
 
 def _claim(deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[SettleFailed]]:
-    """Return the deliveries that are ours to settle, and why the others are not; waits for nobody."""
+    """Return the deliveries that are ours to settle, and why the others are not; never waits."""
     claimed: list[Delivery] = []
     failed: list[SettleFailed] = []
     for delivery in deliveries:
@@ -249,7 +255,7 @@ def _claim(deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[SettleF
 
 
 def _settled(delivery: Delivery) -> None:
-    # Claimed for ever: nobody settles or extends it again.
+    # Stays claimed: it is never settled or extended again.
     delivery.settled = True
     delivery.token.shelf.settled([delivery])
 

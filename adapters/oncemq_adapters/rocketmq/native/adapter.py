@@ -94,7 +94,7 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         members = self._members_of(subscriptions, library, sink)
         with self._closing:
             self._natives = members
-            self._consumers = [one.consumer for one in subscriptions]
+            self._consumers = [subscription.consumer for subscription in subscriptions]
         for member in members:
             member.start()
         self._watch_groups(self._opened_desk(), subscriptions)
@@ -105,11 +105,15 @@ class NativeRocketMQAdapter(RocketMQAdapter):
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's retries, then let it go; never is it sent back by the library."""
-        return settlement.move([(one.delivery, partial(self._retry, one)) for one in later], self._send)
+        return settlement.move(
+            [(request.delivery, partial(self._retry, request)) for request in later], self._send
+        )
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's dead letters, then let it go."""
-        return settlement.move([(one.delivery, partial(self._dead, one)) for one in dead], self._send)
+        return settlement.move(
+            [(request.delivery, partial(self._dead, request)) for request in dead], self._send
+        )
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Deliver again what was never started, or leave it to other members where nothing is delivered here."""
@@ -151,19 +155,23 @@ class NativeRocketMQAdapter(RocketMQAdapter):
     ) -> Sequence[Member]:
         topics: dict[str, list[TopicOptions]] = {}
         inboxes: dict[str, dict[str, Inbox]] = {}
-        for one in subscriptions:
-            topic, group = self._topic_of(one), self._group(one)
+        for subscription in subscriptions:
+            topic, group = self._topic_of(subscription), self._group(subscription)
             if topic.fifo:
                 raise ConfigError(
-                    [f"topic {one.topic!r} is fifo, which rocketmq+native:// cannot be – use rocketmq://"]
+                    [
+                        f"topic {subscription.topic!r} is fifo, which rocketmq+native:// cannot be – use rocketmq://"
+                    ]
                 )
             known = inboxes.setdefault(group, {})
             if topic.name in known:
-                text = f"consumers {known[topic.name].consumer!r} and {one.consumer!r} have the same topic and group"
+                text = f"consumers {known[topic.name].consumer!r} and {subscription.consumer!r} have the same topic and group"
                 raise ConfigError(
                     [f"{text}: each would get a part of the messages – give one another group:"]
                 )
-            known[topic.name] = Inbox(one.consumer, one.topic, group, one.in_flight, sink)
+            known[topic.name] = Inbox(
+                subscription.consumer, subscription.topic, group, subscription.in_flight, sink
+            )
             topics.setdefault(group, []).append(topic)
         return [
             Member(self._address, group, topics[group], known, library, self._native.threads, self._resend)
@@ -178,7 +186,7 @@ class NativeRocketMQAdapter(RocketMQAdapter):
 
     def _resend(self, queue: Queue, group: str, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         return resend(
-            messages, lambda one: retry_copy(one, group, queue.broker, {}, timedelta(0)), self._send
+            messages, lambda message: retry_copy(message, group, queue.broker, {}, timedelta(0)), self._send
         )
 
     def _leave(self, held: Held) -> None:

@@ -1,6 +1,6 @@
 """Handles in Python what librocketmq crashes of: the next messages of each queue, when its processes die again and again.
 
-The library unpacks every body as zlib, also those that LZ4 or ZSTD packed or that are not packed at all, and dies of
+The library unpacks every body as zlib, also those that LZ4 or ZSTD packed or that are not packed at all, and crashes on
 them with all that it has pulled. So do all its members of the group, one after the other, for ever.
 """
 
@@ -83,7 +83,7 @@ def _next_of(connection: Connection, topic: str, number: int, at: int) -> tuple[
 
 
 def is_fatal(message: StoredMessage, flags: int) -> bool:
-    """Return whether librocketmq dies of a message: its body is packed, and not by zlib."""
+    """Return whether librocketmq crashes on a message: its body is packed, and not by zlib."""
     if not flags & _COMPRESSED:
         return False
     return bool(message.trouble) or flags >> _KIND_AT & _KINDS not in _ZLIB
@@ -104,7 +104,7 @@ class PythonSession:
     Args:
         generation: higher than that of every earlier session.
         progress: of the group's queues.
-        on_done: told that everything is settled.
+        on_done: called when everything is settled.
     """
 
     def __init__(self, generation: int, progress: Progress, on_done: Callable[[], None]) -> None:
@@ -136,6 +136,6 @@ class PythonSession:
         return True
 
     def let_pass(self, many: Sequence[Held]) -> None:  # noqa: ARG002
-        """Go on when everything is settled: there is no process to be told."""
+        """Continue when everything is settled: there is no process to notify."""
         if self.done:
             self._on_done()

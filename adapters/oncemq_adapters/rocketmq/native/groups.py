@@ -1,4 +1,4 @@
-"""Starting points of groups: librocketmq cannot be told, so the brokers are, before it joins."""
+"""Starting points of groups: librocketmq has no setting for them, so they are committed to the brokers before it joins."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) 
     Raises:
         BrokerError: a broker did not take it.
     """
-    # The library looks for it every ten seconds only; brokers would make it when somebody joins.
+    # The library looks for it every ten seconds only; brokers would make it when a member joins.
     retries = retry_topic(group)
     ensure_topic(routes, brokers, replace(topic, name=retries, tags=frozenset(), create=True, queues=1))
     places = routes.ask(topic.name).readable
@@ -33,7 +33,7 @@ def members(brokers: Brokers, broker: str, group: str) -> list[str]:
     except Denied:
         return []
     try:
-        return [str(one) for one in loose_json(body)["consumerIdList"]]
+        return [str(member) for member in loose_json(body)["consumerIdList"]]
     except (KeyError, TypeError) as error:
         raise MalformedFrame(f"a list of members makes no sense: {error!r}") from error
 

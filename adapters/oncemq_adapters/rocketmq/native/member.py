@@ -130,10 +130,12 @@ class Member:
     def health(self) -> Sequence[ConsumerHealth]:
         """Return a row for each consumer."""
         trouble = self._trouble
-        return [ConsumerHealth(one.consumer, subscribed=not trouble, detail=trouble) for one in self.inboxes]
+        return [
+            ConsumerHealth(inbox.consumer, subscribed=not trouble, detail=trouble) for inbox in self.inboxes
+        ]
 
     def leave_if_idle(self) -> None:
-        """Leave the group until somebody resumes, if nothing is delivered here: others may have what we hold."""
+        """Leave the group until a consumer resumes, if nothing is delivered here: others may get our messages."""
         if self._idle():
             self._changed.set()
 
@@ -290,7 +292,7 @@ class Member:
                 self._places[topic.name] = places
 
     def _goes_on(self, session: Session, names: AbstractSet[str]) -> bool:
-        """Return whether the process and the connections to these brokers live, and nobody has closed us."""
+        """Return whether the process and the connections to these brokers live, and the member is not closed."""
         return not self._closed and session.running and names <= self._brokers.alive().keys()
 
     def _watch(self, session: Session, names: set[str]) -> None:
@@ -332,7 +334,9 @@ class Member:
             self._changed.clear()
 
     def _listed(self) -> Sequence[str]:
-        return [one for name in self._brokers.alive() for one in members(self._brokers, name, self._group)]
+        return [
+            member for name in self._brokers.alive() for member in members(self._brokers, name, self._group)
+        ]
 
     def _end(self, session: Session) -> None:
         if not session.alive:
@@ -349,14 +353,14 @@ class Member:
         try:
             self._progress.commit(self._brokers)
         except BrokerError:
-            # It is told before the next process starts.
+            # It is committed before the next process starts.
             return
 
     def _have_it_heard(self) -> None:
         """Wait until the brokers have read what the process said before it froze.
 
-        A heartbeat that a broker handles after its connection has ended makes a member of the dead, for two minutes in
-        which nobody gets its share of the queues. It comes by another connection than ours, and threads handle both
+        A heartbeat that a broker handles after its connection has ended registers the dead member again, for two minutes in
+        which its share of the queues is not consumed. It comes by another connection than ours, and threads handle both
         side by side; so one answer says little, but not after several, with time between them, is it still waiting.
         """
         deadline = time.monotonic() + HEARD_WITHIN

@@ -2,7 +2,7 @@
 
 It hands over what it pulled at once one by one, and the next only when the last one is finished. So what follows in
 the queue is read here as well, and need not wait for that. Nothing is read of a queue in which no callback comes: it
-may be somebody else's by now.
+may belong to another member by now.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -66,8 +66,8 @@ class WholeMessages:
         return [
             Queue(broker, topic, number)
             for topic in topics
-            for broker, one in self._routes.find(topic).readable
-            if one == number
+            for broker, queue_number in self._routes.find(topic).readable
+            if queue_number == number
         ]
 
     def find(
@@ -152,7 +152,7 @@ class WholeMessages:
             topic: by its real name.
             number: of its queue there.
             offset: behind which.
-            done: told what is there, on the connection's thread; of nothing at the queue's end, and on any failure.
+            done: called with the messages, on the connection's thread; with none at the queue's end, and on any failure.
         """
 
         def answered(error: BrokerError | None, _fields: Fields, body: bytes) -> None:

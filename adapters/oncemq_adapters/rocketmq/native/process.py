@@ -23,9 +23,9 @@ class LibraryProcess:
     """One process; it ends by itself when this one does, on Linux also when the thread does that makes this object.
 
     Args:
-        on_message: told, on a thread of our own, of a message for which a callback waits.
-        on_reached: told there how far callbacks have come: our number of a queue, and an offset in it.
-        on_end: told that the process is gone.
+        on_message: called, on a thread of our own, with a message for which a callback waits.
+        on_reached: called there with the position of the callbacks: our number of a queue, and an offset in it.
+        on_end: called when the process is gone.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LibraryProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, and somebody listens to it."""
+        """Whether it runs, and its output is read."""
         return self._process.poll() is None and not self._unheard
 
     @property
@@ -109,7 +109,7 @@ class LibraryProcess:
             self._process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
-        """End it; returns when it is gone and nothing more is told. What it held goes to whoever is there."""
+        """End it; returns when it is gone and no callback follows. Its messages go to the remaining members."""
         self._process.kill()
         self._process.wait()
         if self._reader.ident is not None:

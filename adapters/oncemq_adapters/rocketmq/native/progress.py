@@ -40,7 +40,7 @@ class Progress:
     def received(self, queue: Queue, messages: Iterable[StoredMessage]) -> None:
         """Note messages that are not settled."""
         with self._lock:
-            self._open.setdefault(queue, {}).update((one.offset, one) for one in messages)
+            self._open.setdefault(queue, {}).update((message.offset, message) for message in messages)
 
     def settled(self, places: Iterable[tuple[Queue, int]]) -> None:
         """Note that the messages at these offsets are settled."""
@@ -83,14 +83,14 @@ class Progress:
             only_if_many: leave out queues of which little has to be remembered.
 
         Raises:
-            BrokerError: one was not told.
+            BrokerError: a commit failed.
         """
         with self._lock:
             queues = [queue for queue, done in self._settled.items() if len(done) > MANY or not only_if_many]
         for queue in queues:
             connection = brokers.get(queue.broker)
             before = committed_offset(connection, self._group, queue.topic, queue.number)
-            if before is None:  # a retry topic that nobody has finished anything of
+            if before is None:  # a retry topic without a committed offset
                 before = first_offset(connection, queue.topic, queue.number, FIRST)
             at = self._advanced(queue, before)
             if at > before:

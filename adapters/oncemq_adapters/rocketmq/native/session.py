@@ -1,6 +1,6 @@
 """One life of a process with librocketmq: what it holds, until each is settled or all are void.
 
-Messages are read and handled before the library comes to them. It is told which ones are finished, and then lets them
+Messages are read and handled before the library reaches them. It receives the finished ones, and then lets them
 pass; only a callback of a message that is not finished asks, and waits.
 """
 
@@ -38,15 +38,15 @@ class Ranges:
         self._stretches: list[range] = []
 
     def __contains__(self, offset: object) -> bool:
-        return isinstance(offset, int) and any(offset in one for one in self._stretches)
+        return isinstance(offset, int) and any(offset in stretch for stretch in self._stretches)
 
     def add(self, first: int, last: int) -> None:
         """Add all from `first` to `last`, both included."""
-        apart = [one for one in self._stretches if one.start > last + 1 or one.stop < first]
-        touching = [one for one in self._stretches if one not in apart]
-        start = min([first, *(one.start for one in touching)])
-        joined = range(start, max([last + 1, *(one.stop for one in touching)]))
-        apart.insert(bisect_right(apart, joined.start, key=lambda one: one.start), joined)
+        apart = [stretch for stretch in self._stretches if stretch.start > last + 1 or stretch.stop < first]
+        touching = [stretch for stretch in self._stretches if stretch not in apart]
+        start = min([first, *(stretch.start for stretch in touching)])
+        joined = range(start, max([last + 1, *(stretch.stop for stretch in touching)]))
+        apart.insert(bisect_right(apart, joined.start, key=lambda stretch: stretch.start), joined)
         self._stretches = apart[-_MOST:]
 
 
@@ -68,7 +68,7 @@ class Session:
         whole: finds messages.
         progress: of the group's queues.
         tags: which ones are wanted of each topic; empty = all.
-        on_end: told that the process is gone.
+        on_end: called when the process is gone.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Session:
         self.alive = False
         self._aside.stop(0)
         self._process.kill()
-        # Whoever is taking messages has done it, or takes no more.
+        # A thread that is taking messages has finished, or takes no more.
         with self._lock:
             self._progress.forget_open()
 
@@ -296,7 +296,7 @@ class Session:
 
     def _wanted(self, topic: str, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         tags = self._tags.get(topic)
-        return [one for one in messages if one.properties.get(TAGS) in tags] if tags else messages
+        return [message for message in messages if message.properties.get(TAGS) in tags] if tags else messages
 
     def _take(self, queue: Queue, messages: Sequence[StoredMessage], once_more: Container[int] = ()) -> None:
         """Deliver what is not here yet, and let pass what was settled in an earlier life, or has to pass once more."""
@@ -312,7 +312,7 @@ class Session:
                 if place in self._held:
                     continue
                 if self._progress.is_settled(queue, stored.offset):
-                    # Two reads that overlap must not let it pass twice: nobody would come for the second pass.
+                    # Two reads that overlap must not let it pass twice: no callback would use the second pass.
                     if stored.offset in once_more or stored.offset not in taken:
                         settled.append(stored)
                     continue

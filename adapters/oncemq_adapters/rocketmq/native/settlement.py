@@ -35,7 +35,7 @@ def give_back(deliveries: Iterable[Delivery], leave: Callable[[Held], None]) -> 
 
     Args:
         deliveries: never started.
-        leave: told of a message that waits in a paused inbox.
+        leave: called with a message that waits in a paused inbox.
     """
     failed = []
     for delivery in deliveries:

@@ -56,17 +56,17 @@ def hold_back(
 ) -> Sequence[SettleFailed]:
     """Deliver each again after its delay, with its headers; a restart begins with the first attempt again."""
     failed = []
-    for one in later:
-        error = claim(one.delivery)
-        member = member_of(one.delivery)
+    for request in later:
+        error = claim(request.delivery)
+        member = member_of(request.delivery)
         if error is not None or member is None:
             if error is not None:
-                failed.append(SettleFailed(one.delivery, error))
+                failed.append(SettleFailed(request.delivery, error))
             continue
-        window, queue, stored = one.delivery.token
-        unclaim(one.delivery)
-        one.delivery.settled = True
-        member.steward.at(one.delay.total_seconds(), window.again, queue, _marked(stored, one))
+        window, queue, stored = request.delivery.token
+        unclaim(request.delivery)
+        request.delivery.settled = True
+        member.steward.at(request.delay.total_seconds(), window.again, queue, _marked(stored, request))
     return failed
 
 
@@ -152,7 +152,10 @@ class RocketMQAdapter:
 
     def prepare(self, subscriptions: Sequence[Subscription]) -> None:
         """Connect to name server and brokers, and make sure that the topics exist."""
-        parsed = [(self._topic(one.topic, one.options), self._group(one)) for one in subscriptions]
+        parsed = [
+            (self._topic(subscription.topic, subscription.options), self._group(subscription))
+            for subscription in subscriptions
+        ]
         desk = self._opened_desk()
         administration.connect_all(desk.routes, desk.brokers)
         for topic, group in parsed:
@@ -166,7 +169,7 @@ class RocketMQAdapter:
         members = members_of(subscriptions, self._address, desk.routes, sink, self._scope.app, self._move)
         with self._lock:
             self._members = members
-            self._consumers = [one.consumer for one in subscriptions]
+            self._consumers = [subscription.consumer for subscription in subscriptions]
         for member in members:
             member.start()
         self._watch_groups(desk, subscriptions)
@@ -179,16 +182,18 @@ class RocketMQAdapter:
         """Publish each to the group's retries, then finish it; in order, where a queue is one by one."""
         ordered: list[RetryRequest] = []
         free: list[RetryRequest] = []
-        for one in later:
-            member = self._member_of(one.delivery)
-            (ordered if member is not None and member.fifo else free).append(one)
+        for request in later:
+            member = self._member_of(request.delivery)
+            (ordered if member is not None and member.fifo else free).append(request)
         failed = hold_back(ordered, self._member_of) if ordered else []
-        moves = [(one.delivery, partial(self._retry_copy, one)) for one in free]
+        moves = [(request.delivery, partial(self._retry_copy, request)) for request in free]
         return [*failed, *settlement.move(moves, self._send)]
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's dead letters, then finish it."""
-        return settlement.move([(one.delivery, partial(self._dead_copy, one)) for one in dead], self._send)
+        return settlement.move(
+            [(request.delivery, partial(self._dead_copy, request)) for request in dead], self._send
+        )
 
     def publish_dead_letters(
         self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
@@ -198,7 +203,7 @@ class RocketMQAdapter:
         return desk.publish_dead_letters(self._topic_of(subscription), self._group(subscription), burials)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Deliver again what was never started, or leave it to whoever gets the queue."""
+        """Redeliver messages that were never started, or leave them to the queue's next owner."""
         return settlement.give_back(deliveries)
 
     def publish(
@@ -284,7 +289,9 @@ class RocketMQAdapter:
             facts.name: Subscription(facts.name, facts.topic, facts.group, facts.options),
         }
         allowed = self._address.mixed_subscriptions
-        for text in self._differing(desk, [one for one in mine.values() if one.group == facts.group]):
+        for text in self._differing(
+            desk, [subscription for subscription in mine.values() if subscription.group == facts.group]
+        ):
             yield Problem(
                 text,
                 "stop that member, let it subscribe alike, or write another group:; mixed_subscriptions: true at the "
@@ -299,7 +306,7 @@ class RocketMQAdapter:
 
     def _watch_groups(self, desk: Operations, subscriptions: Sequence[Subscription]) -> None:
         def look() -> None:
-            # A broker that is away is told of elsewhere; what was found stays until the next look.
+            # An unreachable broker is reported elsewhere; the findings stay until the next check.
             with suppress(BrokerError):
                 self._concerns = self._differing(desk, subscriptions)
 
@@ -337,7 +344,7 @@ class RocketMQAdapter:
         self, queue: ProcessQueue, group: str, messages: Sequence[StoredMessage]
     ) -> Sequence[StoredMessage]:
         return resend(
-            messages, lambda one: retry_copy(one, group, queue.broker, {}, timedelta(0)), self._send
+            messages, lambda message: retry_copy(message, group, queue.broker, {}, timedelta(0)), self._send
         )
 
     def _member_of(self, delivery: Delivery) -> Member | None:

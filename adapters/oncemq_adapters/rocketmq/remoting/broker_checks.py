@@ -54,9 +54,9 @@ def whereabouts(desk: Operations, topic: TopicOptions) -> tuple[Sequence[str], l
 
 def message_types(stock: Sequence[Inventory], topic: TopicOptions, severity: Severity) -> Iterator[Problem]:
     """Yield where the topic is of a type that does not go with the order that is declared."""
-    unordered = _those(stock, lambda one: one.message_type not in ORDERED_TYPES)
+    unordered = _those(stock, lambda row: row.message_type not in ORDERED_TYPES)
     if topic.fifo and unordered:
-        types = ", ".join(sorted({one.message_type for one in stock if one.broker in unordered}))
+        types = ", ".join(sorted({row.message_type for row in stock if row.broker in unordered}))
         yield Problem(
             f"fifo is declared, but topic {topic.name!r} is of type {types} on {_listed(unordered)}: nothing can publish "
             "in order to it through a proxy",
@@ -64,7 +64,7 @@ def message_types(stock: Sequence[Inventory], topic: TopicOptions, severity: Sev
             "topic.fifo",
             severity,
         )
-    ordered = _those(stock, lambda one: one.message_type == "FIFO")
+    ordered = _those(stock, lambda row: row.message_type == "FIFO")
     if not topic.fifo and ordered:
         yield Problem(
             f"topic {topic.name!r} is of type FIFO on {_listed(ordered)}, but without fifo here the retry of a message "
@@ -77,14 +77,14 @@ def message_types(stock: Sequence[Inventory], topic: TopicOptions, severity: Sev
 
 def group_switches(stock: Sequence[Inventory], group: str) -> Iterator[Problem]:
     """Yield where a group may not consume, or has nowhere to put its retries."""
-    off = _those(stock, lambda one: one.group is not None and one.group.get("consumeEnable") is False)
+    off = _those(stock, lambda row: row.group is not None and row.group.get("consumeEnable") is False)
     if off:
         yield Problem(
             f"group {group!r} is switched off on {_listed(off)}: its members get nothing",
             f"run `mqadmin updateSubGroup -c <cluster> -g {group} -s true`",
             "group",
         )
-    narrow = _those(stock, lambda one: one.group is not None and one.group.get("retryQueueNums") == 0)
+    narrow = _those(stock, lambda row: row.group is not None and row.group.get("retryQueueNums") == 0)
     if narrow:
         yield Problem(
             f"group {group!r} has no queue for its retries on {_listed(narrow)}: what fails cannot come again",
@@ -96,7 +96,7 @@ def group_switches(stock: Sequence[Inventory], group: str) -> Iterator[Problem]:
 
 def limits(stock: Sequence[Inventory], facts: ConsumerFacts) -> Iterator[Problem]:
     """Yield where messages are deleted, or come back, before the retry policy wants them."""
-    unknown = _those(stock, lambda one: one.settings is None)
+    unknown = _those(stock, lambda row: row.settings is None)
     if unknown:
         yield Problem(
             f"the account may not read the configuration of {_listed(unknown)}: how long messages are kept and held back "
@@ -130,7 +130,7 @@ def without_timer(stock: Sequence[Inventory]) -> Sequence[str]:
 def _groups_nobody_makes(stock: Sequence[Inventory], topic: TopicOptions, group: str) -> Iterator[Problem]:
     missing = _those(
         stock,
-        lambda one: one.group is None and one.settings is not None and one.settings.makes_groups is False,
+        lambda row: row.group is None and row.settings is not None and row.settings.makes_groups is False,
     )
     if missing:
         yield Problem(str(administration.missing_group(topic, group, _listed(missing))), where="group")
@@ -152,13 +152,13 @@ def _levels(stock: Sequence[Inventory], facts: ConsumerFacts) -> Iterator[Proble
 
 
 def _configured(stock: Sequence[Inventory]) -> Iterator[tuple[str, Settings]]:
-    for one in stock:
-        if one.settings is not None:
-            yield one.broker, one.settings
+    for row in stock:
+        if row.settings is not None:
+            yield row.broker, row.settings
 
 
 def _those(stock: Sequence[Inventory], which: Callable[[Inventory], bool]) -> Sequence[str]:
-    return [one.broker for one in stock if which(one)]
+    return [row.broker for row in stock if which(row)]
 
 
 def _listed(brokers: Iterable[str]) -> str:

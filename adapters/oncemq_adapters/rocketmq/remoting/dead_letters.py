@@ -127,7 +127,7 @@ class DeadLetters:
         for name in dict.fromkeys(name for name, _ in places):
             wait_until_shown(self._brokers.get(name))
         queues = [self._of_queue(broker, number) for broker, number in places]
-        for letter in heapq.merge(*queues, key=lambda one: one.stored.stored):
+        for letter in heapq.merge(*queues, key=lambda entry: entry.stored.stored):
             if origin_of(letter.stored) in {topic.name, ""}:
                 yield letter
 
@@ -143,7 +143,7 @@ class DeadLetters:
         except Denied as denied:
             if denied.code != codes.NO_TOPIC:
                 raise
-            return ()  # nobody has died yet
+            return ()  # there are no dead letters yet
 
     def _of_queue(self, broker: str, number: int) -> Iterator[Letter]:
         connection = self._brokers.get(broker)

@@ -43,9 +43,9 @@ def wanted_by(subscriptions: Sequence[Subscription], namespace: str) -> dict[str
         ConfigError: a subscription's options cannot work.
     """
     found: dict[str, dict[str, frozenset[str]]] = {}
-    for one in subscriptions:
-        topic = parse_topic(one.topic, one.options, namespace)
-        found.setdefault(group_of(one, namespace), {})[topic.name] = topic.tags
+    for subscription in subscriptions:
+        topic = parse_topic(subscription.topic, subscription.options, namespace)
+        found.setdefault(group_of(subscription, namespace), {})[topic.name] = topic.tags
     return found
 
 

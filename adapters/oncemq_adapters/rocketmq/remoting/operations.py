@@ -64,7 +64,7 @@ class Operations:
             gone = isinstance(error, Denied) and error.code == codes.NO_TOPIC
             return [Refused(missing(topic) if gone else error) for _ in messages]
         answers = self._send(
-            [(one.key, partial(self._outgoing, topic, one, now, places)) for one in messages]
+            [(message.key, partial(self._outgoing, topic, message, now, places)) for message in messages]
         )
         if any(isinstance(answer, Refused) for answer in answers):
             # The topic may have been deleted or moved; look again next time.
@@ -81,8 +81,8 @@ class Operations:
             failure = error if isinstance(error, BrokerError) else missing(topic)
             return [Refused(failure) for _ in burials]
         makers = [
-            (None, partial(burial_copy, one, topic.name, group, broker, self.producer.unique_id()))
-            for one in burials
+            (None, partial(burial_copy, burial, topic.name, group, broker, self.producer.unique_id()))
+            for burial in burials
         ]
         return self._send(makers)
 

@@ -23,7 +23,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 
 ROUNDS = 3
-"""A broker loses one of two first commits of a group that it is told at the same time: they are looked at again."""
+"""A broker loses one of two concurrent first commits of a group: they are checked again."""
 
 _SETTLED_AFTER = 0.3
 """Seconds for another member that is committing the first offsets right now."""

@@ -60,7 +60,7 @@ def browse(
 def wait_until_shown(connection: Connection) -> None:
     """Wait until a broker shows in its queues what it had confirmed before: it does so a moment later.
 
-    Where an account may not ask how far it is, whoever browses takes what is there.
+    Where an account may not query the end, all available messages are read.
     """
     stored, deadline = 0, monotonic() + _SHOWN_WITHIN
     while monotonic() < deadline:

@@ -59,7 +59,7 @@ def ensure_topic(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
 
 
 def route_of(routes: Routes, topic: TopicOptions) -> Route | None:
-    """Return where a topic is, or will be made when it is missing; None if it is missing and nobody makes it.
+    """Return where a topic is, or will be created if missing; None if it is missing and never created.
 
     Raises:
         BrokerError: the name server does not say.

@@ -1,4 +1,4 @@
-"""Connections to brokers for one purpose: made when needed, introduced to the broker, made anew when lost."""
+"""Connections to brokers for one purpose: opened when needed, registered with the broker, reopened when lost."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +21,7 @@ class Brokers:
         routes: who the brokers are.
         hello: introduces a new connection to its broker; raises BrokerError if it is not welcome.
         on_request: answers what the broker of a name asks.
-        on_close: told of lost connections.
+        on_close: called with lost connections.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Brokers:
 
     def alive(self) -> dict[str, Connection]:
         """Return the connections that live, by broker."""
-        return {name: one for name, one in list(self._connections.items()) if one.alive}
+        return {name: connection for name, connection in list(self._connections.items()) if connection.alive}
 
     def close(self) -> None:
         """Disconnect for good."""
@@ -99,6 +99,6 @@ class Brokers:
 
     def _lost(self, name: str) -> None:
         known = self._connections.get(name)
-        # A newcomer that was not welcome is nobody's loss.
+        # A new connection that the broker refused is not reported as lost.
         if self._on_close is not None and not self._closed and known is not None and not known.alive:
             self._on_close(name)

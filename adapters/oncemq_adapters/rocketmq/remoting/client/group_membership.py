@@ -63,7 +63,7 @@ class GroupMembership:
         return trouble
 
     def running_info(self, *, fifo: bool) -> bytes:
-        """Return what an administrator is told who asks how we are."""
+        """Return the answer to an administrator's status query."""
         return running_info_body(self._subscribed(), self._version, fifo=fifo)
 
     def farewell(self, connections: Iterable[Connection]) -> None:

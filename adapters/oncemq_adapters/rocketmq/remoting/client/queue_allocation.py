@@ -13,7 +13,7 @@ def allocate(me: str, queues: Sequence[T], members: Sequence[str]) -> Sequence[T
 
     Args:
         me: one of `members`.
-        queues: sorted alike by everybody.
+        queues: sorted the same way by every member.
         members: client ids, sorted.
     """
     size, rest = divmod(len(queues), len(members))

@@ -81,9 +81,9 @@ class Routes:
         try:
             table = info.get("brokerAddrTable") or {}
             found = {
-                str(name): str(one["brokerAddrs"][MASTER])
-                for name, one in table.items()
-                if MASTER in one["brokerAddrs"]
+                str(name): str(entry["brokerAddrs"][MASTER])
+                for name, entry in table.items()
+                if MASTER in entry["brokerAddrs"]
             }
         except (AttributeError, KeyError, TypeError) as error:
             raise MalformedFrame(f"a name server's answer cannot be understood: {error!r}") from error
@@ -135,7 +135,7 @@ class Routes:
             if known is not None and known.alive:
                 fresh.close()
                 return known
-            # Whoever has asked until now, on a thread of its own, shall leave no connection behind.
+            # A query that ran until now, on its own thread, must not leave a connection open.
             if self._closed:
                 fresh.close()
                 raise BrokerUnavailable("the adapter is closed")

@@ -16,10 +16,10 @@ LOOKS = 60
 
 
 class BrokerRecovery:
-    """Has a member's queues shared out anew when a broker is back, and once more when name servers know it again.
+    """Rebalances a member's queues when a broker is back, and once more when name servers know it again.
 
     Args:
-        routes: are asked for anew where it is missing.
+        routes: queried again where it is missing.
         topics: the member's, by their real names.
         lookout: asks on its thread, which may have to wait long for a name server.
         rebalance: shares the queues out; called on any thread.

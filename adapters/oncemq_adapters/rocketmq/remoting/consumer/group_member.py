@@ -157,7 +157,9 @@ class Member:
     def health(self) -> Sequence[ConsumerHealth]:
         """Return a row for each consumer."""
         trouble = self._trouble()
-        return [ConsumerHealth(one.consumer, subscribed=not trouble, detail=trouble) for one in self.windows]
+        return [
+            ConsumerHealth(window.consumer, subscribed=not trouble, detail=trouble) for window in self.windows
+        ]
 
     def pause(self, consumer: str) -> None:
         """Deliver nothing more to a consumer; a member all of whose consumers rest leaves the group for that time."""
@@ -174,7 +176,7 @@ class Member:
         self.steward.at(0, self._return)
 
     def close(self) -> None:
-        """Leave the group: commit, unlock, say goodbye."""
+        """Leave the group: commit, unlock, unregister."""
         with self._lock:
             if self._closed:
                 return
@@ -317,15 +319,17 @@ def members_of(
         ConfigError: two consumers would share a group in a way that RocketMQ cannot do.
     """
     groups: dict[str, dict[str, Part]] = {}
-    for one in subscriptions:
-        topic = parse_topic(one.topic, one.options, address.namespace)
-        group = group_of(one, address.namespace)
+    for subscription in subscriptions:
+        topic = parse_topic(subscription.topic, subscription.options, address.namespace)
+        group = group_of(subscription, address.namespace)
         parts = groups.setdefault(group, {})
         if topic.name in parts:
             other = parts[topic.name].window.consumer
-            text = f"consumers {other!r} and {one.consumer!r} have the same topic and group {one.group!r}"
+            text = f"consumers {other!r} and {subscription.consumer!r} have the same topic and group {subscription.group!r}"
             raise ConfigError([f"{text}: each would get a part of the messages – give one another group:"])
-        window = PrefetchWindow(one.consumer, one.topic, group, one.in_flight, sink)
+        window = PrefetchWindow(
+            subscription.consumer, subscription.topic, group, subscription.in_flight, sink
+        )
         parts[topic.name] = Part(topic, window)
     for group, parts in groups.items():
         if len({part.options.fifo for part in parts.values()}) > 1:

@@ -1,4 +1,4 @@
-"""Offsets of a group: asked when a queue is taken over, told while it is consumed."""
+"""Offsets of a group: read when a queue is taken over, committed while it is consumed."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -50,7 +50,7 @@ class Offsets:
         connection = self._brokers.get(queue.broker)
         committed = committed_offset(connection, self._group, queue.topic, queue.number)
         if committed is None and known is not None:
-            # The broker has lost what it was told: a kill takes up to five seconds of it.
+            # The broker has lost committed offsets: a kill loses up to five seconds of them.
             committed = known.committed
             commit_offset(connection, self._group, queue.topic, queue.number, committed)
         if committed is None and start == LAST:
@@ -59,11 +59,11 @@ class Offsets:
         if committed is None:
             at = first_offset(connection, queue.topic, queue.number, start)
             # At once: the next start must not skip what comes before the first commit, and brokers lose one of
-            # two first commits of a group that they are told at the same time.
+            # two first commits of a group that they get at the same time.
             commit_offset(connection, self._group, queue.topic, queue.number, at)
             queue.begin(at, at, ())
         elif known is not None and known.committed == committed:
-            # Nobody else was here meanwhile: what we have settled need not come again.
+            # No other member was here meanwhile: our settled messages need not be redelivered.
             queue.begin(known.prefix, committed, known.settled)
         else:
             queue.begin(committed, committed, ())
@@ -90,7 +90,7 @@ class Offsets:
         """Tell the broker and wait; also what it knows, since it may lose one of two first commits.
 
         Raises:
-            BrokerError: it was not told.
+            BrokerError: it was not committed.
         """
         connection = self._brokers.alive().get(queue.broker)
         if connection is None or not queue.commit.begin(ANSWER_WITHIN):

@@ -28,7 +28,7 @@ class PrefetchWindow:
         sink: where they go.
 
     Attributes:
-        on_settled: told (window, queue, count) of what was settled; the member's, once there is one.
+        on_settled: called with (window, queue, count) of settled messages; the member's, once it is set.
     """
 
     def __init__(self, consumer: str, topic: str, group: str, limit: int, sink: Sink) -> None:
@@ -41,7 +41,7 @@ class PrefetchWindow:
         self._sink = sink
         # Held while messages are handed over, so that they arrive in order; taken before the other one.
         self._turn = Lock()
-        # Never for long: whoever settles must not wait until others have understood what they hand over.
+        # Never for long: settling must not wait until other threads have parsed the messages that they add.
         self._lock = Lock()
         self._waiting: deque[Waiting] = deque()
         self._out = 0
@@ -97,7 +97,7 @@ class PrefetchWindow:
         """Deliver nothing more of a queue; of a lost one nothing is out any more either."""
         with self._turn:
             with self._lock:
-                self._waiting = deque(one for one in self._waiting if one[0] is not queue)
+                self._waiting = deque(entry for entry in self._waiting if entry[0] is not queue)
                 if lost:
                     self._leave(queue, queue.out[self])
             self._flush()
@@ -139,7 +139,7 @@ class PrefetchWindow:
             found: list[Waiting] = []
             while waiting and len(found) < room:
                 ready = [waiting.popleft() for _ in range(min(len(waiting), room - len(found)))]
-                found += [one for one in ready if not one[0].lost and not one[0].draining]
+                found += [entry for entry in ready if not entry[0].lost and not entry[0].draining]
             self._out += len(found)
             for queue, count in Counter([queue for queue, _ in found]).items():
                 queue.out[self] += count

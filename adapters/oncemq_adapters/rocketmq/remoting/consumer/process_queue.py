@@ -56,11 +56,11 @@ class ProcessQueue:
 
     Attributes:
         next: where the next pull begins; None until the queue was taken over.
-        committed: what the broker was last told and has confirmed.
+        committed: the last offset that the broker has confirmed.
         commit: one at a time.
         lost: nothing of it may be settled or committed any more.
         draining: it belongs to another member; what is out may still be settled for a while.
-        out: how many deliveries are out and unsettled, by whoever hands them out.
+        out: how many deliveries are out and unsettled, by the window that delivered them.
     """
 
     def __init__(self, key: QueueKey, generation: int) -> None:
@@ -122,15 +122,19 @@ class ProcessQueue:
         Args:
             offset: where to go on.
             messages: what was pulled, without what stays on the broker.
-            left: from which offset on messages stay there, by whom they are for: all of his, until they are fetched.
+            left: from which offset on messages stay there, by their window: all of its messages, until they are fetched.
         """
         with self._lock:
             self.pulling, self.failures = False, 0
             if self.lost or self.draining:
                 return ()
-            fresh = [one for one in messages if one.offset not in self._skip] if self._skip else messages
-            self._flight.update([(one.offset, one) for one in fresh])
-            self._order.extend([one.offset for one in fresh])
+            fresh = (
+                [message for message in messages if message.offset not in self._skip]
+                if self._skip
+                else messages
+            )
+            self._flight.update([(message.offset, message) for message in fresh])
+            self._order.extend([message.offset for message in fresh])
             for owner, first in left.items():
                 self._left.setdefault(owner, first)
             self.next = offset
@@ -163,9 +167,11 @@ class ProcessQueue:
                 return ()
             end = self.next or 0
             # What lies behind the queue's own pulls comes with those.
-            fresh = [one for one in messages if one.offset < end and one.offset not in self._skip]
-            self._flight.update((one.offset, one) for one in fresh)
-            self._order = deque(sorted([*self._order, *(one.offset for one in fresh)]))
+            fresh = [
+                message for message in messages if message.offset < end and message.offset not in self._skip
+            ]
+            self._flight.update((message.offset, message) for message in fresh)
+            self._order = deque(sorted([*self._order, *(message.offset for message in fresh)]))
             if offset < end:
                 self._left[owner] = offset
             else:
@@ -180,7 +186,7 @@ class ProcessQueue:
             self.failures += 1
 
     def claim(self, offset: int) -> bool:
-        """Reserve an offset for settling; False if somebody else has."""
+        """Reserve an offset for settling; False if it is already reserved."""
         with self._lock:
             if offset not in self._flight or offset in self._claimed:
                 return False
@@ -188,7 +194,7 @@ class ProcessQueue:
             return True
 
     def claim_all(self, offsets: Sequence[int]) -> Collection[int]:
-        """Reserve offsets for settling; returns the positions of those that somebody else has."""
+        """Reserve offsets for settling; returns the positions of those already reserved."""
         taken: set[int] = set()
         flight, claimed = self._flight, self._claimed
         with self._lock:
@@ -244,7 +250,7 @@ class ProcessQueue:
         """Return what is unsettled although something behind it is settled."""
         end = self.end_of_settled()
         with self._lock:
-            return [self._flight[one] for one in self._order if one in self._flight and one < end]
+            return [self._flight[offset] for offset in self._order if offset in self._flight and offset < end]
 
     def _trim(self) -> None:
         """Forget the settled ones up to the first unsettled one, be it here or left on the broker."""

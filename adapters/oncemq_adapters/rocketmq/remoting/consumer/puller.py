@@ -83,7 +83,7 @@ class Puller:
             connection.submit(codes.PULL_MESSAGE, self._fields(queue, offset, flags), done=done)
 
     def _fields(self, queue: ProcessQueue, offset: int, flags: int) -> Fields:
-        # A pull could carry a commit for nothing, but brokers do not do in order what they are told by two requests.
+        # A pull could carry a commit for nothing, but brokers do not process two requests in order.
         return {
             "consumerGroup": self._group,
             "topic": queue.topic,
@@ -123,7 +123,7 @@ class Puller:
         self.pull(queue)
         if fresh:
             self._parts.deliver(queue, fresh)
-            # What came may have filled the window while the next pull was sent, or left room that nobody saw.
+            # What came may have filled the window while the next pull was sent, or left room that was not noticed.
             self.pull(queue)
 
     def _fetched(
@@ -178,15 +178,15 @@ class Puller:
 class FlowControl:
     """Looks after the room of one member's windows, on a thread of its own.
 
-    Whoever settles has the next messages to run: he asks for more at most, and neither commits nor hands over what
-    waited for room.
+    The settling thread has the next messages to run: it requests more at most, and neither commits nor delivers
+    messages that waited for room.
 
     Args:
         name: of the thread.
         queues: the member's, by their keys.
         offsets: to commit.
         puller: to get more.
-        idle: told that something of a paused window was settled.
+        idle: called when a message of a paused window was settled.
     """
 
     def __init__(

@@ -60,10 +60,12 @@ class QueueLocks:
             connection.call(codes.UNLOCK_QUEUES, {}, self._body([queue]))
 
     def _body(self, queues: Collection[ProcessQueue]) -> bytes:
-        named = [{"topic": one.topic, "brokerName": one.broker, "queueId": one.number} for one in queues]
+        named = [
+            {"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.number} for queue in queues
+        ]
         text = {"consumerGroup": self._group, "clientId": self._client, "mqSet": named}
         return json.dumps(text).encode()
 
 
 def _ignore(_error: BrokerError | None, _fields: Fields, _body: bytes) -> None:
-    """A lock that could not be kept is missed by whoever takes the queue over, who waits for three seconds then."""
+    """Ignore the answer: a lock that could not be renewed makes the queue's next owner wait for three seconds."""

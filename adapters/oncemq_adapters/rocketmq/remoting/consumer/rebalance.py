@@ -23,7 +23,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame, lo
 
 
 class RetainedQueues:
-    """Queues that nobody consumes, and of which nothing is out; not for several threads at once.
+    """Queues that no member consumes, without deliveries in flight; not thread-safe.
 
     Args:
         brokers: of the member.
@@ -61,14 +61,14 @@ class RetainedQueues:
             self._log.warning("the commit before a rest failed", queue=repr(queue), error=str(error))
 
     def take(self) -> Mapping[QueueKey, Progress]:
-        """Return how far each queue was, to go on there if nobody else was in it."""
+        """Return each queue's progress, to continue there if no other member consumed it."""
         queues, self._queues = self._queues, []
         for queue in queues:
             queue.lose()
         return {queue.key: known for queue in queues if (known := queue.progress()) is not None}
 
     def leave(self) -> None:
-        """Leave for good: what is settled in a queue in which nobody else was does not come again."""
+        """Leave for good: settled messages of a queue that no other member consumed are not redelivered."""
         queues, self._queues = self._queues, []
         for queue in queues:
             try:
@@ -110,9 +110,9 @@ class Rebalance:
         handover: the locks.
         patience: seconds to wait for a former owner.
         steward: does what has to wait.
-        taken: told of a queue that may be pulled from.
-        given_up: told of a queue of which nothing can be settled any more; returns nothing that matters.
-        draining: told of a queue that goes to somebody else.
+        taken: called with a queue that may be pulled from.
+        given_up: called with a queue of which nothing can be settled any more; its result is ignored.
+        draining: called with a queue that goes to another member.
         tidy: sees to what is unsettled before a queue is left for good.
         insist: a queue is never begun without its lock.
 
@@ -120,7 +120,7 @@ class Rebalance:
         queues: what is ours.
         generation: the latest assignment's.
         trouble: what is wrong, by topic.
-        settled_in: the member was once told its share.
+        settled_in: the member has had its first assignment.
         resting: the member has left the group for a while; nothing is taken over until it is back.
         complete: set when it has begun with all of that share.
     """
@@ -206,7 +206,7 @@ class Rebalance:
         return lost
 
     def move(self, key: QueueKey, offset: int) -> None:
-        """Begin a queue anew somewhere else, as an administrator wishes."""
+        """Restart a queue at another offset, on an administrator's request."""
         queue = self.queues.get(key)
         if queue is None or queue.draining:
             return
@@ -235,7 +235,7 @@ class Rebalance:
         self._release()
 
     def wake(self) -> None:
-        """Take part again, and go on where nobody else was meanwhile."""
+        """Rejoin, and continue where no other member consumed meanwhile."""
         self.resting = False
         self._memory.update(self._aside.take())
 
@@ -287,7 +287,7 @@ class Rebalance:
         for broker, number in sorted(mine):
             key = topic, broker, number
             if key not in self.queues:
-                # A single member waits for nobody; locks of the dead would only delay it.
+                # A single member does not wait; locks of dead members would only delay it.
                 self._begin(key, monotonic() + (self._patience if len(members) > 1 else 0.0))
         return True
 
@@ -300,7 +300,7 @@ class Rebalance:
                 _, body = self._brokers.get(broker).call(codes.CONSUMERS, {"consumerGroup": self._group})
                 found = loose_json(body)["consumerIdList"]
                 self._alone = found == [self._client]
-                return sorted(str(one) for one in found)
+                return sorted(str(member) for member in found)
             except BrokerError as error:
                 failure = error
             except (KeyError, TypeError) as error:

@@ -29,12 +29,12 @@ def acknowledge(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
 
 
 def _claimed(queue: ProcessQueue, deliveries: list[Delivery], failed: list[SettleFailed]) -> list[Delivery]:
-    """Reserve deliveries of one queue for one settlement; return those that nobody else has."""
+    """Reserve deliveries of one queue for one settlement; return those not reserved before."""
     taken = queue.claim_all([delivery.token.stored.offset for delivery in deliveries])
     if not taken:
         return deliveries
     failed += [
-        SettleFailed(one, _settled(one.message, one.token)) for one in map(deliveries.__getitem__, taken)
+        SettleFailed(item, _settled(item.message, item.token)) for item in map(deliveries.__getitem__, taken)
     ]
     return [delivery for at, delivery in enumerate(deliveries) if at not in taken]
 
@@ -49,7 +49,7 @@ def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
 
 
 def give_back(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
-    """Have deliveries delivered again: at once by ourselves, or by whoever gets their queue."""
+    """Have deliveries redelivered: at once by ourselves, or by the next owner of their queue."""
     failed = []
     for delivery in deliveries:
         error = claim(delivery)
@@ -90,7 +90,7 @@ def _finish(done: dict[tuple[PrefetchWindow, ProcessQueue], list[Delivery]]) -> 
     failed = []
     for (window, queue), deliveries in done.items():
         if not queue.finish([delivery.token.stored.offset for delivery in deliveries]):
-            failed += [SettleFailed(one, _void(one.message, one.token)) for one in deliveries]
+            failed += [SettleFailed(item, _void(item.message, item.token)) for item in deliveries]
             continue
         for delivery in deliveries:
             delivery.settled = True

@@ -80,18 +80,20 @@ class Subscriptions:
         if not part.options.tags:
             return Accepted(messages)
         wanted = part.options.tags
-        return Accepted([one for one in messages if one.trouble or one.properties.get(TAGS) in wanted])
+        return Accepted(
+            [message for message in messages if message.trouble or message.properties.get(TAGS) in wanted]
+        )
 
     def share(
         self, window: PrefetchWindow, messages: Sequence[StoredMessage], following: int
     ) -> tuple[Sequence[StoredMessage], int]:
         """Return what of a fetched part of the retries is for a window with room for it, and where to go on."""
-        mine = [one for one in messages if self.owner(one) is window]
+        mine = [message for message in messages if self.owner(message) is window]
         spare = window.spare
         return (mine, following) if len(mine) <= spare else (mine[:spare], mine[spare].offset)
 
     def owner(self, retry: StoredMessage) -> PrefetchWindow:
-        """Return the window that a retry goes to; the first one gets what is nobody's."""
+        """Return the window that a retry goes to; the first window gets retries without an owner."""
         part = self._parts.get(retry.properties.get(ORIGIN_TOPIC, ""))
         return part.window if part is not None else self.windows[0]
 

@@ -33,9 +33,9 @@ def tidy(
     """
     for window in parts.windows_of(queue):
         _fetch(queue, window, parts, brokers)
-    held = [one for one in queue.before_settled() if queue.claim(one.offset)]
+    held = [message for message in queue.before_settled() if queue.claim(message.offset)]
     if held:
-        queue.finish([one.offset for one in move(held)])
+        queue.finish([message.offset for message in move(held)])
 
 
 def _fetch(queue: ProcessQueue, window: PrefetchWindow, parts: Subscriptions, brokers: Brokers) -> None:
@@ -47,13 +47,13 @@ def _fetch(queue: ProcessQueue, window: PrefetchWindow, parts: Subscriptions, br
     mine: list[StoredMessage] = []
     size, following = 0, end
     try:
-        for one in browse(brokers.get(queue.broker), queue.topic, queue.number, start, end):
-            if parts.owner(one) is not window:
+        for message in browse(brokers.get(queue.broker), queue.topic, queue.number, start, end):
+            if parts.owner(message) is not window:
                 continue
-            mine.append(one)
-            size += len(one.body)
+            mine.append(message)
+            size += len(message.body)
             if len(mine) == MOST_FETCHED or size >= MOST_BYTES:
-                following = one.offset + 1
+                following = message.offset + 1
                 break
     except BrokerError:
         queue.fetch_failed(window)

@@ -1,7 +1,7 @@
-"""Transactional messages: held by their broker as half messages, until it is told to deliver or to forget them.
+"""Transactional messages: held by their broker as half messages, until they are committed or rolled back.
 
-A broker that is not told asks one of the producer group that lives. So the group has the ledger's id in its name:
-whoever has another ledger is never asked about transactions that he cannot know of.
+A broker without that notice asks a live member of the producer group. So the group has the ledger's id in its name:
+an app with another ledger is never asked about transactions that it cannot know.
 """
 
 import json

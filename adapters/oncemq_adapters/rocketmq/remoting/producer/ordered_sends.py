@@ -68,7 +68,7 @@ class OrderedSend:
         queue: its number.
         messages: all of the send, to which indices refer.
         refusals: what is known so far.
-        tally: told each message's answer.
+        tally: receives each message's answer.
     """
 
     def __init__(

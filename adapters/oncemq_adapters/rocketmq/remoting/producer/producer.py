@@ -76,7 +76,9 @@ class Producer:
                 break
             time.sleep(pause)
         self.buried.update(
-            one.topic for one, error in zip(messages, errors, strict=True) if one.dies and error is None
+            message.topic
+            for message, error in zip(messages, errors, strict=True)
+            if message.dies and error is None
         )
         return [None if error is None else surfaced(error) for error in errors]
 

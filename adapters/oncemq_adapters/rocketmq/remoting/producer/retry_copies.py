@@ -34,7 +34,7 @@ UNLIMITED = 1_000_000
 
 
 def origin_of(stored: StoredMessage) -> str:
-    """Return the topic that a message was first published to; empty if nobody says."""
+    """Return the topic that a message was first published to; empty if it is unknown."""
     if not stored.topic.startswith("%"):
         return stored.topic
     return stored.properties.get(ORIGIN_TOPIC) or stored.properties.get(DEAD_ORIGIN_TOPIC) or ""
@@ -100,7 +100,7 @@ def burial_copy(burial: ParkedDeadLetter, topic: str, group: str, broker: str, u
 
 
 def replay_copy(stored: StoredMessage, group: str, broker: str) -> Outgoing:
-    """Return the copy of a dead letter that starts anew."""
+    """Return the copy for a replayed dead letter."""
     return _copy(stored, group, broker, for_replay(stored.properties), 0, timedelta(0))
 
 

@@ -51,7 +51,7 @@ class Stream(Protocol):
         ...
 
     def shut(self) -> None:
-        """Disconnect, which wakes whoever sends or receives."""
+        """Disconnect, which wakes sending and receiving threads."""
         ...
 
     def release(self) -> None:
@@ -63,7 +63,7 @@ def connect(address: str, tls: ssl.SSLContext | None, timeout: float) -> Stream:
     """Return a stream to `host:port`.
 
     Raises:
-        OSError: it cannot be reached, or proves to be somebody else.
+        OSError: it cannot be reached, or its certificate is another host's.
     """
     host, _, port = address.rpartition(":")
     raw = socket.create_connection((host.strip("[]"), int(port)), timeout)
@@ -107,7 +107,7 @@ class PlainStream:
 
 
 class TlsStream:
-    """TLS: the library's state is one for both directions, so nobody waits while he holds it."""
+    """TLS: the library has one state for both directions, so no thread waits while it holds it."""
 
     def __init__(self, connected: ssl.SSLSocket) -> None:
         connected.setblocking(False)
@@ -163,7 +163,7 @@ def _shut(connected: socket.socket) -> None:
 
 Fields = Mapping[str, str]
 Done = Callable[[BrokerError | None, Fields, bytes], None]
-"""Told (error or None, fields, body), once, on the connection's thread or on the one that asks in vain."""
+"""Called with (error or None, fields, body), once, on the connection's thread or on that of a failed request."""
 
 Request = tuple[int, Fields, bytes, Done | None]
 
@@ -177,8 +177,8 @@ class Connection:
         address: account, TLS and time-outs.
         peer: `host:port`.
         what: how errors call the peer.
-        on_request: told of what the broker asks of us; returns the answer's body, or None for no answer.
-        on_close: told that the connection was lost.
+        on_request: called with the broker's requests; returns the answer's body, or None for no answer.
+        on_close: called when the connection is lost.
 
     Attributes:
         version: the peer's, known after its first answer; 0 before.

@@ -31,7 +31,7 @@ def heartbeat_body(
 
 
 def running_info_body(topics: Mapping[str, str], version: int, *, fifo: bool) -> bytes:
-    """Return what an administrator's tool is told about a consumer, in the words of Java's client.
+    """Return the answer to an administrator's tool about a consumer, in the words of Java's client.
 
     Args:
         topics: subscription expressions by topic.

@@ -1,6 +1,6 @@
 """Messages as brokers store and deliver them: one after the other, each with its length in front.
 
-A message whose layout or packing nobody understands is delivered as it is, with `trouble` saying why, so that it
+A message whose layout or compression is unknown is delivered as it is, with `trouble` saying why, so that it
 ends as a dead letter and holds up no other.
 """
 
@@ -101,7 +101,7 @@ def decode(data: bytes, topic: str, expected: int = 0) -> Sequence[StoredMessage
         expected: the first one's offset, for messages that do not say so.
 
     Raises:
-        MalformedFrame: their lengths make no sense, so nobody can tell where one ends.
+        MalformedFrame: their lengths are invalid, so the end of each message is unknown.
     """
     found = []
     at, end = 0, len(data)
