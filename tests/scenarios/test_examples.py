@@ -36,11 +36,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Iterato
 def sessions(readme: str) -> list[tuple[str, str]]:
     """Return every command of a README with what it shows as printed."""
     found: list[tuple[str, list[str]]] = []
+    blank = 0
     for line in readme.splitlines():
         if line.startswith("    $ "):
             found.append((line.removeprefix("    $ "), []))
         elif line.startswith("    ") and found:
+            found[-1][1].extend([""] * blank if found[-1][1] else [])
             found[-1][1].append(line.removeprefix("    "))
+        blank = 0 if line else blank + 1
     return [(command, "\n".join(printed)) for command, printed in found]
 
 

@@ -230,7 +230,6 @@ def test_a_table_of_the_user_that_is_missing_is_explained(tmp_path: Path) -> Non
             database.execute("CREATE TABLE points (points INTEGER)")
         eventually(lambda: "consumer resumed" in running.said(), "the consumer to resume", said=running.said)
         assert running.drain() == 0
-        assert "Traceback" not in running.said()
     with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
         assert database.execute("SELECT points FROM points").fetchall() in ([(1,)], [(1,), (1,)])
     assert "no dead letters" in program.succeed("dead-letters", "list")
