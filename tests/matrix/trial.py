@@ -201,7 +201,8 @@ class Trial:
         if not self._waits:
             return
         # What is held comes first: what is parked behind it cannot go on before.
-        wait_until(lambda: parking.TABLE.name not in self.rows() or self.broker.holds, seconds=10)
+        if not wait_until(lambda: parking.TABLE.name not in self.rows() or self.broker.holds, seconds=60):
+            self.broker.wrong.append(f"still parked after a minute: {self.rows()}")
 
     def _message(self, one: Identity) -> Message:
         self._tags += 1
