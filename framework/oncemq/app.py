@@ -108,7 +108,7 @@ class App:
         options: Mapping[str, Any] | None = None,
         **more: Unpack[TopicOptions],
     ) -> None:
-        """Declare what the messages of a topic are; its consumers inherit this.
+        """Declare the messages of a topic; its consumers inherit this.
 
         Args:
             name: the topic's name, for consumers and, unless options say otherwise, for the broker.

@@ -100,7 +100,7 @@ class RedisStrategy(Protocol):
     """Optional protocol of a strategy that needs Redis; called by `oncemq check --connect`."""
 
     def missing_in_redis(self) -> Iterable[RedisRefused]:
-        """Yield what the user may not do, with the rule that permits it; the tests for this leave nothing behind.
+        """Yield the permissions that the Redis user lacks, with the rule that grants each; the probes leave nothing behind.
 
         Raises:
             RedisUnavailable: Redis does not answer.

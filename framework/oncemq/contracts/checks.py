@@ -27,7 +27,7 @@ class UnitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFacts:
-    """What is known about a consumer before it starts.
+    """Facts about a consumer before it starts.
 
     Args:
         app: the app's name.
@@ -53,7 +53,7 @@ class ConsumerFacts:
         isolate: each call of the handler has a transaction of its own.
         options: the topic's broker options as declared.
         longest_pause: the longest single pause between two attempts.
-        publishes: the handler asks for a `Publisher`.
+        publishes: the handler requests a `Publisher`.
     """
 
     app: str

@@ -191,9 +191,7 @@ class Supervisor:
             self._last_finished = code
             return 0
         if code in self._fatal and self._reloaded:
-            self._due[child.index] = float(
-                "inf"
-            )  # the user who edits the files sees the error, and edits again
+            self._due[child.index] = float("inf")  # until the user has corrected the files
             return 0
         if code in self._fatal or (child.first and code in self._fatal_first):
             self._ask_all()

@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 
 def find_in(by_type: Mapping[type, Found], annotation: Any) -> Found | None:
-    """Return what `by_type` holds for an annotation; `X | None` asks for X."""
+    """Return what `by_type` holds for an annotation; `X | None` means X."""
     if get_origin(annotation) in {Union, UnionType}:
         kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
         return find_in(by_type, kinds[0]) if len(kinds) == 1 else None

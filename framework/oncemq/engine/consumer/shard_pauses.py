@@ -45,7 +45,7 @@ class ShardPauses:
 
         Args:
             delivery: the message, or one of several messages of that shard.
-            trouble: why it could not run.
+            trouble: the error.
             seconds: the time until the failure showed; 0 if it includes a handler's own time.
         """
         self.pause(self._layout.shard_of(delivery.key), trouble, seconds)

@@ -12,7 +12,7 @@ Part = TypeVar("Part")
 
 
 class ParkingPlace(Protocol):
-    """Settles what is parked, and counts it."""
+    """Settles and counts parked messages."""
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
         """Keep these parked until their pause is over."""

@@ -260,7 +260,7 @@ class Collector(Session):
         return True
 
     def take(self, session: UnitSession) -> None:
-        """Take over what was added."""
+        """Take over the added objects."""
         new, key = self._new, self.hash_key
         for state, obj in session._new.items():
             new[state] = obj

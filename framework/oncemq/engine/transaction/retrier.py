@@ -24,7 +24,7 @@ from oncemq.retry.classify import Fault, is_contention, is_lock_timeout
 _TRIES = 5
 _TRIES_OFFLINE = 2
 _TRIES_OF = {Fault.TRANSIENT: _TRIES, Fault.SETUP: 1}
-"""Faults that a repetition does not cure: what is missing stays missing."""
+"""Attempts by fault; a missing object is still missing a moment later, so SETUP has one."""
 _LONGEST_WAIT = 1.0
 LONGEST_TRYING = 5.0
 """Seconds; a lock time-out takes longer than that, and the next step is to find its cause."""
@@ -83,7 +83,7 @@ class TransactionRetrier:
         lock_nowait: bool,
         isolated: bool = False,
     ) -> TransactionResult:
-        """Run `part`; hurried, it fails instead of waiting for a lock; isolated, it is one call.
+        """Run `part`; when hurried, it fails instead of waiting for a lock; isolated, it is one call.
 
         Raises:
             Culprits, UnknownCulprit, NeedsIsolation, StrategyBug: as UnitTransaction.run.
