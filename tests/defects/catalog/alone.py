@@ -101,4 +101,16 @@ DEFECTS = (
         ],
         [f"{ISOLATION}::test_a_message_behind_one_that_leaves_nothing_is_not_charged"],
     ),
+    Defect(
+        "deleted-objects-lent",
+        "A session's transaction serves the next message only if a rollback in it would restore no object.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/handler_session.py",
+                "if self.identity_map._dict or found._new or found._deleted or found._dirty or found._key_switches:",
+                "if self.identity_map._dict:",
+            )
+        ],
+        [f"{ISOLATION}::test_what_a_message_deleted_comes_back_to_no_other"],
+    ),
 )

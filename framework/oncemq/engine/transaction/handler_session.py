@@ -131,8 +131,8 @@ class UnitSession(Session):
         found = self._transaction
         if found is None or self._new or self._deleted or found._parent is not None or not found.is_active:
             return None
-        if self.identity_map._dict:
-            return None
+        if self.identity_map._dict or found._new or found._deleted or found._dirty or found._key_switches:
+            return None  # a rollback would restore those objects, whose session it then was
         self._transaction = None
         found.session = to
         return found

@@ -80,10 +80,20 @@ def clean(connection: Connection, *, thoroughly: bool = False) -> None:
             connection.invalidate()
             return
         driver.rollback()
+        _forget_prepared(driver)
         _set_up_postgresql(driver, None, before=_AS_NEW)
     except Exception:
         with suppress(Exception):
             connection.invalidate()
+
+
+def _forget_prepared(driver: Any) -> None:
+    """Forget statements that a handler has prepared by name; the driver counts on its own ones."""
+    with driver.cursor() as cursor:
+        cursor.execute("SELECT quote_ident(name) FROM pg_prepared_statements WHERE name !~ '^_pg3_'")
+        for (name,) in cursor.fetchall():
+            cursor.execute(f"DEALLOCATE {name}")
+    driver.rollback()
 
 
 def _is_all_there_is(engine: Engine) -> bool:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq_strategies.state_machine.strategy import StateMachine
 from oncemq_strategies.unique_key.strategy import UniqueKey
-from support.effects import TAKE_THE_TAKEN, Effect, effects, give
+from support.effects import TAKE_THE_TAKEN, Effect, Name, Shared, effects, give
 from support.units import UnitBench, orders
 
 
@@ -130,6 +130,30 @@ def test_options_of_the_connection_stay_with_their_message(engine: Engine) -> No
 
     assert UnitBench(engine, handler, UniqueKey).run(*orders("a", "b", "c")) == ["applied"] * 3
     assert marks == [None] * 3
+
+
+def test_what_a_message_deleted_comes_back_to_no_other(engine: Engine) -> None:
+    """A failing flush restores the objects of its own message only."""
+    kept: list[Shared] = []
+    came_back: list[bool] = []
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        if order["id"] == "a":
+            row = session.get_one(Shared, 1)
+            kept.append(row)
+            session.delete(row)
+            session.flush()
+            return
+        session.execute(text("SELECT 1"))
+        session.add(Name(name="taken"))
+        try:
+            session.flush()
+        finally:
+            came_back.extend(row in session for row in kept)
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    assert bench.run(*orders("a", "b")) == ["applied", "retry"]
+    assert not any(came_back)
 
 
 def test_a_look_at_a_table_blinds_nothing(engine: Engine) -> None:
