@@ -78,7 +78,7 @@ class EmbeddedAdapter:
         return cls(settings, scope)
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe or cannot work about this consumer on this broker."""
+        """Return the unsafe or impossible settings of this consumer on this broker."""
         return advice.problems(self._settings, facts)
 
     def private_names(self, subscription: Subscription) -> PrivateNames | None:
@@ -90,7 +90,7 @@ class EmbeddedAdapter:
         return PrivateNames(str(path.resolve()), {name: "messages"})
 
     def remove_places(self, broker: str, names: Sequence[str]) -> Sequence[str]:
-        """Remove groups with what waits for them and their dead letters."""
+        """Remove groups with their waiting messages and dead letters."""
         if self._settings.path is None or broker != str(self._settings.path.resolve()):
             return ()
         parts = {name: split_group_on_topic(name) for name in names}
@@ -128,7 +128,7 @@ class EmbeddedAdapter:
             self._receiver.start()
 
     def close(self, *, grace: timedelta) -> None:
-        """Stop receiving, give back what is unsettled, close the file; settlements are never outstanding."""
+        """Stop receiving, return unsettled deliveries, close the file; settlements are never outstanding."""
         del grace
         with self._life:
             receiver, self._receiver = self._receiver, None
@@ -143,7 +143,7 @@ class EmbeddedAdapter:
                 return
 
     def pause(self, consumer: str) -> None:
-        """Receive no more for this consumer until `resume`; what was received stays ours."""
+        """Receive no more for this consumer until `resume`; received deliveries stay ours."""
         self._custody.pause(consumer)
 
     def resume(self, consumer: str) -> None:

@@ -144,7 +144,7 @@ class Database:
 
     def _flush_commits(self, flush: bool) -> None:
         # In WAL mode a NORMAL commit survives a crash of the process, a FULL one also that of the machine.
-        # What settles may be lost with the machine (the message comes again); what publishes may not.
+        # A settlement may be lost with the machine (the message is redelivered); a publication may not.
         if flush is not self._flushes:
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if flush else 'NORMAL'}")
             self._flushes = flush

@@ -1,4 +1,4 @@
-"""Maps SQLite errors to the broker's: one table, and what to do about each in words."""
+"""Maps SQLite errors to the broker's: one table, with advice for each."""
 
 import sqlite3
 

@@ -22,7 +22,7 @@ class Token:
 
 
 class Custody:
-    """Counts what is unsettled; all calls from any thread."""
+    """Counts unsettled deliveries; thread-safe."""
 
     def __init__(self, subscriptions: Sequence[Subscription]) -> None:
         self._lock = Lock()

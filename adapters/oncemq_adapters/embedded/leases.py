@@ -1,4 +1,4 @@
-"""Taking: what is due becomes ready, and the oldest ready deliveries of a group become ours for a lease."""
+"""Takes leases: due deliveries become ready, and the oldest ready ones of a group are leased to us."""
 
 import sqlite3
 from collections.abc import Iterator

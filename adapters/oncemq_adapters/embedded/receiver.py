@@ -1,4 +1,4 @@
-"""The thread that takes what is ready and hands it over; woken in the process, looking at the file between."""
+"""Takes and delivers ready messages in a thread; woken in the process, polling the file in between."""
 
 import sqlite3
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ READY, LEASED, DELAYED = 0, 1, 2
 """States of a delivery; LEASED and DELAYED become READY when `due_at` has passed."""
 
 # One row in `messages` for each message, one in `deliveries` for each group that has not finished it. The
-# partial indexes hold what is waited for only, so that a long backlog costs the hot paths nothing.
+# partial indexes hold only waiting rows, so that a long backlog costs the hot paths nothing.
 _TABLES = (
     "CREATE TABLE oncemq_broker_version (version INTEGER NOT NULL)",
     """CREATE TABLE oncemq_broker_groups (

@@ -28,7 +28,7 @@ class Stored:
 
 
 def register(connection: sqlite3.Connection, topic: str, group: str) -> int:
-    """Return the group's number; a topic's first group takes over what was published before it came."""
+    """Return the group's number; a topic's first group takes over messages published before it existed."""
     number = find(connection, topic, group)
     if number is not None:
         return number
@@ -81,7 +81,7 @@ def write(
 
 
 def remove(connection: sqlite3.Connection, topic: str, group: str) -> bool:
-    """Remove a group with what waits for it and its dead letters; returns whether there was one."""
+    """Remove a group with its waiting messages and dead letters; returns whether there was one."""
     number = find(connection, topic, group)
     if number is None:
         return False

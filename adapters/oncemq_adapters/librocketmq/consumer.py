@@ -30,7 +30,7 @@ Say = Callable[[frames.Frame], None]
 
 
 class Consumer:
-    """Starts a push consumer; it is never shut down, since that would run what was pulled: the process leaves.
+    """Starts a push consumer; it is never shut down, since that would run the pulled messages: the process exits.
 
     Args:
         ffi: the package's module, bound to the library.

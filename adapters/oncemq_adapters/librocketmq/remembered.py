@@ -1,4 +1,4 @@
-"""Map of what was noted last, bounded: it forgets what has been in it for long."""
+"""Bounded map of the latest entries: it drops the oldest ones."""
 
 from typing import Generic, TypeVar
 
@@ -28,7 +28,7 @@ class Remembered(Generic[Key, Value]):
         self._young[key] = value
 
     def take(self, key: Key) -> Value | None:
-        """Return what was noted, and forget it; None if it is not known."""
+        """Remove and return an entry; None if it is unknown."""
         found = self._young.pop(key, None)
         older = self._old.pop(key, None) if self._old else None
         return older if found is None else found

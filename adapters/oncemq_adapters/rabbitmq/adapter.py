@@ -92,7 +92,7 @@ class RabbitMQAdapter:
         return f"<RabbitMQAdapter {self._scope.broker!r} at {hosts}>"
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe or cannot work about this consumer on RabbitMQ."""
+        """Return the unsafe or impossible settings of this consumer on RabbitMQ."""
         return check_consumer(facts, self._address.queue_type)
 
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
@@ -110,7 +110,7 @@ class RabbitMQAdapter:
         return PrivateNames(self._address.place, private_queues(self._place(subscription)))
 
     def remove_places(self, broker: str, names: Sequence[str]) -> Sequence[str]:
-        """Delete queues that a group had for itself, with what lies in them."""
+        """Delete a group's own queues, with their messages."""
         if broker != self._address.place:
             return ()
         found = removable_queues(names)

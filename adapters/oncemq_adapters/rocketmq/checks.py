@@ -1,4 +1,4 @@
-"""Checks of a consumer on RocketMQ: what cannot be safe or cannot work, in words that say what to change."""
+"""Checks a consumer on RocketMQ for unsafe or impossible settings, with advice."""
 
 from collections.abc import Iterator
 from datetime import timedelta

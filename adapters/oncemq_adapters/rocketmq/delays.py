@@ -7,7 +7,7 @@ from oncemq.errors import BrokerRefused
 TIMER = "TIMER_DELAY_MS"
 LEVEL = "DELAY"
 LONGEST = timedelta(days=3)
-"""What a timer wheel takes unless it is configured otherwise."""
+"""The longest delay of a timer wheel by default."""
 
 LEVELS = (1, 5, 10, 30, *(60 * minutes for minutes in range(1, 11)), 1200, 1800, 3600, 7200)
 """Seconds of each delay level, from level 1, unless the broker is configured otherwise."""

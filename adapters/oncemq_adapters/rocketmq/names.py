@@ -1,4 +1,4 @@
-"""Names on RocketMQ: a topic's real name, what is wanted of it, and the names that belong to a group."""
+"""Names on RocketMQ: a topic's real name, its options, and the names that belong to a group."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -78,7 +78,7 @@ def parse_topic(topic: str, options: Mapping[str, Any], namespace: str) -> Topic
 
 
 def read_topic(topic: str, options: Mapping[str, Any], namespace: str) -> tuple[TopicOptions, list[Problem]]:
-    """Return the topic's options as far as they can be understood, and what is wrong with them."""
+    """Return the topic's options as far as they can be understood, and their errors."""
     reader = OptionReader(options, KNOWN, "RocketMQ topic option")
     name = reader.text("topic_name", topic) or topic
     tags = frozenset(reader.texts("tags"))

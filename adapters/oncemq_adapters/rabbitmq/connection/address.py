@@ -22,7 +22,7 @@ TLS = ("ca", "cert", "key", "verify")
 KNOWN = ("hosts", "username", "password", "queue_type", "declare", *TIMES, *TLS)
 QUEUE_TYPES = ("quorum", "classic")
 DECLARE, DECLARE_MISSING, DECLARE_NOTHING = "true", "missing", "false"
-"""Declare and compare; declare what is missing; only look."""
+"""Declare and compare; declare missing objects; only check."""
 
 
 @dataclass(frozen=True, slots=True)

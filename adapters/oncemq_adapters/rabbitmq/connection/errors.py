@@ -43,7 +43,7 @@ class ClosedFor(BrokerRefused):
 
 
 def connecting(error: BaseException, address: Address, host: Host) -> BrokerError:
-    """Return what a failed try to connect means."""
+    """Return the error for a failed connection attempt."""
     if isinstance(error, ProbableAuthenticationError):
         return BrokerRefused(
             f"RabbitMQ at {host} refused the login of user {address.username!r}; check username and password"

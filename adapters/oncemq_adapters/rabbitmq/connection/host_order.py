@@ -41,7 +41,7 @@ class HostOrder(Generic[Name]):
         self._failed: dict[Name, float] = {}
 
     def tries(self) -> Iterator[Try[Name]]:
-        """Yield what to try: all hosts for a moment each, then all for as long as is configured."""
+        """Yield attempts: all hosts for a moment each, then all for as long as is configured."""
         for patience in (FIRST_LOOK, None) if len(self._hosts) > 1 else (None,):
             for host in self._order():
                 yield Try(host, patience)

@@ -31,7 +31,7 @@ READING_PARTS = (
     "bytes_received",
     "frames_received",
 )
-"""What a connection of pika must have for deliveries to be read whole."""
+"""The attributes that a pika connection needs for deliveries to be read whole."""
 RECEIVING_PART = "_MAX_RECV_BYTES"
 """Of pika's transport: how much it asks for at once."""
 CUTTING_PART = "_terminate_stream"

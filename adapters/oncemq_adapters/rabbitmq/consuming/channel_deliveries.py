@@ -15,7 +15,7 @@ from oncemq_adapters.rabbitmq.topology.names import Place
 
 
 class Intake:
-    """Takes what a channel delivers and settles it; settling is safe from any thread.
+    """Takes a channel's deliveries and settles them; settling is thread-safe.
 
     Args:
         place: the queues it belongs to.
@@ -99,7 +99,7 @@ class Intake:
         )
 
     def drain_soon(self) -> None:
-        """Have the link's thread send what has been settled; many calls cost one."""
+        """Have the link's thread send pending settlements; many calls cost one."""
         if not self._asked:
             self._asked = True
             self._link.post(self._drain)

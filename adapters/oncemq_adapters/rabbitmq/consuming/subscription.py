@@ -68,7 +68,7 @@ class Consumption:
             self._sink.lost(self.consumer, intake.generation)
 
     def pause(self, link: Link | None) -> None:
-        """Receive no more; what was received can still be settled."""
+        """Receive no more; received deliveries can still be settled."""
         self._set_paused(link, paused=True)
 
     def resume(self, link: Link | None) -> None:
@@ -82,7 +82,7 @@ class Consumption:
         return ConsumerHealth(self.consumer, subscribed=False, detail=str(self.error or "not subscribed yet"))
 
     def finish(self) -> None:
-        """Receive no more and send what has been settled, before the connection is closed."""
+        """Receive no more and send pending settlements, before the connection is closed."""
         self._paused = True
         self._follow()
         if self._intake is not None:

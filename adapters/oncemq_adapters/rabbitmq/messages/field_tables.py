@@ -141,7 +141,7 @@ def text_field(name: str, text: str) -> Field:
 
 
 def short_text(raw: bytes) -> str:
-    """Return what a short string says; bytes that are no UTF-8 are shown as escapes."""
+    """Return the text of a short string; bytes that are no UTF-8 are shown as escapes."""
     return raw[1:].decode(errors="backslashreplace")
 
 
@@ -208,7 +208,7 @@ def _after_length(raw: bytes, at: int) -> int:
 
 
 def _value(raw: bytes, depth: int, budget: list[int]) -> Any:
-    """Return what one value says; what is too deep, too much or broken is named instead."""
+    """Return one value; a value that is too deep, too large or broken is named instead."""
     budget[0] -= 1
     if budget[0] < 0:
         return "(more values than are shown)"

@@ -1,4 +1,4 @@
-"""Lists, replays and removes dead letters: each is looked at by a channel that gives back what it does not remove.
+"""Lists, replays and removes dead letters: each is read by a channel that requeues the letters that it does not remove.
 
 Looking takes messages without acknowledging them; giving them back, or the loss of the connection, puts them back
 where they were. One letter is in memory at a time, however many lie there.
@@ -81,7 +81,7 @@ def _take(connection: Any, place: Place, ids: Sequence[str], use: Callable[[Any,
 
 
 class _Look:
-    """Yields tag, properties and body of what lies in a queue now, and gives back what was not removed.
+    """Yields tag, properties and body of a queue's present messages, and requeues those not removed.
 
     Args:
         connection: pika's, of the calling thread.

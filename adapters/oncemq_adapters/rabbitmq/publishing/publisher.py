@@ -38,7 +38,7 @@ class Publisher:
         self._blocked_why = ""
 
     def send(self, publications: Sequence[Publication], *, own: bool) -> list[BrokerError | None]:
-        """Publish and wait for all confirmations; return what is wrong with each, None for confirmed.
+        """Publish and wait for all confirmations; return the error of each, None for confirmed.
 
         Args:
             publications: sent in this order, so many at once that each part is confirmed well within the time limit.
@@ -99,7 +99,7 @@ class Publisher:
             channel.start(connection)
 
     def disconnected(self, error: BrokerError) -> None:
-        """Fail what has not been confirmed."""
+        """Fail unconfirmed publications."""
         self._error = error
         for channel in self._channels.values():
             channel.lose(error)

@@ -14,7 +14,7 @@ from oncemq_adapters.rabbitmq.topology.names import DEFAULT_EXCHANGE, Place
 
 
 def examine_place(connection: Any, place: Place) -> Iterator[Problem]:
-    """Yield what is missing and is not made at the start, and what is there but declared differently."""
+    """Yield objects that are missing and not created at the start, and those declared differently."""
     yield from _refusals("group", partial(_same, connection, place.dead_queue, topology.DEAD_ARGUMENTS))
     if place.is_existing:
         try:

@@ -65,7 +65,7 @@ def _slips(name: str) -> Iterator[str]:
 
 Arguments = Mapping[str, Any]
 
-# Quorum queues count every look as a delivery, change the order, and drop what was looked at too often.
+# Quorum queues count every read as a delivery, change the order, and drop messages read too often.
 DEAD_ARGUMENTS: Arguments = {"x-queue-type": "classic"}
 """Of every queue of dead letters."""
 
@@ -185,12 +185,12 @@ def declare(connection: Any, queue: str, arguments: Arguments) -> None:
 
 def own_arguments(place: Place) -> Arguments:
     """Return the arguments of a group's own queue."""
-    # From RabbitMQ 4 a quorum queue drops what was delivered 20 times, unless it has somewhere to put it.
+    # From RabbitMQ 4 a quorum queue drops messages delivered 20 times, unless it dead-letters them.
     return {"x-queue-type": place.topic.queue_type, **dead_lettering("", place.dead_queue)}
 
 
 def dead_lettering(exchange: str, routing_key: str) -> Arguments:
-    """Return the arguments that make a queue pass on what it drops or what expires."""
+    """Return the arguments that make a queue dead-letter dropped and expired messages."""
     return {"x-dead-letter-exchange": exchange, "x-dead-letter-routing-key": routing_key}
 
 

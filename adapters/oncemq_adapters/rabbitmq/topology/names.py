@@ -1,4 +1,4 @@
-"""Names on RabbitMQ: a topic's exchange or existing queue, and what is private to a group."""
+"""Names on RabbitMQ: a topic's exchange or existing queue, and the names private to a group."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,7 +91,7 @@ def parse_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> Topi
 
 
 def read_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> tuple[TopicOptions, list[Problem]]:
-    """Return the topic's options as far as they can be understood, and what is wrong with them."""
+    """Return the topic's options as far as they can be understood, and their errors."""
     reader = OptionReader(options, KNOWN, "RabbitMQ topic option")
     queue = reader.text("queue")
     exchange = reader.text("exchange", "" if queue else DEFAULT_EXCHANGE) or ""
@@ -159,7 +159,7 @@ def removable_queues(names: Iterable[str]) -> dict[str, Sequence[str]]:
 
 
 def private_queues(place: Place) -> dict[str, str]:
-    """Return the queues that belong to one group alone, with what lies there; those of retries as one."""
+    """Return the queues that belong to one group alone, with the kind of their messages; those of retries as one."""
     return {
         f"queue {_RETRY.sub('.retry.*', name)}": role
         for name, role in (

@@ -18,7 +18,7 @@ _NEVER_TAKEN: Arguments = {**NO_STREAM, "x-stream-offset": "next"}
 
 
 def insist_on_queue(connection: Any, queue: str) -> str:
-    """Refuse a stream: what is published while no consumer is there would be skipped.
+    """Refuse a stream: messages published while no consumer is there would be skipped.
 
     Returns:
         What the broker says of the queue's type; empty where it says nothing.

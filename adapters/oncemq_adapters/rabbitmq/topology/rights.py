@@ -16,7 +16,7 @@ from oncemq_adapters.rabbitmq.topology.queue_type import insist_on_queue
 
 
 def missing_rights(connection: Any, place: Place, address: Address) -> Iterator[Problem]:
-    """Yield what the account may not do; nothing is left behind, and no message published.
+    """Yield the account's missing rights; nothing is left behind, and no message published.
 
     Args:
         connection: of the account that consumes.
@@ -44,7 +44,7 @@ def missing_rights(connection: Any, place: Place, address: Address) -> Iterator[
         try:
             attempt(connection.channel())
         except ChannelClosed as error:
-            # What is missing is made at the start; the queue is missing where it could not be declared.
+            # Missing objects are created at the start; the queue is missing where it could not be declared.
             if error.reply_code == faults.FORBIDDEN:
                 yield Problem(
                     f"user {address.username!r} may not {what}: {error.reply_text}",

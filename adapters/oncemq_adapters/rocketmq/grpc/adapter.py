@@ -95,11 +95,11 @@ class RocketMQGrpcAdapter:
         return f"<RocketMQGrpcAdapter {self._scope.broker!r} at {self._settings.shown}>"
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe or cannot work about this consumer behind a proxy."""
+        """Return the unsafe or impossible settings of this consumer behind a proxy."""
         return check_consumer(facts, self._settings)
 
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what the proxy and its brokers lack for this consumer, or have otherwise."""
+        """Return what is missing or different at the proxy and its brokers for this consumer."""
         subscription = Subscription(facts.name, facts.topic, facts.group, facts.options)
         outbox, desk = self._opened()
         topic, group = self._topic(facts.topic, facts.options), self._group(subscription)
@@ -194,7 +194,7 @@ class RocketMQGrpcAdapter:
         return self._settler.extend(deliveries, by, self._scope.clock.monotonic())
 
     def pause(self, consumer: str) -> None:
-        """Ask for nothing more; what was received can be settled."""
+        """Request nothing more; received deliveries can be settled."""
         self._each(consumer, Shelf.pause)
 
     def resume(self, consumer: str) -> None:
@@ -222,11 +222,11 @@ class RocketMQGrpcAdapter:
         return self._graveyard(subscription).purge(self._plain(subscription), ids)
 
     def depth(self, subscription: Subscription) -> int | None:  # noqa: ARG002
-        """Return None: offsets say what was leased, not what was finished."""
+        """Return None: offsets count leased messages, not finished ones."""
         return None
 
     def close(self, *, grace: timedelta) -> None:
-        """Take no more, give back what is unsettled, disconnect."""
+        """Receive no more, return unsettled deliveries, disconnect."""
         deadline = time.monotonic() + grace.total_seconds()
         receiving = list(self._receiving.values())
         for receiver in receiving:

@@ -79,7 +79,7 @@ def examine(
     topic: ProxiedTopic,
     group: str,
 ) -> Iterator[Problem]:
-    """Yield what is missing, or is otherwise than the consumer needs.
+    """Yield what is missing, or differs from the consumer's needs.
 
     Args:
         settings: of the proxy.

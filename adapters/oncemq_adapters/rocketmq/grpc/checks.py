@@ -1,4 +1,4 @@
-"""Checks of a consumer behind a proxy: what cannot be safe or cannot work, in words that say what to change."""
+"""Checks a consumer behind a proxy for unsafe or impossible settings, with advice."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,7 +18,7 @@ NATIVE_ATTEMPTS = 16
 """Tries after which a proxy makes a dead letter by itself, unless the group says otherwise."""
 
 _EXTENDED_IN_TIME = timedelta(seconds=20)
-"""The engine extends what has less than 15 seconds left."""
+"""The engine extends leases with less than 15 seconds left."""
 
 
 def check_consumer(facts: ConsumerFacts, settings: Settings) -> Iterator[Problem]:

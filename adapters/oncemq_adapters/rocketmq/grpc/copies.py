@@ -60,7 +60,7 @@ GIVEN_BACK = f"{names.PREFIX}given-back"
 
 _KIND_OF_TOPIC, _NO_RETRY = 4, "0"
 
-# A proxy's defaults, with room for what it adds.
+# A proxy's defaults, with room for its own additions.
 _MOST_PROPERTIES, _LONGEST_PROPERTIES, _LONGEST_ID = 100, 15_000, 200
 _SYSTEM = frozenset({"BUYER_ID", "EXTEND_UNIQ_INFO", "PROPAGATE", "MSG_TYPE"})
 """Names that a proxy takes from no client, besides those that no copy keeps."""
@@ -214,7 +214,7 @@ def _proxied(properties: Mapping[str, str]) -> bool:
 
 
 def _open(raw: Any) -> None:
-    """Make a sealed copy what it was, in place."""
+    """Unseal a copy in place."""
     found = opened(raw.user_properties, raw.body)
     if found is None:
         return

@@ -119,7 +119,7 @@ class Shelf:
         return max(0, min(room, most))
 
     def offer(self, messages: Iterable[tuple[Message, Lease]], lease: timedelta) -> Sequence[Delivery]:
-        """Deliver these; returns what came too late for a paused or closed shelf, and should go to others."""
+        """Deliver these; returns those too late for a paused or closed shelf, which should go to other members."""
         until = self._clock.monotonic() + lease.total_seconds()
         with self._changed:
             fresh = [Delivery(message, token, _GENERATION, until) for message, token in messages]
@@ -146,7 +146,7 @@ class Shelf:
         return [delivery for delivery in deliveries if (delivery.expires_at or 0.0) > until]
 
     def close(self) -> Sequence[Delivery]:
-        """Deliver nothing more; returns what is held."""
+        """Deliver nothing more; returns the held deliveries."""
         with self._changed:
             self._closed = True
             held = self._take_all()

@@ -1,4 +1,4 @@
-"""Provisions what a proxy needs: looked for, and made over the remoting protocol if name servers are given."""
+"""Provisions topics and groups for a proxy: checks them, and creates them over the remoting protocol if name servers are given."""
 
 from collections.abc import Callable, Iterator
 

@@ -20,7 +20,7 @@ from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 
 AT_ONCE = 32
-"""What a broker gives at most for one question."""
+"""The most messages that a broker returns for one request."""
 
 _LOOK_EVERY = 2.0
 """Seconds between questions that only show whether the proxy is there, while there is no room for messages."""
@@ -85,7 +85,7 @@ class Receiving:
         self._stopping.set()
 
     def finish(self, timeout: float) -> Sequence[Delivery]:
-        """Wait for the last answer, and no longer; returns what is held."""
+        """Wait only for the last answer; returns the held deliveries."""
         if self._thread.is_alive():
             self._thread.join(timeout)
         return self.shelf.close()

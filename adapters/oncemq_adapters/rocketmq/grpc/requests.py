@@ -54,7 +54,7 @@ class Sending(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """What came of a receive.
+    """The result of a receive.
 
     Args:
         messages: what came before it ended.

@@ -58,7 +58,7 @@ def parse_proxied(topic: str, options: Mapping[str, Any], namespace: str) -> Pro
 def read_proxied(
     topic: str, options: Mapping[str, Any], namespace: str
 ) -> tuple[ProxiedTopic, list[Problem]]:
-    """Return the topic's options as far as they can be understood, and what is wrong with them."""
+    """Return the topic's options as far as they can be understood, and their errors."""
     own = {name: options[name] for name in OWN if name in options}
     common, problems = read_topic(
         topic, {name: value for name, value in options.items() if name not in own}, namespace

@@ -1,4 +1,4 @@
-"""RocketMQ on rocketmq-client-python: librocketmq decides what comes here, the remoting code does what it cannot."""
+"""RocketMQ on rocketmq-client-python: librocketmq decides which messages we get, the remoting code does everything else."""
 
 from oncemq_adapters.rocketmq.native.adapter import NativeRocketMQAdapter
 

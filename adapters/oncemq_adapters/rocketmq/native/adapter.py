@@ -67,7 +67,7 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         return cls(address, scope, native)
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe or cannot work about this consumer on librocketmq."""
+        """Return the unsafe or impossible settings of this consumer on librocketmq."""
         yield from super().check(facts)
         try:
             require_package(PACKAGE)
@@ -81,7 +81,7 @@ class NativeRocketMQAdapter(RocketMQAdapter):
             )
 
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what the brokers lack for this consumer, or have otherwise; groups are made at the start."""
+        """Return what is missing or different on the brokers for this consumer; groups are created at the start."""
         topic, group = self._place(facts)
         desk = self._opened_desk()
         return [*examine(desk, facts, topic, group, makes_groups=True), *self._others(desk, facts)]
@@ -116,11 +116,11 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         )
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Deliver again what was never started, or leave it to other members where nothing is delivered here."""
+        """Redeliver messages that were never started, or leave them to other members if nothing is delivered here."""
         return settlement.give_back(deliveries, self._leave)
 
     def pause(self, consumer: str) -> None:
-        """Deliver no more; what was received can be settled."""
+        """Deliver no more; received deliveries can be settled."""
         for member in self._natives:
             for inbox in member.inboxes:
                 if inbox.consumer == consumer:

@@ -1,4 +1,4 @@
-"""Handles in Python what librocketmq crashes of: the next messages of each queue, when its processes die again and again.
+"""Handles in Python messages that crash librocketmq: the next ones of each queue, when its processes crash repeatedly.
 
 The library unpacks every body as zlib, also those that LZ4 or ZSTD packed or that are not packed at all, and crashes on
 them with all that it has pulled. So do all its members of the group, one after the other, for ever.
@@ -29,7 +29,7 @@ _ZLIB = (0, 3)
 
 
 class Head(NamedTuple):
-    """What lies at the place in a queue where the group goes on.
+    """The messages at the group's position in a queue.
 
     Args:
         queue: which.
@@ -121,7 +121,7 @@ class PythonSession:
         return not self._open
 
     def hold(self, many: Sequence[Held]) -> None:
-        """Note what is going to be delivered."""
+        """Record the messages to be delivered."""
         self._open += len(many)
         for held in many:
             self._progress.received(held.queue, [held.stored])

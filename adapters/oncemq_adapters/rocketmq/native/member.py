@@ -39,13 +39,13 @@ from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessa
 Resend = Callable[[Queue, str, Sequence[StoredMessage]], Sequence[StoredMessage]]
 
 CRASHES = 2
-"""Deaths of the library in a row, after which what it may have died of is looked for."""
+"""Crashes of the library in a row, after which the messages that may cause them are searched for."""
 
 CRASHES_UNEXPLAINED = 5
-"""Deaths in a row, after which what comes next in every queue is handled without it, whatever it is."""
+"""Crashes in a row, after which the next messages of every queue are handled without it, whatever they are."""
 
 STEADY_AFTER = 60.0
-"""Seconds; a process that lived for so long did not die of what it found when it began."""
+"""Seconds; a process that lived for so long did not crash on the messages at its start."""
 
 JOIN_WITHIN = 60.0
 LOOK_EVERY = 5.0
@@ -147,7 +147,7 @@ class Member:
         self._changed.set()
 
     def close(self) -> None:
-        """Leave for good; what is settled stays so, the rest comes again."""
+        """Leave for good; settled messages stay settled, the rest is redelivered."""
         self._closed = True
         self._changed.set()
         if self._thread.ident is not None:
@@ -217,7 +217,7 @@ class Member:
         return error
 
     def _pass_heads(self) -> bool:
-        """Handle in Python what the library may have died of; returns whether the group is past it."""
+        """Handle in Python the messages that may crash the library; returns whether the group is past them."""
         try:
             self._progress.commit(self._brokers)
             topics = [*self._by_topic, retry_topic(self._group)]

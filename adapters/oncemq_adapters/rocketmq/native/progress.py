@@ -25,7 +25,7 @@ class Queue(NamedTuple):
 
 
 class Progress:
-    """What is settled and what is not, by queue; safe for all threads.
+    """Settled and unsettled messages, by queue; thread-safe.
 
     Args:
         group: by its real name.
@@ -55,7 +55,7 @@ class Progress:
             return offset in self._settled.get(queue, ())
 
     def forget_open(self) -> None:
-        """Forget what is not settled: it comes again."""
+        """Forget unsettled messages: they are redelivered."""
         with self._lock:
             self._open.clear()
 
@@ -97,7 +97,7 @@ class Progress:
                 commit_offset(connection, self._group, queue.topic, queue.number, at)
 
     def _advanced(self, queue: Queue, at: int) -> int:
-        """Return the end of what is settled without a gap, and forget what lies before it."""
+        """Return the end of the settled prefix, and forget the messages before it."""
         with self._lock:
             done = self._settled[queue]
             while at in done:

@@ -1,4 +1,4 @@
-"""One life of a process with librocketmq: what it holds, until each is settled or all are void.
+"""One run of a process with librocketmq: its messages, until each is settled or all are void.
 
 Messages are read and handled before the library reaches them. It receives the finished ones, and then lets them
 pass; only a callback of a message that is not finished asks, and waits.
@@ -142,7 +142,7 @@ class Session:
         self._process.freeze()
 
     def end(self) -> None:
-        """Make everything void and kill the process; what it held is delivered again."""
+        """Make everything void and kill the process; its messages are redelivered."""
         self.alive = False
         self._aside.stop(0)
         self._process.kill()
@@ -299,7 +299,7 @@ class Session:
         return [message for message in messages if message.properties.get(TAGS) in tags] if tags else messages
 
     def _take(self, queue: Queue, messages: Sequence[StoredMessage], once_more: Container[int] = ()) -> None:
-        """Deliver what is not here yet, and let pass what was settled in an earlier life, or has to pass once more."""
+        """Deliver new messages, and pass those settled in an earlier run, or to be passed once more."""
         fresh: list[Held] = []
         settled: list[StoredMessage] = []
         with self._lock:

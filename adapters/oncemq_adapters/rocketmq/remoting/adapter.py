@@ -128,12 +128,12 @@ class RocketMQAdapter:
         return f"<RocketMQAdapter {self._scope.broker!r} at {', '.join(self._address.name_servers)}>"
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what cannot be safe or cannot work about this consumer on RocketMQ."""
+        """Return the unsafe or impossible settings of this consumer on RocketMQ."""
         self._declared[facts.name] = Subscription(facts.name, facts.topic, facts.group, facts.options)
         return check_consumer(facts, self._address.namespace)
 
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
-        """Return what the brokers lack for this consumer, or have otherwise."""
+        """Return what is missing or different on the brokers for this consumer."""
         topic, group = self._place(facts)
         desk = self._opened_desk()
         return [*examine(desk, facts, topic, group, makes_groups=False), *self._others(desk, facts)]
@@ -224,7 +224,7 @@ class RocketMQAdapter:
         return ()
 
     def pause(self, consumer: str) -> None:
-        """Deliver no more; what was received can be settled."""
+        """Deliver no more; received deliveries can be settled."""
         self._each(consumer, Member.pause)
 
     def resume(self, consumer: str) -> None:

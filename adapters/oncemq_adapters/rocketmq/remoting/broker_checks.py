@@ -19,7 +19,7 @@ _LONGEST_LEVEL = timedelta(seconds=LEVELS[-1])
 def examine(
     desk: Operations, facts: ConsumerFacts, topic: TopicOptions, group: str, *, makes_groups: bool
 ) -> Iterator[Problem]:
-    """Yield what the brokers lack, or have otherwise than the consumer needs.
+    """Yield what the brokers lack, or what differs from the consumer's needs.
 
     Args:
         desk: connected.

@@ -186,7 +186,7 @@ class DeadLetters:
         return Outgoing(self._topic, json.dumps(list(ids)).encode(), properties, place)
 
     def _raise_floor(self, broker: str, number: int) -> None:
-        """Forget the marks of what lies before everything that is still there."""
+        """Forget the marks of letters before the first one that is still there."""
         connection = self._brokers.get(broker)
         start, end = self._floor(connection, number), last_offset(connection, self._topic, number)
         first = next(self._of_queue(broker, number), None)

@@ -1,4 +1,4 @@
-"""Compares what the members of a group subscribe to: RocketMQ divides queues among all, also those that a member never reads."""
+"""Compares the subscriptions of a group's members: RocketMQ divides queues among all, also those that a member never reads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class GroupMember:
 
 
 def wanted_by(subscriptions: Sequence[Subscription], namespace: str) -> dict[str, dict[str, frozenset[str]]]:
-    """Return what the members of each group subscribe to, by the group's real name.
+    """Return the subscriptions of each group's members, by the group's real name.
 
     Raises:
         ConfigError: a subscription's options cannot work.

@@ -89,7 +89,7 @@ class Operations:
     def _send(
         self, makers: Sequence[tuple[str | None, Callable[[], Outgoing]]]
     ) -> Sequence[Confirmed | Refused]:
-        """Send what each maker makes; what is behind a refused message of its key is not sent."""
+        """Send each maker's message; messages behind a refused one of their key are not sent."""
         answers: list[Confirmed | Refused] = [CONFIRMED] * len(makers)
         good: list[tuple[int, Outgoing]] = []
         refused: dict[str | None, BrokerError] = {}

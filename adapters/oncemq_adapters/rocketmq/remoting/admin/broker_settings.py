@@ -1,4 +1,4 @@
-"""Settings of each broker, and what it has of a topic and a group; asked in ways that make nothing."""
+"""Settings of each broker, and its state of a topic and a group; queried without creating anything."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

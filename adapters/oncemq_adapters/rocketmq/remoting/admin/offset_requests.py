@@ -10,7 +10,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
 
 
 def committed_offset(connection: Connection, group: str, topic: str, number: int) -> int | None:
-    """Return what a group has committed; None if nothing."""
+    """Return a group's committed offset; None if there is none."""
     fields = {
         "consumerGroup": group,
         "topic": topic,

@@ -18,7 +18,7 @@ _AGAIN_AFTER = 0.002
 
 
 def browsing_fields(topic: str, number: int, at: int, tag: str = "*") -> Fields:
-    """Return the fields of a pull that finds what lies in a queue from an offset on, and waits for nothing."""
+    """Return the fields of a pull that reads a queue from an offset on, without waiting."""
     return {
         "consumerGroup": _GROUP,
         "topic": topic,
@@ -37,7 +37,7 @@ def browsing_fields(topic: str, number: int, at: int, tag: str = "*") -> Fields:
 def browse(
     connection: Connection, topic: str, number: int, start: int, end: int, tag: str = "*"
 ) -> Iterator[StoredMessage]:
-    """Yield what lies in a queue from one offset to before another; nothing is committed."""
+    """Yield the messages of a queue from one offset to before another; nothing is committed."""
     at = start
     while at < end:
         try:

@@ -1,4 +1,4 @@
-"""Makes sure that topics exist, registers where new groups begin, and counts what waits."""
+"""Makes sure that topics exist, registers where new groups begin, and counts waiting messages."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Membership in a group as brokers see it: who a member is, what it consumes, and that it leaves."""
+"""Membership in a group as brokers see it: its identity, its subscriptions, and its departure."""
 
 import os
 import re

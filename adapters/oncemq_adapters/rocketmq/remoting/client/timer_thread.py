@@ -48,7 +48,7 @@ class TimerThread:
         self.at(seconds, again)
 
     def stop(self, timeout: float) -> None:
-        """Do nothing more; waits for what is being done."""
+        """Stop; waits for the running task."""
         with self._changed:
             self._over = True
             self._changed.notify()

@@ -136,7 +136,7 @@ class Member:
             window.on_settled = self._room.settled
 
     def start(self) -> None:
-        """Join the group and take over what is our share; returns when that is done, or others are slow.
+        """Join the group and take over our share; returns when that is done, or others are slow.
 
         Raises:
             BrokerError: a topic is missing, or a broker cannot be reached or refuses us.
@@ -184,7 +184,7 @@ class Member:
         for window in self.windows:
             window.pause()
         self.assignment.stop()
-        # What a name server keeps waiting is not waited for.
+        # A slow name server is not waited for.
         self._lookout.stop(0)
         self._room.steward.stop(10.0)
         self.steward.stop(10.0)

@@ -16,7 +16,7 @@ from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import ANSWER_WITHIN, Fields
 
 COMMIT_AFTER = 200
-"""Settled messages of a queue; what a crash delivers again at most, besides half a second."""
+"""Settled messages of a queue; the most that are redelivered after a crash, besides half a second."""
 
 
 class Offsets:

@@ -1,4 +1,4 @@
-"""Prefetch window of one consumer: the rest of what was pulled waits here, and nothing more is pulled meanwhile."""
+"""Prefetch window of one consumer: pulled messages beyond it wait here, and nothing more is pulled meanwhile."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -69,7 +69,7 @@ class PrefetchWindow:
             self._flush()
 
     def settled(self, queue: ProcessQueue, count: int) -> None:
-        """Note that deliveries of a queue are out no more, and deliver what waits for their room."""
+        """Note that deliveries of a queue are out no more, and deliver messages that wait for room."""
         self.leave(queue, count)
         self.flush()
 
@@ -80,7 +80,7 @@ class PrefetchWindow:
             return bool(self._waiting)
 
     def flush(self) -> None:
-        """Deliver what waits, as far as there is room."""
+        """Deliver waiting messages, as far as there is room."""
         with self._turn:
             self._flush()
 
@@ -133,7 +133,7 @@ class PrefetchWindow:
             self._sink.deliver(ready, self.consumer)
 
     def _next(self) -> Sequence[Waiting]:
-        """Return what is to be delivered now, counted as out."""
+        """Return the messages to deliver now, counted as out."""
         with self._lock:
             waiting, room = self._waiting, 0 if self.paused else self._limit - self._out
             found: list[Waiting] = []

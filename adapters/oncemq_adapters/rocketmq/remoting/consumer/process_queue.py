@@ -1,4 +1,4 @@
-"""One queue while it is ours: what is in flight, what of it is settled, and how far the finished prefix reaches."""
+"""One queue while it is ours: messages in flight, the settled ones of them, and the end of the finished prefix."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -94,7 +94,7 @@ class ProcessQueue:
         return not self._flight
 
     def begin(self, offset: int, committed: int | None, skip: Collection[int]) -> None:
-        """Start at an offset; what is in `skip` was settled before."""
+        """Start at an offset; the offsets in `skip` were settled before."""
         with self._lock:
             self.next, self.committed, self._skip = offset, committed, skip
 
@@ -115,7 +115,7 @@ class ProcessQueue:
     def advance(
         self, offset: int, messages: Sequence[StoredMessage], left: Mapping[Any, int] = NOTHING
     ) -> Sequence[StoredMessage]:
-        """Take what was pulled; returns what is to be delivered.
+        """Add pulled messages; returns those to deliver.
 
         Until then no other pull begins: it would ask for the same once more.
 
@@ -160,13 +160,13 @@ class ProcessQueue:
             return self._left[owner]
 
     def fetched(self, owner: Any, offset: int, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """Take what was fetched for an owner up to an offset; returns what is to be delivered."""
+        """Add messages fetched for an owner up to an offset; returns those to deliver."""
         with self._lock:
             self._fetching.discard(owner)
             if self.lost or self.draining:
                 return ()
             end = self.next or 0
-            # What lies behind the queue's own pulls comes with those.
+            # Messages behind the queue's own pulls come with those.
             fresh = [
                 message for message in messages if message.offset < end and message.offset not in self._skip
             ]
@@ -247,7 +247,7 @@ class ProcessQueue:
             return max((offset + 1 for offset in self._order if offset not in self._flight), default=0)
 
     def before_settled(self) -> Sequence[StoredMessage]:
-        """Return what is unsettled although something behind it is settled."""
+        """Return unsettled messages in front of settled ones."""
         end = self.end_of_settled()
         with self._lock:
             return [self._flight[offset] for offset in self._order if offset in self._flight and offset < end]

@@ -1,4 +1,4 @@
-"""One long poll for each queue: the next is under way before what came is delivered, unless there is no room."""
+"""One long poll for each queue: the next is in flight before the pulled messages are delivered, unless there is no room."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -70,7 +70,7 @@ class Puller:
             self._ask(queue, asked, _WAIT | _SUBSCRIPTION, partial(self._answered, queue, asked))
 
     def _fetch(self, queue: ProcessQueue, window: PrefetchWindow) -> None:
-        """Ask for what was left on the broker for want of room; the queue's own poll goes on meanwhile."""
+        """Fetch messages left on the broker for want of room; the queue's own poll continues meanwhile."""
         asked = queue.ask_left(window)
         if asked is not None:
             self._ask(queue, asked, _SUBSCRIPTION, partial(self._fetched, queue, window, asked))
@@ -123,7 +123,7 @@ class Puller:
         self.pull(queue)
         if fresh:
             self._parts.deliver(queue, fresh)
-            # What came may have filled the window while the next pull was sent, or left room that was not noticed.
+            # The new messages may have filled the window while the next pull was sent, or left room that was not noticed.
             self.pull(queue)
 
     def _fetched(

@@ -44,7 +44,7 @@ class QueueLocks:
         return bool(loose_json(body).get("lockOKMQSet"))
 
     def keep(self, broker: str, queues: Collection[ProcessQueue]) -> None:
-        """Lock again what is ours, before the broker forgets it."""
+        """Renew our locks, before they expire at the broker."""
         connection = self._brokers.alive().get(broker)
         if connection is not None and queues:
             connection.submit(codes.LOCK_QUEUES, {}, self._body(queues), _ignore)

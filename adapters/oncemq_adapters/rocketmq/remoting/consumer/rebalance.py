@@ -170,7 +170,7 @@ class Rebalance:
         self._log = structlog.get_logger("oncemq")
 
     def rebalance(self) -> None:
-        """Find out what is our share now, and follow."""
+        """Compute our assignment, and apply it."""
         if self._stopped or self.resting:
             return
         complete = True
@@ -244,7 +244,7 @@ class Rebalance:
         self._stopped = True
 
     def keep_locks(self) -> None:
-        """Lock again what is ours."""
+        """Renew our locks."""
         by_broker: dict[str, list[ProcessQueue]] = {}
         for queue in list(self.queues.values()):
             if queue.next is not None and not queue.draining:

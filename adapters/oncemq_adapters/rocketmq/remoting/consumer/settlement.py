@@ -1,4 +1,4 @@
-"""Settles deliveries in bulk: what is done is finished in its queue, copies are confirmed before the original goes."""
+"""Settles deliveries in bulk: finished messages are settled in their queue, copies are confirmed before the original is settled."""
 
 from collections.abc import Callable, Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Closes gaps before a queue is left in order: what is unsettled in front of settled messages."""
+"""Closes gaps before a queue is released: unsettled messages in front of settled ones."""
 
 from collections.abc import Callable, Sequence
 

@@ -54,7 +54,7 @@ def send_copies(
 def resend(
     messages: Sequence[StoredMessage], copy: Callable[[StoredMessage], Outgoing], send: Send
 ) -> list[StoredMessage]:
-    """Publish a copy of each message; returns those whose copy is confirmed. What cannot be copied stays where it is."""
+    """Publish a copy of each message; returns those whose copy is confirmed. A message that cannot be copied stays where it is."""
     copied, copies = list[StoredMessage](), list[Outgoing]()
     for message in messages:
         with suppress(BrokerError):

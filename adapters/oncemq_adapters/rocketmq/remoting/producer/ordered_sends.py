@@ -60,7 +60,7 @@ Refusals = dict[tuple[str, str], BrokerError]
 
 
 class OrderedSend:
-    """What waits for the confirmation of what is under way; one thread at a time.
+    """Messages that wait for the confirmation of those in flight; one thread at a time.
 
     Args:
         broker: by its name.
@@ -93,7 +93,7 @@ class OrderedSend:
         self._waiting.append(indices)
 
     def next(self) -> Sequence[int]:
-        """Return what is sent next, without what would overtake a refused message of its key; empty at the end."""
+        """Return the next messages to send, without those that would overtake a refused one of their key; empty at the end."""
         while self._waiting:
             indices = self._waiting.popleft()
             if self._refusals:

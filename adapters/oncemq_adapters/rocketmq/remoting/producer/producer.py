@@ -64,7 +64,7 @@ class Producer:
         return f"{self._own}{next(self._count) & 0xFFFFFFFF:08X}"
 
     def send(self, messages: Sequence[Outgoing]) -> list[BrokerError | None]:
-        """Publish; return what is wrong with each, None for confirmed."""
+        """Publish; return the error of each, None for confirmed."""
         errors: list[BrokerError | None] = [None] * len(messages)
         left = list(range(len(messages)))
         deadline = time.monotonic() + self._limit
@@ -106,7 +106,7 @@ class Producer:
                 continue
             lines: dict[object, OrderedSend] = {}
             for number, (queue, indices) in enumerate(parcels(group, messages)):
-                # Brokers store what is under way at once in any order.
+                # Brokers store concurrent sends in any order.
                 ordered = any(messages[at].ordered for at in indices)
                 key = (messages[indices[0]].topic, queue) if ordered else number
                 if key not in lines:
@@ -177,7 +177,7 @@ class Producer:
         _fields: Fields,
         _body: bytes,
     ) -> None:
-        """Take a confirmation or refusal, and send what has waited for it; on a connection's thread."""
+        """Take a confirmation or refusal, and send the messages that waited for it; on a connection's thread."""
         if isinstance(error, Denied):
             if error.code in codes.STORED:
                 error = None

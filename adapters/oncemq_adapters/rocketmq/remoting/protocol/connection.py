@@ -255,7 +255,7 @@ class Connection:
         return answer[1], answer[2]
 
     def close(self, why: BaseException | str = "closed") -> None:
-        """Disconnect, and fail what waits."""
+        """Disconnect, and fail waiting requests."""
         if self.error is None:
             self.error = faults.lost(self.peer, why)
         self._stream.shut()

@@ -25,7 +25,7 @@ _BARE_KEY = re.compile(r"([{,])\s*(-?\d+)\s*:")
 
 
 class MalformedFrame(BrokerUnavailable):
-    """What came is not RocketMQ's protocol; the connection it came by is of no more use."""
+    """The data is not RocketMQ's protocol; its connection can no longer be used."""
 
 
 class Frame(NamedTuple):
