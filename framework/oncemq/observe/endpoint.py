@@ -1,4 +1,4 @@
-"""The HTTP endpoint for machines: `/metrics`, `/healthz`, `/readyz`, on one address for each process."""
+"""HTTP endpoint for machines: `/metrics`, `/healthz`, `/readyz`, on one address per process."""
 
 import json
 import socket
@@ -17,10 +17,10 @@ from oncemq.errors import ConfigError
 
 JSON = "application/json"
 REQUEST_TIMEOUT = 5.0
-"""Seconds for a whole request, its answer included; then the client is dropped."""
+"""Seconds for a whole request, including its answer; then the client is dropped."""
 
 MOST = 16
-"""Connections that are served at once; one more takes the place of the oldest."""
+"""Connections served at once; one more replaces the oldest."""
 
 _REST = 65_536
 
@@ -47,7 +47,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one path answers."""
+    """Answer of one path."""
 
     status: HTTPStatus
     content_type: str
@@ -55,7 +55,7 @@ class Answer:
 
 
 def json_answer(content: Mapping[str, Any], *, ok: bool = True) -> Answer:
-    """Return an answer with a JSON body; 503 where not `ok`, so that a probe need not read it."""
+    """Return an answer with a JSON body; 503 where not `ok`, so that a probe need not parse it."""
     status = HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE
     return Answer(status, JSON, json.dumps(content, indent=2).encode() + b"\n")
 
@@ -68,10 +68,10 @@ class Endpoint:
 
     Args:
         address: where to listen.
-        routes: by path; called in a thread of each request.
+        routes: by path; called in each request's thread.
 
     Raises:
-        ConfigError: nobody can listen there.
+        ConfigError: the address cannot be used.
     """
 
     def __init__(self, address: Address, routes: Mapping[str, Route]) -> None:
@@ -95,7 +95,7 @@ class Endpoint:
 
     @property
     def address(self) -> Address:
-        """Where it listens; with the port that the system chose, if it was asked to."""
+        """Address it listens on; with the port that the system chose, if it was 0."""
         host, port = self._server.server_address[:2]
         return Address(str(host), int(port))
 
@@ -119,13 +119,13 @@ class _Server(ThreadingHTTPServer):
         super().__init__((address.host, address.port), _Handler)
 
     def server_bind(self) -> None:
-        # Not HTTPServer's own: it looks up the host's name, which may take seconds.
+        # Not HTTPServer's own: it resolves the host's name, which may take seconds.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread; slow clients lose theirs to new ones, so that a probe is always answered."""
+        """Serve a connection in a thread; slow clients are replaced by new ones, so that a probe is always answered."""
         with self._lock:
             full = len(self._open) >= 2 * MOST
             if not full:
@@ -144,14 +144,14 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Drop those whose time is over; called several times a second."""
+        """Drop connections whose time is over; called several times a second."""
         before = time.monotonic() - REQUEST_TIMEOUT
         with self._lock:
             late = [request for request, since in self._open.items() if since < before]
         _shut(late)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's problem."""
+        """Ignore errors: the client has disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -166,14 +166,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
         self.send_header("Cache-Control", "no-store")
-        # One request for each connection: what follows it, such as a body, is never taken for a request.
+        # One request per connection: data after it, such as a body, is never taken for a request.
         self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(answer.body)
 
     def finish(self) -> None:
-        """Take in what is left of the request: closing a connection with unread bytes would take the answer back."""
+        """Read the rest of the request: closing a connection with unread bytes would discard the answer."""
         super().finish()
         with suppress(OSError):
             self.connection.setblocking(False)
@@ -189,15 +189,15 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             return route()
         except Exception as error:
-            # The text of an error may hold anything; its class says enough to whoever reads the log.
+            # The text of an error may contain anything; its class is enough, the log has the rest.
             body = json.dumps({"ok": False, "error": type(error).__qualname__}).encode() + b"\n"
             return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, JSON, body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        """Say nothing: a probe every second is no news."""
+        """Log nothing: probes come every second."""
 
 
 def _shut(connections: Sequence[socket.socket]) -> None:
-    for one in connections:
+    for connection in connections:
         with suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
+            connection.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""Events that are worth a log line or a metric: the engine tells them here, once, and knows nothing of who listens."""
+"""Events worth a log line or a metric: the engine reports each here once, independent of the observers."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -10,7 +10,7 @@ from oncemq.observe.state import PauseReason
 
 
 class RescueStep(StrEnum):
-    """What the engine did to save the healthy part of a unit."""
+    """Step of the engine to save the healthy part of a unit."""
 
     DROP = "drop"
     """An item was left out and its run went on."""
@@ -19,28 +19,28 @@ class RescueStep(StrEnum):
     RERUN = "rerun"
     """Rolled back and run again without the culprit."""
     CAREFUL = "careful"
-    """Nobody knew the culprit: run again with a flush after every item."""
+    """The culprit was unknown: run again with a flush after every item."""
     HALVE = "halve"
-    """Still nobody knew the culprit: the unit was split."""
+    """The culprit was still unknown: the unit was split."""
     SOLO = "solo"
     """One item ran alone."""
     INFRASTRUCTURE = "infrastructure"
-    """The same run again, because of the database; nobody was charged."""
+    """The same run again, because of the database; no message was charged."""
 
 
 class TimeLimit(StrEnum):
-    """Which of a handler's time limits passed."""
+    """Time limit of a handler that passed."""
 
     SOFT = "soft"
     HARD = "hard"
 
 
 class Observer:
-    """Somebody who is told; every method does nothing until it is overridden.
+    """Receives events; every method does nothing unless overridden.
 
-    Calls come from any thread, at most a few for each unit, and must return at once. `consumer` is always
-    the consumer's name as configured, so that it may become a metric's label; what stems from a message
-    stands in `delivery` and `error` only.
+    Calls come from any thread, at most a few per unit, and must return at once. `consumer` is always
+    the consumer's name as configured, so that it may become a metric's label; data from a message
+    is in `delivery` and `error` only.
     """
 
     def consumer_started(self, consumer: str, topic: str, *, workers: int) -> None:
@@ -54,10 +54,10 @@ class Observer:
         retry_in: timedelta | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """No unit runs until `retry_in` has passed, or until somebody mends it where that is None."""
+        """No unit runs until `retry_in` has passed, or until an operator has fixed the cause if it is None."""
 
     def consumer_resumed(self, consumer: str, *, after: timedelta) -> None:
-        """Units run again, `after` so long a pause."""
+        """Units run again after a pause of `after`."""
 
     def unit_done(
         self,
@@ -68,15 +68,15 @@ class Observer:
         seconds: float,
         rescue: Mapping[RescueStep, int] | None = None,
     ) -> None:
-        """A unit has been settled: what its messages came to, how many it took, how long, with which rescues."""
+        """A unit has been settled: counts of its outcomes, its size, its time, its rescue steps."""
 
     def infrastructure_failed(
         self, consumer: str, *, tries: int, next_in: timedelta, error: BaseException
     ) -> None:
-        """The database failed a run that is tried again in process; no message is charged."""
+        """The database failed a run that is retried in process; no message is charged."""
 
     def stale(self, consumer: str, delivery: Delivery, *, reason: str) -> None:
-        """A message came too late: something newer had been applied."""
+        """A message came too late: a newer one had been applied."""
 
     def retried(
         self,
@@ -87,7 +87,7 @@ class Observer:
         reason: str = "",
         error: BaseException | None = None,
     ) -> None:
-        """A message failed and comes again after `next_in`; `delivery.message.attempt` is the try that failed."""
+        """A message failed and is redelivered after `next_in`; `delivery.message.attempt` is the failed attempt."""
 
     def dead_lettered(
         self,
@@ -98,10 +98,10 @@ class Observer:
         reason: str = "",
         error: BaseException | None = None,
     ) -> None:
-        """A message lies among the dead letters; `code` is the machine-readable reason."""
+        """A message became a dead letter; `code` is the machine-readable reason."""
 
     def settle_failed(self, consumer: str, count: int, error: BaseException) -> None:
-        """The broker did not take `count` settlements; `error` is the first one's."""
+        """The broker did not accept `count` settlements; `error` is the first error."""
 
     def exclusive_units(self, consumer: str, *, on: bool, error: BaseException | None = None) -> None:
         """Units deadlocked with each other and run one at a time from now on, or run side by side again."""
@@ -112,10 +112,10 @@ class Observer:
     def time_limit(
         self, consumer: str, delivery: Delivery | None, which: TimeLimit, limit: timedelta
     ) -> None:
-        """A handler took longer than allowed; None where nobody knows with which message."""
+        """A handler exceeded a time limit; `delivery` is None where the message is unknown."""
 
     def connection_lost(self, broker: str, consumer: str) -> None:
-        """The broker is gone; what was not settled is void and will come again."""
+        """The connection to the broker is lost; unsettled deliveries are void and will be redelivered."""
 
     def connection_resumed(self, broker: str, consumer: str, *, after: timedelta) -> None:
         """The broker sends messages to this consumer again."""
@@ -123,27 +123,27 @@ class Observer:
     def outbox_refused(
         self, topic: str, count: int, *, tries: int, next_in: timedelta, error: BaseException
     ) -> None:
-        """A broker did not take so many messages that handlers published; they are kept and sent again."""
+        """A broker refused messages that handlers published; they are kept and retried."""
 
     def unroutable(
         self, topic: str, message_ids: Sequence[str], *, dropped: bool, error: BaseException
     ) -> None:
-        """A broker has no place for messages that handlers published: dropped, else kept as the outbox's dead letters."""
+        """A broker cannot route messages that handlers published: dropped, or kept as the outbox's dead letters."""
 
     def still_runs(self, text: str) -> None:
-        """A run that shall end when nothing is left says what it waits for, or what it leaves over."""
+        """A run that ends when nothing is left reports what it waits for, or leaves over."""
 
     def warned(self, text: str) -> None:
-        """Something about the set-up is dangerous, but the app may run."""
+        """The configuration is risky, but the app may run."""
 
     def failed(self, doing: str, error: BaseException) -> None:
-        """A side job failed (`committed` of a strategy, upkeep, a cache); nothing is lost by it."""
+        """A side job failed (`committed` of a strategy, upkeep, a cache); no data is lost."""
 
     def draining(self, grace: timedelta) -> None:
-        """No new messages are taken; what runs may finish within `grace`."""
+        """No new messages are accepted; running ones may finish within `grace`."""
 
     def drained(self, *, seconds: float, returned: int) -> None:
-        """All that ran has been settled; `returned` messages went back to the broker unstarted."""
+        """All running messages have been settled; `returned` messages went back to the broker unstarted."""
 
     def stopped(self, *, clean: bool) -> None:
-        """The app has ended; not clean when something had to be cut off."""
+        """The app has ended; not clean when work had to be cut off."""

@@ -16,7 +16,7 @@ from oncemq.message.envelope import Delivery, Envelope, Message, OutgoingMessage
 MAX_TEXT = 2_000
 """Characters of one value in a log line."""
 MAX_READ = 20_000
-"""Characters that are searched for credentials; more than are shown, lest the cut hides how one ends."""
+"""Characters searched for credentials; more than are shown, so that the cut hides no credential's end."""
 _MOST_TRACE = 200_000
 MAX_ELEMENTS = 50
 MAX_DEPTH = 4
@@ -25,7 +25,7 @@ _OUR_PACKAGES = frozenset({"oncemq", "oncemq_adapters", "oncemq_strategies"})
 
 
 def message_fields(consumer: str, envelope: Envelope) -> dict[str, Any]:
-    """Return what a line about this message says about it."""
+    """Return the log fields of this message."""
     return {
         "consumer": consumer,
         "topic": envelope.topic,
@@ -36,7 +36,7 @@ def message_fields(consumer: str, envelope: Envelope) -> dict[str, Any]:
 
 
 def delivery_fields(consumer: str, delivery: Delivery) -> dict[str, Any]:
-    """Return the same for a delivery; one that was refused has neither key nor identity."""
+    """Return the same for a delivery; a refused delivery has neither key nor identity."""
     if delivery.envelope is not None:
         return message_fields(consumer, delivery.envelope)
     message = delivery.message
@@ -55,7 +55,7 @@ def error_text(error: BaseException) -> str:
 
 
 def error_place(error: BaseException) -> str | None:
-    """Return `file:line in function` where the user's code raised it or called what did; None if it had no part."""
+    """Return `file:line in function` of the user's code that raised it or called what did; None without one."""
     found = None
     # Not traceback.extract_tb, which reads the source of every frame.
     for frame, line in traceback.walk_tb(error.__traceback__):
@@ -71,7 +71,7 @@ def error_place(error: BaseException) -> str | None:
 def handler_trace(error: BaseException) -> str:
     """Return the end of an error's traceback from the user's code on, with its causes; never raises, not yet redacted.
 
-    What a library raised on its own behalf, such as a refusal of the framework's, has none: an empty text.
+    An error raised by a library alone, such as a refusal of the framework's, has none: an empty text.
     """
     try:
         trace = error.__traceback__
@@ -84,7 +84,7 @@ def handler_trace(error: BaseException) -> str:
         return clean_text(
             "".join(traceback.format_exception(type(error), error, trace)).rstrip("\n"), _MOST_TRACE
         )
-    except BaseException:  # whatever the exception's own attributes raise
+    except BaseException:  # the exception's own attributes may raise anything
         return ""
 
 
@@ -97,22 +97,22 @@ def _is_users(module: str, filename: str) -> bool:
 
 
 class Cleaner:
-    """Turns any value into one that is safe to show: text, numbers, and lists and mappings of these."""
+    """Converts any value into one that is safe to show: text, numbers, and lists and mappings of these."""
 
     def __init__(self, redact: Redactor) -> None:
         self._redact = redact
 
     def text(self, text: str) -> str:
-        """Return it redacted and cut."""
+        """Return the text redacted and cut."""
         text = self._redact(text[:MAX_READ])
         return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}… ({len(text)} characters)"
 
     def field(self, name: str, value: Any, depth: int = 0) -> Any:
-        """Return what is shown for the field `name`."""
+        """Return the shown value of the field `name`."""
         return MASK if is_secret_name(name) and value is not None else self.value(value, depth)
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """Return what is shown for `value`; bytes and messages show no content."""
+        """Return the shown form of `value`; bytes and messages show no content."""
         if value is None or isinstance(value, bool | int | float):
             return _number(value)
         if isinstance(value, Mapping):
@@ -124,7 +124,7 @@ class Cleaner:
         return self.text(_text(value))
 
     def trace(self, text: str) -> str:
-        """Return a traceback, redacted; its end if it is very long, because that says what happened."""
+        """Return a traceback, redacted; only its end if it is very long, because that contains the error."""
         return self._redact(text[-MAX_READ:])
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> Any:

@@ -1,4 +1,4 @@
-"""Tells once that a process has applied a message: whoever restarts it need not wait then."""
+"""Reports once that a process has applied a message: its restart then needs no delay."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,11 +7,11 @@ from oncemq.contracts.verdict import Outcome
 from oncemq.observe.events import Observer
 
 _PROGRESS = (Outcome.PROCEED, Outcome.PARKED, Outcome.REJECT, Outcome.CONFLICT)
-"""What brings the queue on; copies and what came late may come again after every death."""
+"""Outcomes that reduce the queue; duplicates and stale messages may be redelivered after every crash."""
 
 
 class FirstEffect(Observer):
-    """Notices the first unit that brought the queue on.
+    """Observes the first unit that reduced the queue.
 
     Args:
         applied: called once.
@@ -21,7 +21,7 @@ class FirstEffect(Observer):
         self._applied: Callable[[], None] | None = applied
 
     def unit_done(self, consumer: str, counts: Mapping[Outcome, int], **_: Any) -> None:  # noqa: ARG002
-        """Look for something that was applied."""
+        """Look for an outcome that reduces the queue."""
         if self._applied is not None and any(counts.get(outcome) for outcome in _PROGRESS):
             applied, self._applied = self._applied, None
             applied()

@@ -1,7 +1,7 @@
-"""Health and readiness of an app: its expected consumers are subscribed and moving.
+"""Health and readiness of an app: its expected consumers are subscribed and making progress.
 
-Healthy asks whether restarting this process would help; ready, whether it does its work now. A database that is
-away makes an app not ready but leaves it healthy; a consumer that has messages and settles none makes it unhealthy.
+Healthy: restarting this process would not help. Ready: it does its work now. A database outage
+makes an app not ready but leaves it healthy; a consumer that has messages and settles none makes it unhealthy.
 """
 
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ _NOT_MENDED_BY_WAITING = frozenset({PauseReason.STRATEGY_BUG, PauseReason.SETUP}
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An answer to "is it healthy" or "is it ready".
+    """Answer to a health or readiness probe.
 
     Args:
         ok: the answer.
-        phase: where the app is in its life.
+        phase: of the app's life cycle.
         problems: one line for each reason why not.
         consumers: each consumer's row, ready for JSON.
     """
@@ -34,7 +34,7 @@ class Report:
     consumers: tuple[dict[str, Any], ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `/healthz` and `/readyz` show."""
+        """Return the JSON of `/healthz` and `/readyz`."""
         return {
             "ok": self.ok,
             "phase": self.phase.value,
@@ -44,11 +44,11 @@ class Report:
 
 
 def health(state: AppState, now: float, stuck_after: timedelta = STUCK_AFTER) -> Report:
-    """Return whether every expected consumer is subscribed and moving; an app that starts or drains is healthy.
+    """Return whether every expected consumer is subscribed and progressing; an app that starts or drains is healthy.
 
     Args:
         state: the app at this moment.
-        now: monotonic seconds, of the clock that `last_progress` is from.
+        now: monotonic seconds, of the same clock as `last_progress`.
         stuck_after: how long a consumer may have messages and settle none.
     """
     problems: list[str] = []

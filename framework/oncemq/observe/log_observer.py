@@ -1,4 +1,4 @@
-"""One log line for each thing worth one; never one for a message that was applied."""
+"""Logs each event as one line; none for a message that was applied."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -26,7 +26,7 @@ _PAUSED: Mapping[PauseReason, str] = {
 
 
 TRACEBACK_PAUSE = 60.0
-"""Seconds for which an error of the same class from the same place is logged without its traceback again."""
+"""Seconds for which a repeated error of the same class and place is logged without its traceback."""
 _MOST_PLACES = 1_000
 _NAMED = 10
 
@@ -36,7 +36,7 @@ def _in(duration: timedelta) -> str:
 
 
 def spaced(duration: timedelta) -> str:
-    """Return a duration for people: `8.1 s`."""
+    """Return a duration as text: `8.1 s`."""
     text = format_duration(duration)
     number = text.rstrip("smhd")
     return f"{number} {text[len(number) :]}"
@@ -50,11 +50,11 @@ def _cause(error: BaseException | None) -> dict[str, Any]:
 
 
 class LogObserver(Observer):
-    """Writes to structlog.
+    """Writes events to structlog.
 
     Args:
-        logger: anything that logs as structlog does; its logger `oncemq` if None.
-        clock: where time comes from.
+        logger: a logger with structlog's interface; its logger `oncemq` if None.
+        clock: the time source.
     """
 
     def __init__(self, logger: Any = None, clock: Clock | None = None) -> None:
@@ -74,7 +74,7 @@ class LogObserver(Observer):
         retry_in: timedelta | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """One line; with the traceback where somebody has to mend code."""
+        """One line; with the traceback if code has to be fixed."""
         fields = {"consumer": consumer, "next": "when it is restarted" if retry_in is None else _in(retry_in)}
         if reason is PauseReason.STRATEGY_BUG:
             self._log.error(_PAUSED[reason], **fields, **_cause(error), exc_info=error)
@@ -88,7 +88,7 @@ class LogObserver(Observer):
     def infrastructure_failed(
         self, consumer: str, *, tries: int, next_in: timedelta, error: BaseException
     ) -> None:
-        """One line, from the second failure in a row: the first is everyday life."""
+        """One line, from the second failure in a row: a single failure is normal."""
         if tries > 1:
             self._log.warning(
                 "database failed, no message is charged",
@@ -130,7 +130,7 @@ class LogObserver(Observer):
         reason: str = "",
         error: BaseException | None = None,
     ) -> None:
-        """One line; with the traceback when it was the handler's own error, once a minute for each kind and place."""
+        """One line; with the traceback for the handler's own error, once a minute for each kind and place."""
         why = _why(reason, error)
         self._log.error(
             "message dead-lettered",
@@ -141,7 +141,7 @@ class LogObserver(Observer):
         )
 
     def _traceback(self, consumer: str, error: BaseException | None, place: str | None) -> dict[str, Any]:
-        """Return what makes a line show the traceback, or how often it has been so since it last did."""
+        """Return the traceback field, or the count of tracebacks omitted since the last one."""
         if error is None or is_a(error, OnceMQError):
             return {}
         what = (consumer, type(error), place)
@@ -229,7 +229,7 @@ class LogObserver(Observer):
         self._log.warning(text)
 
     def failed(self, doing: str, error: BaseException) -> None:
-        """One line with the traceback: nobody else will hear of it."""
+        """One line with the traceback: it is reported nowhere else."""
         self._log.error(f"{doing} failed, nothing is lost", **_cause(error), exc_info=error)
 
     def draining(self, grace: timedelta) -> None:

@@ -23,30 +23,30 @@ from oncemq.observe.render import ConsoleLine, json_line
 Style = Literal["auto", "console", "json"]
 
 QUIET = ("pika", "sqlalchemy", "asyncio", "urllib3")
-"""Libraries that say too much, or show statements, below WARNING."""
+"""Libraries that log too much, or show statements, below WARNING."""
 
 _MAX_TRACE = 1_000_000
-"""Characters of a traceback that are looked at."""
+"""Characters of a traceback that are processed."""
 
 _STRUCTLOGS_OWN = ("_record", "_from_structlog")
 
-# A context variable lives in a module by its nature; it holds a message while its handler runs, nothing else.
+# A context variable must be a module global; it holds a message only while its handler runs.
 _handling: ContextVar[tuple[str, Envelope] | None] = ContextVar("oncemq_handling", default=None)
 
 
 def now_handling(consumer: str, envelope: Envelope | None) -> None:
-    """Have every line that this thread or task logs from now on say which message it is about; None ends that.
+    """Add this message to every line that this thread or task logs from now on; None ends that.
 
-    Costs one assignment: the fields are made only when something is logged.
+    Costs one assignment: the fields are built only when a line is logged.
     """
     _handling.set(None if envelope is None else (consumer, envelope))
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """The one handler that `configure` installs; a type of its own, so that it can be replaced."""
+    """The only handler that `configure` installs; a type of its own, so that it can be replaced."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class's name
-        """Say that a line is lost, not what was in it: the base class would print its arguments as they are."""
+        """Report that a line is lost, without its content: the base class would print its arguments unredacted."""
         kind, place = sys.exc_info()[0], f"{escape(record.filename)}:{record.lineno}"
         with suppress(OSError, ValueError, AttributeError):
             sys.stderr.write(f"a log line is lost: {kind.__name__ if kind else 'error'} at {place}\n")
@@ -60,19 +60,19 @@ def configure(
     *,
     row_values: bool = False,
 ) -> None:
-    """Send all log lines of this process to `stream`, replacing what an earlier call or `logging.basicConfig` set up.
+    """Send this process's log lines to `stream`, replacing the handlers of an earlier call or `logging.basicConfig`.
 
-    Warnings and errors that nobody catches become log lines too: the interpreter would print them as they are.
+    Uncaught warnings and errors become log lines too: the interpreter would print them unredacted.
 
     Args:
-        level: the least level shown, as logging names it, in any case.
+        level: the lowest level shown, by its name in logging, in any case.
         style: "console" for people, "json" for machines, "auto" decides by whether `stream` is a terminal.
-        stream: where to write; the process's stderr if None.
+        stream: the output; the process's stderr if None.
         secrets: values that are masked wherever they appear, such as the passwords of the configuration.
-        row_values: whether errors may show values of rows, as databases quote them.
+        row_values: whether errors may show values of rows, as databases report them.
 
     Raises:
-        ValueError: there is no such level or style.
+        ValueError: unknown level or style.
     """
     stream = sys.stderr if stream is None else stream
     number = _level(level)
@@ -94,9 +94,9 @@ def configure(
 
 
 def own_logger(redact: Redactor) -> Any:
-    """Return the logger of OnceMQ itself: structlog's if somebody has set that up, `configure` or a service; else stdlib's.
+    """Return OnceMQ's own logger: structlog's if it is configured, by `configure` or a service; otherwise stdlib's.
 
-    To stdlib's logger `oncemq` each event is one message with its fields, which are in the record's `oncemq`, too; texts
+    With stdlib's logger `oncemq` each event is one message with its fields, also in the record's `oncemq`; texts
     and tracebacks are redacted. Handlers, levels and formats stay the service's.
     """
     if structlog.is_configured():
@@ -110,12 +110,12 @@ def own_logger(redact: Redactor) -> Any:
 
 
 def log_processors(redact: Redactor | None = None) -> list[Processor]:
-    """Return structlog processors for a service that sets structlog up itself: put them before its renderer.
+    """Return structlog processors for a service that configures structlog itself: put them before its renderer.
 
-    They add which message a handler's line is about, render tracebacks, and mask secrets and values of rows.
+    They add the message that a handler's line is about, render tracebacks, and mask secrets and values of rows.
 
     Args:
-        redact: what masks secrets, from `oncemq.common.redaction`; None knows no passwords, only how secrets look.
+        redact: masks secrets, from `oncemq.common.redaction`; None masks by patterns only, without known passwords.
     """
     return [
         _add_message,
@@ -133,7 +133,7 @@ def _as_record(
 
 
 def _is_console(handler: logging.Handler) -> bool:
-    """Return whether a handler of the root logger shows on the terminal what ours would show again."""
+    """Return whether a handler of the root logger would show the same lines on the terminal again."""
     return type(handler) is logging.StreamHandler and handler.stream in {
         sys.stderr,
         sys.stdout,
@@ -198,7 +198,7 @@ def _safe(clean: Cleaner) -> Processor:
 
 
 def _steps(clean: Cleaner, *more: Processor) -> list[Processor]:
-    """Return what every event goes through, whoever logs it; it is safe for any handler afterwards."""
+    """Return the processors for every event, of any logger; afterwards it is safe for any handler."""
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -234,10 +234,10 @@ def _formatter(render: Processor, clean: Cleaner) -> logging.Formatter:
 
 
 def _traceback(exc_info: Any) -> str:
-    """Return a traceback; an exception that cannot even be shown is named, and its line is not lost."""
+    """Return a traceback; an exception that cannot be rendered is named, and its line is not lost."""
     try:
         return clean_text("".join(traceback.format_exception(*exc_info)).rstrip("\n"), _MAX_TRACE)
-    except BaseException:  # whatever the exception's own attributes raise
+    except BaseException:  # the exception's own attributes may raise anything
         return f"{describe(exc_info[1])} (its traceback cannot be made)" if exc_info[1] else ""
 
 

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus; needs the extra `metrics`, and keeps a registry of its own.
+"""Metrics for Prometheus; needs the extra `metrics`, and has a registry of its own.
 
-Labels come from the configuration and from our own vocabularies, never from a message: a hostile message
-cannot make a new time series.
+Labels come from the configuration and from fixed vocabularies, never from a message: a hostile message
+cannot create a time series.
 """
 
 import re
@@ -19,7 +19,7 @@ from oncemq.observe.events import Observer, RescueStep, TimeLimit
 from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase, StateSource
 
 MAX_CODES = 50
-"""Different dead-letter codes with a time series of their own; a strategy's later inventions count as `other`."""
+"""Dead-letter codes with a time series of their own; further codes of a strategy count as `other`."""
 
 _CODE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
@@ -27,7 +27,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class MetricsObserver(Observer):
-    """Counts what it is told, and asks for the app's state when it is scraped.
+    """Counts events, and reads the app's state when it is scraped.
 
     Attributes:
         content_type: of what `exposition` returns.
@@ -74,11 +74,11 @@ class MetricsObserver(Observer):
         return Histogram(f"oncemq_{name}", text, ("consumer",), registry=self._registry, buckets=buckets)
 
     def watch(self, source: StateSource) -> None:
-        """Show the gauges of this app from now on."""
+        """Export the gauges of this app from now on."""
         self._states.source = source
 
     def exposition(self) -> bytes:
-        """Return all metrics as Prometheus reads them."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def consumer_paused(
@@ -189,7 +189,7 @@ class MetricsObserver(Observer):
         dropped: bool,
         error: BaseException,  # noqa: ARG002
     ) -> None:
-        """Count them by their topic and by what became of them."""
+        """Count them by topic and by action."""
         self._unroutable.labels(topic, "dropped" if dropped else "dead_letter").inc(len(message_ids))
 
     def connection_lost(self, broker: str, consumer: str) -> None:
@@ -198,17 +198,17 @@ class MetricsObserver(Observer):
 
 
 class _States(Collector):
-    """Gauges that are read when somebody asks, so that they cost nothing otherwise."""
+    """Gauges that are read only when scraped."""
 
     def __init__(self) -> None:
         self.source: StateSource | None = None
 
     def describe(self) -> list[Metric]:
-        """Return nothing, so that registration does not ask for the state."""
+        """Return nothing, so that registration does not read the state."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauges of this moment."""
+        """Yield the current gauges."""
         if self.source is None:
             return
         state = self.source()

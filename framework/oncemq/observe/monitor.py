@@ -1,4 +1,4 @@
-"""Monitor of one process: its observers, and the endpoint where one was asked for."""
+"""Monitor of one process: its observers, and the endpoint if configured."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class Monitor:
-    """Logs always; metrics and health on `address`, if there is one.
+    """Always logs; serves metrics and health on `address`, if given.
 
-    Use: build it, give `observer` to the engine, call `serve` once the app's state can be asked for, before
+    Use: build it, pass `observer` to the engine, call `serve` once the app's state is available, before
     anything is consumed, and `close` at the very end.
 
     Args:
-        address: where to listen; None = nowhere.
+        address: to listen on; None = no endpoint.
         clock: the clock of the engine.
-        index: which worker process this is, counted from 0; each listens on the port plus its index.
+        index: of this worker process, counted from 0; each listens on the port plus its index.
         stuck_after: how long a consumer may have messages and settle none before it counts as unhealthy.
         others: further observers.
-        redact: masks the app's secrets in logs that others have set up.
+        redact: masks the app's secrets in logs configured by a service.
 
     Raises:
         MissingExtra: an address was given, but the extra `metrics` is not installed.
@@ -57,10 +57,10 @@ class Monitor:
         self.observer = Observers([*mine, *([self._metrics] if self._metrics else []), *others])
 
     def serve(self, source: StateSource) -> None:
-        """Begin to listen, if an address was given.
+        """Start listening, if an address was given.
 
         Raises:
-            ConfigError: nobody can listen there.
+            ConfigError: the address cannot be used.
         """
         if self._address is None or self._metrics is None:
             return
@@ -69,7 +69,7 @@ class Monitor:
 
     @property
     def address(self) -> Address | None:
-        """Where it listens now; None while it does not."""
+        """Address it listens on now; None while it does not."""
         return None if self._endpoint is None else self._endpoint.address
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Monitor:
 
 
 def require_metrics() -> None:
-    """Make sure that metrics can be served.
+    """Check that metrics can be served.
 
     Raises:
         MissingExtra: the extra `metrics` is not installed.

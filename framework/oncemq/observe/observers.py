@@ -1,4 +1,4 @@
-"""Telling several observers, none of whom can hurt the engine or the others."""
+"""Passes events to several observers, none of which can disturb the engine or the others."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from oncemq.observe.state import PauseReason
 
 
 class Observers(Observer):
-    """Passes every call on; an observer that raises is said once in the log and told on as before."""
+    """Passes every call on; an observer that raises is logged once and still called."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)

@@ -1,4 +1,4 @@
-"""The two forms of a log line: for people on a terminal, and JSON; both are one line, whatever is in it."""
+"""Formats of a log line: text for a terminal, and JSON; both are one line, whatever they contain."""
 
 import json
 import re
@@ -31,7 +31,7 @@ class ConsoleLine:
     """Renders an event as `time level event name=value …`; a traceback follows, each line marked.
 
     Args:
-        colours: whether ANSI colours of our own are written; those in values never are.
+        colours: whether to write ANSI colours; those in values are always escaped.
     """
 
     def __init__(self, *, colours: bool) -> None:
@@ -52,7 +52,7 @@ class ConsoleLine:
         return "".join(f" {self._paint(_text(name), _DIM)}={_value(value)}" for name, value in fields.items())
 
     def _trace(self, trace: str) -> str:
-        # The mark keeps a line of an error's text from passing for a line of the log.
+        # The mark keeps a line of an error's text from being taken for a line of the log.
         return "".join(f"\n    | {escape(line)}" for line in trace.split("\n"))
 
 

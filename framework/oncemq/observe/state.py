@@ -1,4 +1,4 @@
-"""State of an app at any moment: its phase and one row for each expected consumer."""
+"""Snapshot of an app: its phase and one row for each expected consumer."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Where an app is in its life."""
+    """Phase of an app's life cycle."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -15,7 +15,7 @@ class Phase(StrEnum):
 
 
 class PauseReason(StrEnum):
-    """Why a consumer does not run units although it could."""
+    """Reason why a consumer runs no units."""
 
     DATABASE = "database"
     REDIS = "redis"
@@ -27,7 +27,7 @@ class PauseReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerState:
-    """One consumer at this moment.
+    """Snapshot of one consumer.
 
     Args:
         consumer: the consumer's name.
@@ -36,11 +36,11 @@ class ConsumerState:
         waiting: messages in this process that could run now or are running; not those asleep until later.
         in_flight: deliveries that are not settled yet.
         last_progress: monotonic seconds when it last settled something, or when it had nothing to do.
-        depth: messages that wait at the broker; None where nobody knows.
-        parked: messages that wait in the ledger for their turn; None where none can.
-        detail: what is wrong, for people.
+        depth: messages that wait at the broker; None if unknown.
+        parked: messages that wait in the ledger for their turn; None if none can be parked.
+        detail: the problem, as text.
         exclusive: it runs one unit at a time because units deadlocked with each other.
-        figures: what its strategies measure about themselves, by name.
+        figures: measurements of its strategies, by name.
     """
 
     consumer: str
@@ -63,13 +63,13 @@ class ConsumerState:
 
 @dataclass(frozen=True, slots=True)
 class OutboxState:
-    """What handlers published and brokers have not confirmed, of the whole app.
+    """Messages of the whole app that handlers published and brokers have not confirmed.
 
     Args:
-        messages: how many.
+        messages: their number.
         oldest_seconds: how long the oldest has waited; 0.0 while nothing waits.
-        refused: how many of them a broker has not taken at least once.
-        dead: how many besides are kept for a person.
+        refused: how many of them a broker has refused at least once.
+        dead: how many more are kept for an operator.
     """
 
     messages: int
@@ -80,12 +80,12 @@ class OutboxState:
 
 @dataclass(frozen=True, slots=True)
 class AppState:
-    """A whole app in this process, at this moment.
+    """Snapshot of a whole app in this process.
 
     Args:
-        phase: where it is in its life.
-        consumers: every consumer that is expected to run, also those that do not.
-        outbox: what waits to be sent; None where nobody knows.
+        phase: of its life cycle.
+        consumers: every consumer that is expected to run, including those that do not.
+        outbox: unsent messages; None if unknown.
         clock_skew: seconds by which this machine's clock is ahead of the database's; None without one.
     """
 
@@ -96,4 +96,4 @@ class AppState:
 
 
 StateSource = Callable[[], AppState]
-"""Called for every scrape and health check, from threads of its own: it must be cheap and never block."""
+"""Called for every scrape and health check, from its own threads: it must be cheap and never block."""

@@ -1,1 +1,1 @@
-"""What people do with an app beside running it, for the program `oncemq` and for `App` alike."""
+"""Operations on an app beside running it, for the program `oncemq` and for `App` alike."""

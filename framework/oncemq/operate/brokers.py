@@ -1,4 +1,4 @@
-"""Brokers for what consumes nothing: connected for a moment, to publish or to look after dead letters."""
+"""Broker connections for operations: opened briefly, to publish or to manage dead letters."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,14 +28,14 @@ def chosen_consumers(plan: AppPlan, name: str | None) -> Sequence[ConsumerPlan]:
 
 
 def by_broker(consumers: Sequence[ConsumerPlan]) -> Mapping[str, Sequence[ConsumerPlan]]:
-    """Return the consumers of each broker, for an adapter lives once: it is opened and closed for all of them."""
+    """Return the consumers of each broker, because an adapter is opened and closed once for all of them."""
     brokers = dict.fromkeys(consumer.broker for consumer in consumers)
     return {name: [consumer for consumer in consumers if consumer.broker == name] for name in brokers}
 
 
 @contextmanager
 def prepared(plan: AppPlan, broker: str, consumers: Sequence[ConsumerPlan]) -> Iterator[Adapter]:
-    """Lend the adapter of `broker`, connected, with everything there that these consumers need.
+    """Yield the adapter of `broker`, connected, with everything declared that these consumers need.
 
     Raises:
         BrokerUnavailable: no connection.

@@ -1,4 +1,4 @@
-"""Databases for what consumes nothing: they answer, and hold the ledger and the keys that they had before."""
+"""Database checks for operations: they answer, with the ledger and the keys that they had before."""
 
 from oncemq.engine.plan import AppPlan
 from oncemq.ledger import schema
@@ -8,11 +8,11 @@ from oncemq.ledger.database.server_clock import LedgerClock
 
 
 def prove(plan: AppPlan) -> None:
-    """Make sure that the app's databases answer, each with the ledger and the keys that it had before.
+    """Check that the app's databases answer, each with the ledger and the keys that it had before.
 
     Raises:
-        InfrastructureError: one does not answer.
-        LedgerError: one refuses us, or is not what it was.
+        InfrastructureError: a database does not answer.
+        LedgerError: a database refuses access, or is not the one from before.
     """
     for engine in plan.engines:
         probe.prove(engine)

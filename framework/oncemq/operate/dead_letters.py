@@ -1,4 +1,4 @@
-"""Dead letters of an app's consumers: found, described, replayed and purged, wherever they lie."""
+"""Dead letters of an app's consumers: list, describe, replay and purge, in brokers and ledgers."""
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -15,12 +15,12 @@ from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
 from oncemq.operate.letters import EVERYTHING, Letters, Tell, letters_of
 
 BATCH = 100
-"""How many dead letters an adapter may hold in memory at once."""
+"""Dead letters that an adapter may hold in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which dead letters are meant; what is not given does not restrict.
+    """Selection of dead letters; an omitted field does not restrict.
 
     Args:
         ids: as `list` shows them.
@@ -34,11 +34,11 @@ class Filter:
 
     @property
     def restricts(self) -> bool:
-        """Whether anything is asked for at all."""
+        """Whether any field is given."""
         return bool(self.ids) or self.key is not None or self.reason is not None
 
     def fits(self, letter: DeadLetter) -> bool:
-        """Return whether this one is meant."""
+        """Return whether this dead letter is selected."""
         found = letter.message.headers
         return (
             (not self.ids or letter.id in self.ids)
@@ -48,7 +48,7 @@ class Filter:
 
 
 def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
-    """Return what a list says about a dead letter."""
+    """Return the row of a list for a dead letter."""
     found = letter.message.headers
     return {
         "consumer": consumer.name,
@@ -75,9 +75,9 @@ def _error(headers: Mapping[str, str]) -> str:
 
 @contextmanager
 def browsing(found: Letters, chosen: Filter, limit: int) -> Iterator[Iterator[DeadLetter]]:
-    """Lend the dead letters that are meant, oldest first; each is read when it is asked for.
+    """Yield the selected dead letters, oldest first; each is read on demand.
 
-    Afterwards all of them lie where they were.
+    Afterwards all of them are still in place.
 
     Raises:
         BrokerRefused: the broker cannot list dead letters.
@@ -97,7 +97,7 @@ def found_letters(
     limit: int,
     tell: Tell | None = None,
 ) -> Generator[tuple[ConsumerPlan, DeadLetter]]:
-    """Yield the dead letters that are meant with their consumers, oldest first; one is in memory at a time.
+    """Yield the selected dead letters with their consumers, oldest first; one is in memory at a time.
 
     Raises:
         BrokerRefused: the broker cannot list dead letters.
@@ -111,7 +111,7 @@ def found_letters(
 
 
 def in_batches(act: Callable[[Sequence[str]], int], ids: Sequence[str]) -> Iterator[int]:
-    """Replay or purge in parts that an adapter may hold in memory; yields how many of each part it were."""
+    """Replay or purge in batches that an adapter may hold in memory; yields the count of each batch."""
     for start in range(0, len(ids), BATCH):
         yield act(ids[start : start + BATCH])
 
@@ -122,7 +122,7 @@ class AppDeadLetter:
 
     Args:
         consumer: the consumer's name.
-        id: what `replay` and `purge` take.
+        id: the argument of `replay` and `purge`.
         key: the business key; None where the message had none.
         reason: the machine-readable reason, such as `rejected` or `no-key`.
         error: class and text of the last error; secrets are masked.
@@ -148,7 +148,7 @@ class AppDeadLetter:
 
     @classmethod
     def of(cls, consumer: ConsumerPlan, letter: DeadLetter) -> "AppDeadLetter":
-        """Return a letter as it lies in the broker."""
+        """Return a dead letter as stored in the broker."""
         row, message = row_of(consumer, letter), letter.message
         own = {name: text for name, text in message.headers.items() if not name.startswith(names.PREFIX)}
         shown = {
@@ -159,13 +159,13 @@ class AppDeadLetter:
 
 
 class DeadLetters:
-    """The dead letters of an app: what `oncemq dead-letters list`, `replay` and `purge` do.
+    """The dead letters of an app: the operations of `oncemq dead-letters list`, `replay` and `purge`.
 
-    Every call connects to the brokers and leaves them. What is chosen by nothing is everything of the consumer, which
-    `replay` and `purge` do only with `everything=True`.
+    Every call connects to the brokers and disconnects. Without a selection all dead letters of the consumer are meant,
+    which `replay` and `purge` accept only with `everything=True`.
 
     Args:
-        plan: makes the app's plan; each call takes one of its own.
+        plan: builds the app's plan; each call uses a new one.
     """
 
     def __init__(self, plan: Callable[[], AppPlan]) -> None:
@@ -190,7 +190,7 @@ class DeadLetters:
             limit: at most so many for each consumer.
 
         Raises:
-            ConfigError: the app cannot work, or has no such consumer.
+            ConfigError: the app is invalid, or has no such consumer.
             BrokerError: a broker cannot be reached, or cannot list dead letters.
         """
         with _lent(self._plan()) as plan:
@@ -211,8 +211,8 @@ class DeadLetters:
         """Send dead letters to their consumer again, with fresh attempts; returns how many.
 
         Raises:
-            ValueError: neither is anything chosen, nor `everything`.
-            BrokerError: a broker does not take one now; it stays, as do those after it.
+            ValueError: neither a selection nor `everything` is given.
+            BrokerError: a broker refuses one now; it stays, as do those after it.
         """
         return self._act(Letters.replay, consumer, _chosen(ids, key, reason, everything=everything))
 
@@ -225,10 +225,10 @@ class DeadLetters:
         reason: str | None = None,
         everything: bool = False,
     ) -> int:
-        """Remove dead letters for ever; returns how many.
+        """Delete dead letters permanently; returns how many.
 
         Raises:
-            ValueError: neither is anything chosen, nor `everything`.
+            ValueError: neither a selection nor `everything` is given.
             BrokerError: a broker cannot be reached.
         """
         return self._act(Letters.purge, consumer, _chosen(ids, key, reason, everything=everything))

@@ -1,4 +1,4 @@
-"""What is known about one business key: in the ledger, and among the dead letters of the brokers."""
+"""Inspection of one business key: in the ledger, and among the dead letters of the brokers."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,7 +15,7 @@ from oncemq.operate.dead_letters import Filter, found_letters, row_of
 from oncemq.operate.letters import EVERYTHING, Tell
 
 Rows = dict[str, list[dict[str, Any]]]
-"""Rows by what they are about."""
+"""Rows by subject."""
 
 
 def of_key(
@@ -26,14 +26,14 @@ def of_key(
     with_requests: bool = True,
     tell: Tell | None = None,
 ) -> tuple[Rows, list[str]]:
-    """Return all that is known about a key, and what could not be asked, in words.
+    """Return all that is known about a key, and failed queries, as text.
 
     Args:
         plan: the app, whose databases answer.
         key: the business key.
-        consumers: only what concerns these.
+        consumers: only these.
         with_requests: the ledger of HTTP requests and calls, too.
-        tell: told when dead letters of the ledger cannot be shown.
+        tell: called when dead letters of the ledger cannot be shown.
     """
     found = _ledger(plan, key, consumers)
     if with_requests:
@@ -48,7 +48,7 @@ def _ledger(plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan]) -> Rows:
     mine = {consumer.scope: consumer for consumer in consumers}
     found: dict[str, list[dict[str, Any]]] = {}
     for shard, engine in enumerate(plan.engines):
-        # A published key may be another one than its publisher's, and so on any shard.
+        # A published key may differ from its publisher's, and so be on any shard.
         with engine.begin() as connection:
             for name, rows in _rows(connection, plan.name, key, shard, consumers).items():
                 found.setdefault(name, []).extend(rows)
@@ -84,7 +84,7 @@ def _rows(
 def _strategies(
     connection: Connection, key: str, shard: int, consumers: Sequence[ConsumerPlan]
 ) -> list[dict[str, Any]]:
-    """Return what each strategy says about the key, one row for each thing."""
+    """Return the strategies' rows about the key."""
     return [
         {"consumer": consumer.scope, "strategy": strategy.name, "what": what, "value": value}
         for consumer in consumers
@@ -94,7 +94,7 @@ def _strategies(
 
 
 def _safe(row: dict[str, Any], consumer: ConsumerPlan) -> dict[str, Any]:
-    """A reason may be a handler's error, which may hold the URL that it could not reach."""
+    """Redact the reason: it may be a handler's error with the URL that it could not reach."""
     shown = {"reason": consumer.redact(row["reason"])} if row.get("reason") else {}
     return {**row, "consumer": consumer.name, **shown}
 
@@ -107,7 +107,7 @@ def _suspects(connection: Connection, key: str) -> list[dict[str, Any]]:
 def _letters(
     plan: AppPlan, key: str, consumers: Sequence[ConsumerPlan], tell: Tell | None
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """A broker that is away does not hide what the database knows."""
+    """Return the dead letters; an unavailable broker does not hide the database's rows."""
     rows, problems = [], []
     for broker, mine in by_broker(consumers).items():
         try:

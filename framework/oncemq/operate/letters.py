@@ -1,4 +1,4 @@
-"""Looks after the dead letters of one consumer wherever they lie: with the broker, or in the ledger if no broker took them."""
+"""Dead letters of one consumer: in the broker, or in the ledger if no broker took them."""
 
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -16,10 +16,10 @@ from oncemq.ledger.messages import dead_letters as ledger
 from oncemq.message import headers as names
 
 EVERYTHING = 10_000_000
-"""More dead letters than anyone keeps; they are read one by one."""
+"""More dead letters than any consumer keeps; they are read one by one."""
 
 Tell = Callable[[str], None]
-"""Told what a person should know."""
+"""Receives a warning for the operator."""
 
 _MARK = f"{names.PREFIX}ledger-id"
 
@@ -29,9 +29,9 @@ class Letters:
 
     Args:
         adapter: the broker, prepared.
-        consumer: whose they are.
-        engine: the app's database; None = it has none.
-        tell: told when some cannot be shown; a Python warning unless given.
+        consumer: the owner of the dead letters.
+        engine: the app's database; None = no database.
+        tell: called when some cannot be shown; a Python warning unless given.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Letters:
         """Send dead letters to the group again; returns how many.
 
         Raises:
-            BrokerError: the broker does not take one now; it stays, as do those after it.
+            BrokerError: the broker refuses one now; it stays, as do those after it.
         """
         kept, others = _split(ids)
         count = sum(map(self._replay_kept, kept))
@@ -68,7 +68,7 @@ class Letters:
         )
 
     def purge(self, ids: Sequence[str]) -> int:
-        """Remove dead letters for ever; returns how many."""
+        """Delete dead letters permanently; returns how many."""
         kept, others = _split(ids)
         count = self._remove(kept) if kept else 0
         return (
@@ -91,7 +91,7 @@ class Letters:
             letter = next((each for each in kept if each.id == wanted), None)
         if letter is None:
             return 0
-        # By way of the broker's dead letters: from there every adapter sends the original as it was.
+        # By way of the broker's dead letters: from there every adapter sends the original unchanged.
         mark = uuid4().hex
         ours = {name: text for name, text in letter.message.headers.items() if name.startswith(names.PREFIX)}
         subscription = self._consumer.subscription
@@ -114,7 +114,7 @@ class Letters:
 
 
 def letters_of(plan: AppPlan, adapter: Adapter, consumer: ConsumerPlan, tell: Tell | None = None) -> Letters:
-    """Return the dead letters of a consumer of the app; what cannot be shown is a Python warning, or told to `tell`."""
+    """Return the dead letters of a consumer; those that cannot be shown go to `tell`, or are a Python warning."""
     return Letters(adapter, consumer, plan.engines[0] if plan.engines else None, tell)
 
 
