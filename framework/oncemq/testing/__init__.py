@@ -1,1 +1,1 @@
-"""Suites, fakes and clocks for those who test adapters, strategies or their own handlers."""
+"""Suites, fakes and clocks for tests of adapters, strategies and handlers."""

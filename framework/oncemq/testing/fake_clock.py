@@ -1,11 +1,11 @@
-"""A clock that only moves when a test says so."""
+"""Clock that only moves when a test advances it."""
 
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 
 
 class FakeClock:
-    """Wall and monotonic time that stand still until `advance`; safe to read from any thread."""
+    """Wall and monotonic time that do not move until `advance`; thread-safe to read."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._start = start or datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Processes of their own for tests, as clean as spawned ones and ready in milliseconds."""
+"""Separate processes for tests, as clean as spawned ones and ready in milliseconds."""
 
 import multiprocessing
 from multiprocessing.context import ForkServerContext
@@ -20,11 +20,11 @@ _IMPORTED = (
     "oncemq_strategies.claims.two_phase",
     "oncemq_strategies.unique_key.strategy",
 )
-"""Of which those that are missing are left out."""
+"""Modules to import in advance; missing ones are skipped."""
 
 
 def processes() -> ForkServerContext:
-    """Return what starts processes: forked from a server that has imported a lot and runs nothing.
+    """Return a context that starts processes by forking a server with many imports and no threads.
 
     They see the environment variables that were set when the first of them was started.
     """

@@ -1,4 +1,4 @@
-"""A sink that writes down every single delivery, so that tests can count them."""
+"""Sink that records every single delivery, so that tests can count them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A loss that the adapter has told: deliveries up to `generation`, or of it `alone`, are void."""
+    """A loss reported by the adapter: deliveries up to `generation`, or of it `alone`, are void."""
 
     consumer: str
     generation: int
@@ -25,7 +25,7 @@ class Lost:
 
 
 class RecordingSink:
-    """Takes deliveries from any thread and lets a test wait for them; nothing is folded or forgotten."""
+    """Accepts deliveries from any thread and lets a test wait for them; none is merged or dropped."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -33,13 +33,13 @@ class RecordingSink:
         self._lost: list[Lost] = []
 
     def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
-        """Write down deliveries."""
+        """Record deliveries."""
         with self._changed:
             self._received += [Received(delivery, consumer) for delivery in deliveries]
             self._changed.notify_all()
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
-        """Write down a loss."""
+        """Record a loss."""
         with self._changed:
             self._lost.append(Lost(consumer, generation, alone))
             self._changed.notify_all()
@@ -50,7 +50,7 @@ class RecordingSink:
             return self._chosen(consumer)
 
     def losses(self) -> list[Lost]:
-        """Return the losses told so far."""
+        """Return the losses reported so far."""
         with self._changed:
             return list(self._lost)
 
@@ -62,7 +62,7 @@ class RecordingSink:
         """Return all deliveries as soon as there are at least `count`.
 
         Raises:
-            AssertionError: there were fewer after `timeout` seconds.
+            AssertionError: fewer arrived within `timeout` seconds.
         """
         self.wait_until(
             lambda: len(self._chosen(consumer)) >= count,
@@ -82,10 +82,10 @@ class RecordingSink:
             return not self._changed.wait_for(lambda: len(self._chosen(consumer)) > count, seconds)
 
     def wait_until(self, reached: Callable[[], bool], wanted: Callable[[], str], timeout: float) -> None:
-        """Wait until `reached()`, looking again after each delivery and loss; it runs under the sink's lock."""
+        """Wait until `reached()`, checked after each delivery and loss; it runs under the sink's lock."""
         with self._changed:
             if not self._changed.wait_for(reached, timeout):
                 raise AssertionError(f"waited {timeout} s for {wanted()}")
 
     def _chosen(self, consumer: str | None) -> list[Delivery]:
-        return [one.delivery for one in self._received if consumer in (None, one.consumer)]
+        return [entry.delivery for entry in self._received if consumer in (None, entry.consumer)]

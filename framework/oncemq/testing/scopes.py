@@ -1,4 +1,4 @@
-"""Scopes that a strategy is built with in a test of its own, without an app around it."""
+"""Scopes for building a strategy in a test, without an app."""
 
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ def scope_for(
     Args:
         consumer: `app.consumer`.
         engine: the app's database; None without one.
-        dialect: to be taken for the database's, where there is none.
+        dialect: of the database, where there is none.
         clock: the system's own unless given.
         redis: the app's Redis; None without one.
     """

@@ -1,4 +1,4 @@
-"""An adapter in memory that does what a test tells it to and remembers what it was told; it has no threads."""
+"""Adapter in memory that follows a test's orders and records its calls; it has no threads."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from oncemq.message.envelope import Delivery, Message, OutgoingMessage
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One message that was published, and where to."""
+    """One published message, and its topic."""
 
     topic: str
     message: OutgoingMessage
@@ -40,12 +40,12 @@ class ScriptedAdapter:
 
     Attributes:
         acknowledged: deliveries, in the order they were acknowledged.
-        retried: what shall come again, in order.
-        dead: what was dead-lettered, in order.
-        buried: what was dead-lettered without having been delivered, in order.
+        retried: retry requests, in order.
+        dead: dead-lettered messages, in order.
+        buried: messages dead-lettered without having been delivered, in order.
         given_back: deliveries returned unstarted.
         extended: deliveries whose lease was extended.
-        published: what was published.
+        published: published messages.
         refused: every settlement that was answered with an error.
         paused: consumers that are paused now.
         closed: whether `close` was called.
@@ -83,17 +83,19 @@ class ScriptedAdapter:
 
     @classmethod
     def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
-        """Make one; nothing of the declaration matters."""
+        """Build an adapter; the declaration is ignored."""
         del url, options, scope
         return cls()
 
-    # What the test orders
+    # Orders of the test
 
     def deliver(self, body: bytes, *, consumer: str | None = None, **fields: Any) -> Delivery:
         """Hand `body` to the sink as a new delivery; `fields` are those of `Message`."""
         if self._sink is None or not self.subscriptions:
             raise RuntimeError("deliver() before open(): nobody is subscribed")
-        subscription = next(one for one in self.subscriptions if consumer in (None, one.consumer))
+        subscription = next(
+            candidate for candidate in self.subscriptions if consumer in (None, candidate.consumer)
+        )
         message = Message(**{"topic": subscription.topic, "body": body, **fields})
         delivery = Delivery(message, token=subscription.consumer, generation=self._generation)
         self._sink.deliver([delivery], subscription.consumer)
@@ -114,10 +116,10 @@ class ScriptedAdapter:
                 self._sink.lost(subscription.consumer, lost)
 
     def wait_until(self, reached: Callable[[Self], bool], timeout: float = 10.0) -> None:
-        """Wait until `reached(adapter)`, looking again after each settlement.
+        """Wait until `reached(adapter)`, checked after each settlement.
 
         Raises:
-            AssertionError: it was not so after `timeout` seconds.
+            AssertionError: it was not reached within `timeout` seconds.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: reached(self), timeout):
@@ -130,7 +132,7 @@ class ScriptedAdapter:
             f"{len(self.given_back)} given back, {len(self.refused)} refused"
         )
 
-    # What the framework calls
+    # Calls of the framework
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return no problems."""
@@ -149,15 +151,17 @@ class ScriptedAdapter:
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Record acknowledgements."""
-        return self._settle("acknowledge", [(one, one) for one in deliveries], self.acknowledged)
+        return self._settle(
+            "acknowledge", [(delivery, delivery) for delivery in deliveries], self.acknowledged
+        )
 
     def retry(self, later: Sequence[RetryRequest]) -> Sequence[SettleFailed]:
-        """Record retries; nothing comes again by itself."""
-        return self._settle("retry", [(one.delivery, one) for one in later], self.retried)
+        """Record retries; nothing is redelivered by itself."""
+        return self._settle("retry", [(request.delivery, request) for request in later], self.retried)
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Record dead letters."""
-        return self._settle("dead_letter", [(one.delivery, one) for one in dead], self.dead)
+        return self._settle("dead_letter", [(request.delivery, request) for request in dead], self.dead)
 
     def publish_dead_letters(
         self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
@@ -167,15 +171,15 @@ class ScriptedAdapter:
         return self._confirm("publish_dead_letters", burials, self.buried)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Record what was returned unstarted."""
-        return self._settle("give_back", [(one, one) for one in deliveries], self.given_back)
+        """Record deliveries returned unstarted."""
+        return self._settle("give_back", [(delivery, delivery) for delivery in deliveries], self.given_back)
 
     def publish(
         self, topic: str, options: Mapping[str, Any], messages: Sequence[OutgoingMessage]
     ) -> Sequence[Confirmed | Refused]:
         """Record messages; confirmed unless a failure was ordered."""
         del options
-        return self._confirm("publish", [Published(topic, one) for one in messages], self.published)
+        return self._confirm("publish", [Published(topic, message) for message in messages], self.published)
 
     def _confirm(self, call: str, entries: Sequence[Any], record: list[Any]) -> list[Confirmed | Refused]:
         answers: list[Confirmed | Refused] = []
@@ -193,7 +197,11 @@ class ScriptedAdapter:
         del by
         with self._changed:
             self.extended.extend(deliveries)
-            return [SettleFailed(one, error) for one in deliveries if (error := self._reason_against(one))]
+            return [
+                SettleFailed(delivery, error)
+                for delivery in deliveries
+                if (error := self._reason_against(delivery))
+            ]
 
     def pause(self, consumer: str) -> None:
         """Record that the consumer wants no more; `deliver` still works."""
@@ -208,9 +216,11 @@ class ScriptedAdapter:
             self._changed.notify_all()
 
     def health(self) -> Sequence[ConsumerHealth]:
-        """Return everyone as subscribed while open."""
+        """Return all consumers as subscribed while open."""
         is_open = self._sink is not None and not self.closed
-        return [ConsumerHealth(one.consumer, subscribed=is_open) for one in self.subscriptions]
+        return [
+            ConsumerHealth(subscription.consumer, subscribed=is_open) for subscription in self.subscriptions
+        ]
 
     def dead_letters(self, subscription: Subscription, limit: int) -> Iterator[DeadLetter]:
         """Yield nothing: the test looks at `dead`."""
@@ -228,7 +238,7 @@ class ScriptedAdapter:
         return 0
 
     def depth(self, subscription: Subscription) -> int | None:
-        """Return None: nothing waits here."""
+        """Return None: there is no queue."""
         del subscription
         return None
 

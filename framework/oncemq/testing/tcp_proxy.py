@@ -1,4 +1,4 @@
-"""A TCP proxy on the loopback interface that misbehaves on command: cuts, refuses, freezes, slows down."""
+"""TCP proxy on the loopback interface with faults on command: cuts, refuses, freezes, slows down."""
 
 import socket
 import struct
@@ -13,12 +13,12 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class TcpProxy:
-    """Passes bytes between clients and one server, and does harm when asked to.
+    """Passes bytes between clients and one server, and injects faults on request.
 
     Args:
         host: the server's.
         port: the server's.
-        port_here: where to listen; 0 = any free port.
+        port_here: to listen on; 0 = any free port.
     """
 
     def __init__(self, host: str, port: int, port_here: int = 0) -> None:
@@ -47,12 +47,12 @@ class TcpProxy:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """Number of connected clients."""
         with self._lock:
             return len(self._connections)
 
     def redirect(self, host: str, port: int) -> None:
-        """Pass new connections to another server, as a name does after a fail-over; open ones stay where they are."""
+        """Pass new connections to another server, as a DNS name does after a failover; open ones stay."""
         self._target = (host, port)
 
     def cut(self) -> None:
@@ -79,22 +79,22 @@ class TcpProxy:
             self._accept_on(self._listener)
 
     def freeze(self) -> None:
-        """Pass nothing on in either direction; connections stay open and new ones are accepted."""
+        """Pass no data in either direction; connections stay open and new ones are accepted."""
         self._flowing.clear()
 
     def thaw(self) -> None:
-        """Pass on what has been held back, and all that follows."""
+        """Pass the data that was held back, and all that follows."""
         self._flowing.set()
 
     def strand(self) -> int:
-        """Pass nothing on for the connections that exist, as if their other ends had vanished; new ones work.
+        """Pass no data on existing connections, as if their peers had vanished; new ones work.
 
         Returns how many there are; `cut` ends them.
         """
         return self._mark("stranded")
 
     def lose_answers(self) -> int:
-        """Drop what the server says on the connections that exist; what clients say still reaches it.
+        """Drop the server's answers on existing connections; clients' data still reaches it.
 
         Returns how many there are; `cut` ends them.
         """
@@ -102,11 +102,11 @@ class TcpProxy:
 
     @property
     def answers_lost(self) -> int:
-        """How many pieces of data have been dropped."""
+        """Number of dropped pieces of data."""
         return self._answers_lost
 
     def slow_down(self, seconds: float) -> None:
-        """Hold back each piece of data for so long; 0 = not at all."""
+        """Delay each piece of data by `seconds`; 0 = no delay."""
         self._latency = seconds
 
     def close(self) -> None:
@@ -115,23 +115,23 @@ class TcpProxy:
         self._flowing.set()
 
     def hold(self, ended: Event) -> None:
-        """Wait as long as data may not flow; for the connections."""
+        """Wait while data may not flow; called by the connections."""
         if self._latency:
             ended.wait(self._latency)
         while not self._flowing.wait(0.1) and not ended.is_set():
             pass
 
     def changed(self, data: bytes) -> bytes:
-        """Return what clients get instead of this; a subclass may tell them something else."""
+        """Return the data to send to clients instead; a subclass may change it."""
         return data
 
     def forget(self, connection: "_Connection") -> None:
-        """Note that a connection has ended; for the connections."""
+        """Note that a connection has ended; called by the connections."""
         with self._lock:
             self._connections.discard(connection)
 
     def count_lost(self) -> None:
-        """Note that an answer was dropped; for the connections."""
+        """Note that an answer was dropped; called by the connections."""
         with self._lock:
             self._answers_lost += 1
 
@@ -158,7 +158,7 @@ class TcpProxy:
         with suppress(OSError):
             while True:
                 client = listener.accept()[0]
-                # Apart, because a server that is slow to answer must not keep others from being accepted.
+                # In a separate thread, because a server that is slow to answer must not block other clients.
                 Thread(target=self._connect, args=(client,), name="tcp-proxy", daemon=True).start()
 
     def _connect(self, client: socket.socket) -> None:
@@ -183,8 +183,8 @@ class _Connection:
     """One client's connection: two threads that pass bytes on.
 
     Attributes:
-        stranded: nothing is passed on any more.
-        deaf: nothing that the server says is passed on any more.
+        stranded: no data is passed any more.
+        deaf: no answer of the server is passed any more.
     """
 
     def __init__(self, proxy: TcpProxy, client: socket.socket, server: socket.socket) -> None:

@@ -1,4 +1,4 @@
-"""The suite that every broker adapter must pass: derive from `AdapterSuite` and bring a harness."""
+"""Suite that every broker adapter must pass: derive from `AdapterSuite` and provide a harness."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The fixtures that all parts of the adapter suite share."""
+"""Fixtures shared by all parts of the adapter suite."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from oncemq.testing.adapter_suite.harness import AdapterHarness
 
 
 class SuitePart:
-    """One part of the suite; the subclass in a backend's test file brings `harness`."""
+    """One part of the suite; the subclass in a backend's test file provides `harness`."""
 
     @pytest.fixture
     def harness(self) -> AdapterHarness:
@@ -20,7 +20,7 @@ class SuitePart:
 
     @pytest.fixture
     def bench(self, harness: AdapterHarness) -> Iterator[Bench]:
-        """Lend a bench and close everything on it afterwards."""
+        """Yield a bench and close everything on it afterwards."""
         bench = Bench(harness)
         yield bench
         bench.close_all()

@@ -1,4 +1,4 @@
-"""Bench of the suite's tests: topics, members and publishers, all closed at its end."""
+"""Bench for the suite's tests: topics, members and publishers, all closed at its end."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Member:
 
 
 class Bench:
-    """Makes what a test needs and cleans up after it."""
+    """Creates the objects that a test needs and cleans up after it."""
 
     def __init__(self, harness: AdapterHarness) -> None:
         self.harness = harness
@@ -38,7 +38,7 @@ class Bench:
     def subscription(
         self, topic: Topic, group: str = "group", *, consumer: str | None = None, in_flight: int = 1000
     ) -> Subscription:
-        """Return a subscription of `group`; its consumer is called like the group unless told."""
+        """Return a subscription of `group`; its consumer has the group's name unless given."""
         return Subscription(consumer or group, topic.name, group, topic.options, in_flight)
 
     def adopt(self, adapter: Adapter) -> Adapter:
@@ -47,7 +47,7 @@ class Bench:
         return adapter
 
     def open(self, *subscriptions: Subscription, adapter: Adapter | None = None) -> Member:
-        """Return a new member that consumes these."""
+        """Return a new member that consumes these subscriptions."""
         member = Member(self.adopt(adapter or self.harness.make_adapter()), RecordingSink())
         member.adapter.open(subscriptions, member.sink)
         return member
@@ -58,7 +58,7 @@ class Bench:
         return self.open(*subscriptions)
 
     def close(self, member: Member) -> None:
-        """Close a member as a worker that drains does."""
+        """Close a member as a draining worker does."""
         member.adapter.close(grace=timedelta(seconds=5))
 
     def publisher(self) -> Adapter:
@@ -75,38 +75,40 @@ class Bench:
         return adapter
 
     def publish(self, topic: Topic, *messages: bytes | OutgoingMessage) -> None:
-        """Publish and insist on every confirmation."""
-        outgoing = [OutgoingMessage(one) if isinstance(one, bytes) else one for one in messages]
+        """Publish and require every confirmation."""
+        outgoing = [
+            OutgoingMessage(message) if isinstance(message, bytes) else message for message in messages
+        ]
         answers = self.publisher().publish(topic.name, topic.options, outgoing)
         assert len(answers) == len(messages)
         assert all(isinstance(answer, Confirmed) for answer in answers), answers
 
     def only_where(self, capability: str) -> None:
-        """Skip the test where the adapter does not claim this capability and nothing can be said instead."""
+        """Skip the test where the adapter does not claim this capability and there is nothing to check instead."""
         if not getattr(self.harness.capabilities, capability):
             pytest.skip(f"the adapter claims no {capability}")
 
     def only_where_not(self, capability: str) -> None:
-        """Skip the test where the adapter claims this capability, and another test says what holds then."""
+        """Skip the test where the adapter claims this capability, and another test checks it."""
         if getattr(self.harness.capabilities, capability):
             pytest.skip(f"the adapter claims {capability}")
 
     def receive(self, member: Member, count: int, consumer: str | None = None) -> list[Delivery]:
         """Return exactly `count` deliveries; more than that is an error at once."""
         deliveries = member.sink.wait_for(count, self.harness.patience, consumer)
-        assert len(deliveries) == count, [one.message for one in deliveries]
+        assert len(deliveries) == count, [delivery.message for delivery in deliveries]
         return deliveries
 
     def nothing_more(self, member: Member, count: int, consumer: str | None = None) -> None:
-        """Insist that no delivery comes beyond the first `count`."""
+        """Require that no delivery arrives beyond the first `count`."""
         assert member.sink.stays_at(count, self.harness.silence, consumer), member.sink.bodies(consumer)
 
     def settled(self, failed: Sequence[SettleFailed]) -> None:
-        """Insist that every settlement worked."""
-        assert not failed, [(one.delivery, one.error) for one in failed]
+        """Require that every settlement worked."""
+        assert not failed, [(failure.delivery, failure.error) for failure in failed]
 
     def eventually(self, reached: Callable[[], bool], wanted: str) -> None:
-        """Wait until `reached()`, asking again and again; for states that nobody signals."""
+        """Wait until `reached()`, polling; for states without a signal."""
         deadline, pause = monotonic() + self.harness.patience, Event()
         while not reached():
             assert monotonic() < deadline, f"waited {self.harness.patience} s for {wanted}"
@@ -118,13 +120,13 @@ class Bench:
         return bool(rows) and all(row.subscribed for row in rows)
 
     def close_all(self) -> None:
-        """Close whatever the test has opened."""
+        """Close everything that the test has opened."""
         for adapter in self._adapters:
             adapter.close(grace=timedelta(seconds=1))
 
 
 def later(delivery: Delivery, seconds: float, **added: str) -> RetryRequest:
-    """Return the order to try `delivery` again, as the engine gives it: the next attempt is in the headers."""
+    """Return the request to retry `delivery`, as the engine makes it: the next attempt is in the headers."""
     attempt = {names.ATTEMPT: str(delivery.message.attempt + 1)}
     return RetryRequest(delivery, timedelta(seconds=seconds), {**attempt, **added})
 
@@ -135,5 +137,5 @@ def bodies(deliveries: Sequence[Delivery]) -> list[bytes]:
 
 
 def numbered(count: int) -> list[bytes]:
-    """Return so many bodies, all different, in an order that can be checked."""
+    """Return distinct bodies whose order can be checked."""
     return [f"message {number:05}".encode() for number in range(count)]

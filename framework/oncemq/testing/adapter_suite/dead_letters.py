@@ -1,4 +1,4 @@
-"""Suite part: a dead letter keeps everything, can be looked at without harm, replayed, and removed."""
+"""Suite part: a dead letter keeps everything, and can be listed without side effects, replayed, and deleted."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -19,21 +19,21 @@ from oncemq.testing.adapter_suite.harness import Topic
 
 
 class DeadLetters(SuitePart):
-    """Dead-letter, list, replay, purge; where browsing is denied, only that the message is out of the way."""
+    """Dead-letter, list, replay, purge; where browsing is denied, only that the message no longer blocks others."""
 
     def _bury(self, bench: Bench, subscription: Subscription, *sent: bytes | OutgoingMessage) -> Member:
         """Return a member that has dead-lettered these, in this order; it receives nothing else.
 
-        Plain bodies have one key, so that they arrive in order where the order is each key's.
+        Plain bodies have one key, so that they arrive in order where the order is per key.
         """
         member = bench.open(subscription)
-        keyed = [OutgoingMessage(one, key="one") if isinstance(one, bytes) else one for one in sent]
+        keyed = [OutgoingMessage(item, key="one") if isinstance(item, bytes) else item for item in sent]
         bench.publish(Topic(subscription.topic, subscription.options), *keyed)
         cause = {names.REASON: "rejected", names.ERROR_TEXT: "no such ordér"}
         received = bench.receive(member, len(sent))
         if bench.harness.capabilities.order is Order.NONE:
-            received.sort(key=lambda one: one.message.body)
-        dead = [DeadLetterRequest(one, cause) for one in received]
+            received.sort(key=lambda item: item.message.body)
+        dead = [DeadLetterRequest(item, cause) for item in received]
         bench.settled(member.adapter.dead_letter(dead))
         return member
 
@@ -41,7 +41,7 @@ class DeadLetters(SuitePart):
         return list(adapter.dead_letters(subscription, limit))
 
     def test_dead_letter_is_not_delivered_again(self, bench: Bench) -> None:
-        """A dead-lettered message is out of the way, also after reopening."""
+        """A dead-lettered message is not delivered again, also after reopening."""
         subscription = bench.subscription(bench.topic())
         member = self._bury(bench, subscription, b"x")
         bench.nothing_more(bench.reopen(member, subscription), 0)
@@ -69,7 +69,7 @@ class DeadLetters(SuitePart):
             assert {each.message.headers[names.REASON] for each in letters} == {"rejected"}
 
     def test_dead_letter_keeps_body_headers_and_cause(self, bench: Bench) -> None:
-        """Original bytes, headers, keys and id lie there together with the added cause and the time."""
+        """Original bytes, headers, keys and id are kept together with the added cause and the time."""
         bench.only_where("browse_dead_letters")
         subscription = bench.subscription(bench.topic())
         sent = OutgoingMessage(b"\x00\xffnot json", {"tenant": "a", "empty": ""}, "key-1", "id-1")
@@ -84,17 +84,19 @@ class DeadLetters(SuitePart):
         assert abs(letter.dead_at - datetime.now(UTC)) < timedelta(seconds=30)
 
     def test_listing_takes_nothing_away(self, bench: Bench) -> None:
-        """Listing twice gives the same letters with the same ids, oldest first, no more than asked for."""
+        """Listing twice gives the same letters with the same ids, oldest first, at most `limit`."""
         bench.only_where("browse_dead_letters")
         subscription = bench.subscription(bench.topic())
         member = self._bury(bench, subscription, *numbered(5))
         first = self._listed(member.adapter, subscription)
-        assert [one.message.body for one in first] == numbered(5)
-        assert [one.id for one in self._listed(member.adapter, subscription)] == [one.id for one in first]
+        assert [letter.message.body for letter in first] == numbered(5)
+        assert [letter.id for letter in self._listed(member.adapter, subscription)] == [
+            letter.id for letter in first
+        ]
         assert len(self._listed(member.adapter, subscription, limit=2)) == 2
 
     def test_abandoned_listing_takes_nothing_away(self, bench: Bench) -> None:
-        """A listing that is left in the middle leaves every letter in place."""
+        """An abandoned listing leaves every letter in place."""
         bench.only_where("browse_dead_letters")
         subscription = bench.subscription(bench.topic())
         member = self._bury(bench, subscription, *numbered(5))
@@ -107,15 +109,15 @@ class DeadLetters(SuitePart):
         """One group does not see another group's dead letters."""
         bench.only_where("browse_dead_letters")
         topic = bench.topic()
-        one, two = bench.subscription(topic, "one"), bench.subscription(topic, "two")
-        member = bench.open(one, two)
+        first, second = bench.subscription(topic, "one"), bench.subscription(topic, "two")
+        member = bench.open(first, second)
         bench.publish(topic, b"x")
         bench.settled(member.adapter.dead_letter([DeadLetterRequest(bench.receive(member, 1, "one")[0], {})]))
-        assert len(self._listed(member.adapter, one)) == 1
-        assert self._listed(member.adapter, two) == []
+        assert len(self._listed(member.adapter, first)) == 1
+        assert self._listed(member.adapter, second) == []
 
     def test_replay_starts_anew(self, bench: Bench) -> None:
-        """A replayed letter comes with its own headers, a fresh attempt and without the cause; it lies there no more."""
+        """A replayed letter has its own headers, a fresh attempt and no cause; it is no longer listed."""
         bench.only_where("browse_dead_letters")
         topic = bench.topic()
         subscription = bench.subscription(topic)
@@ -138,19 +140,19 @@ class DeadLetters(SuitePart):
         """Replaying a letter of one group does not deliver it to another group of the topic."""
         bench.only_where("browse_dead_letters")
         topic = bench.topic()
-        one, two = bench.subscription(topic, "one"), bench.subscription(topic, "two")
-        member = bench.open(one, two)
+        first, second = bench.subscription(topic, "one"), bench.subscription(topic, "two")
+        member = bench.open(first, second)
         bench.publish(topic, b"x")
-        # Unsettled, it would come again by itself where it is only leased.
+        # Unsettled, it would be redelivered where it is only leased.
         bench.settled(member.adapter.acknowledge(bench.receive(member, 1, "two")))
         bench.settled(member.adapter.dead_letter([DeadLetterRequest(bench.receive(member, 1, "one")[0], {})]))
-        (letter,) = self._listed(member.adapter, one)
-        member.adapter.replay_dead_letters(one, [letter.id])
+        (letter,) = self._listed(member.adapter, first)
+        member.adapter.replay_dead_letters(first, [letter.id])
         bench.receive(member, 2, "one")
         bench.nothing_more(member, 1, "two")
 
     def test_replay_takes_only_what_was_named(self, bench: Bench) -> None:
-        """Letters that were not named stay; unknown ids count for nothing."""
+        """Letters that were not named stay; unknown ids are ignored."""
         bench.only_where("browse_dead_letters")
         subscription = bench.subscription(bench.topic())
         member = self._bury(bench, subscription, *numbered(5))
@@ -158,7 +160,7 @@ class DeadLetters(SuitePart):
         named = [letters[1].id, letters[3].id, "no-such-id"]
         assert member.adapter.replay_dead_letters(subscription, named) == 2
         assert sorted(bodies(bench.receive(member, 7)[5:])) == [numbered(5)[1], numbered(5)[3]]
-        left = [one.message.body for one in self._listed(member.adapter, subscription)]
+        left = [letter.message.body for letter in self._listed(member.adapter, subscription)]
         assert sorted(left) == [numbered(5)[0], numbered(5)[2], numbered(5)[4]]
 
     def test_purge_removes_for_ever(self, bench: Bench) -> None:
@@ -169,7 +171,9 @@ class DeadLetters(SuitePart):
         letters = self._listed(member.adapter, subscription)
         purged = member.adapter.purge_dead_letters(subscription, [letters[0].id, letters[2].id])
         assert purged == 2
-        assert [one.message.body for one in self._listed(member.adapter, subscription)] == numbered(3)[1:2]
+        assert [letter.message.body for letter in self._listed(member.adapter, subscription)] == numbered(3)[
+            1:2
+        ]
         bench.nothing_more(member, 3)
 
     def test_administration_needs_no_consumer(self, bench: Bench) -> None:
@@ -183,7 +187,7 @@ class DeadLetters(SuitePart):
         assert bench.receive(member, 2)[1].message.body == b"x"
 
     def test_burying_what_was_kept_elsewhere(self, bench: Bench) -> None:
-        """A message that is no delivery any more becomes a dead letter that keeps everything, and is not delivered."""
+        """A message that is no longer a delivery becomes a dead letter that keeps everything, and is not delivered."""
         subscription = bench.subscription(bench.topic())
         member = bench.open(subscription)
         published = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)

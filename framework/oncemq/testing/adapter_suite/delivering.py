@@ -1,4 +1,4 @@
-"""Suite part: what is published arrives, whole, in order, once for each group, and not too much at once."""
+"""Suite part: published messages arrive, whole, in order, once per group, and within the limit in flight."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -29,7 +29,7 @@ class Delivering(SuitePart):
         assert delivery.message.attempt == 1
 
     def test_binary_body_arrives_unchanged(self, bench: Bench) -> None:
-        """All 256 byte values, NUL included, survive the way."""
+        """All 256 byte values, NUL included, arrive unchanged."""
         body = bytes(range(256)) * 3
         assert self._through(bench, OutgoingMessage(body)).body == body
 
@@ -45,7 +45,7 @@ class Delivering(SuitePart):
         assert {name: received.get(name) for name in headers} == headers
 
     def test_content_type_is_a_header(self, bench: Bench) -> None:
-        """`content-type` and `content-encoding` come back under these names."""
+        """`content-type` and `content-encoding` arrive under these names."""
         headers = {"content-type": "application/json", "content-encoding": "gzip"}
         received = self._through(bench, OutgoingMessage(b"x", headers)).headers
         assert {name: received.get(name) for name in headers} == headers
@@ -59,7 +59,7 @@ class Delivering(SuitePart):
         assert self._through(bench, OutgoingMessage(b"x")).keys == ()
 
     def test_message_id_arrives(self, bench: Bench) -> None:
-        """The producer's message id comes back as it was given."""
+        """The producer's message id arrives unchanged."""
         assert self._through(bench, OutgoingMessage(b"x", message_id="id-4711")).message_id == "id-4711"
 
     def test_published_time_is_now(self, bench: Bench) -> None:
@@ -80,7 +80,7 @@ class Delivering(SuitePart):
         assert (received if bench.harness.capabilities.order is not Order.NONE else sorted(received)) == sent
 
     def test_every_group_gets_every_message(self, bench: Bench) -> None:
-        """Groups do not take messages away from each other, in one adapter or in two."""
+        """Groups do not take messages from each other, in one adapter or in two."""
         topic = bench.topic()
         first, second, third = (bench.subscription(topic, group) for group in ("one", "two", "three"))
         both, alone = bench.open(first, second), bench.open(third)
@@ -89,7 +89,7 @@ class Delivering(SuitePart):
             assert sorted(bodies(bench.receive(member, 20, group))) == numbered(20)
 
     def test_a_group_gets_what_came_while_it_was_away(self, bench: Bench) -> None:
-        """A registered group misses nothing that is published while none of its members runs."""
+        """A registered group receives messages that are published while none of its members runs."""
         topic = bench.topic()
         subscription = bench.subscription(topic)
         bench.close(bench.open(subscription))
@@ -131,7 +131,7 @@ class Delivering(SuitePart):
         bench.nothing_more(member, 6)
 
     def test_in_flight_of_one_consumer_does_not_hold_up_another(self, bench: Bench) -> None:
-        """A consumer that settles nothing leaves its neighbour on the same adapter alone."""
+        """A consumer that settles nothing does not block its neighbour on the same adapter."""
         slow, quick = bench.topic("slow"), bench.topic("quick")
         member = bench.open(
             bench.subscription(slow, "slow", in_flight=1), bench.subscription(quick, "quick", in_flight=10)

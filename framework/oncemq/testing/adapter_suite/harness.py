@@ -1,4 +1,4 @@
-"""Harness of a backend: what the adapter suite must be told about it, and nothing more."""
+"""Harness of a backend: everything that the adapter suite needs to know about it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -20,19 +20,19 @@ class Topic(NamedTuple):
 
 
 class AdapterHarness(ABC):
-    """One backend under test: how adapters are made, and how its broker is stopped, started and cut off.
+    """One backend under test: creates adapters, and stops, starts and disconnects its broker.
 
-    Subclass it, set the attributes and fill in the hooks. Every test asks for topics of fresh names, so one
-    server can serve a whole run. A broker without a server offers what corresponds: `stop` may take its file
+    Subclass it, set the attributes and implement the hooks. Every test asks for topics with new names, so one
+    server can serve a whole run. A broker without a server does the equivalent: `stop` may move its file
     away, `cut` may replace it.
 
     Attributes:
         adapter_class: the adapter.
-        url: where the broker is, through whatever `cut` cuts.
+        url: of the broker, through the connection that `cut` breaks.
         options: the broker's options as an app would declare them.
-        patience: seconds to wait for what must happen.
-        silence: seconds after which what has not happened will not happen.
-        secret: a text that may never show in an error, a `repr` or a health row; empty = none.
+        patience: seconds to wait for an expected event.
+        silence: seconds after which an event will no longer happen.
+        secret: a text that must never appear in an error, a `repr` or a health row; empty = none.
         address: what the error of `unreachable` must name, such as `host:port`.
     """
 
@@ -46,7 +46,7 @@ class AdapterHarness(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the adapter claims."""
+        """Capabilities that the adapter claims."""
         return self.adapter_class.capabilities
 
     def make_adapter(self, **options: Any) -> Adapter:
@@ -55,13 +55,13 @@ class AdapterHarness(ABC):
         return self.adapter_class.build(self.url, {**self.options, **options}, scope)
 
     def topic(self, name: str) -> Topic:
-        """Return a topic that nobody has used; override where a topic needs options or must be made first."""
+        """Return an unused topic; override where a topic needs options or must be created first."""
         return Topic(f"{name}-{uuid4().hex[:8]}", {})
 
     def send_hostile(self, topic: Topic, publisher: Adapter) -> Sequence[bytes]:
-        """Publish what a careless or hostile producer can; returns the bodies, in order.
+        """Publish malformed messages of a careless or hostile producer; returns the bodies, in order.
 
-        Override it to send what only the broker's own protocol can say, such as headers of every type that it has,
+        Override it to send messages that only the broker's own protocol allows, such as headers of every type that it has,
         sizes at its limits, and history that only brokers or groups write.
         """
         odd = {
@@ -81,11 +81,11 @@ class AdapterHarness(ABC):
 
     @abstractmethod
     def unroutable(self) -> Topic:
-        """Return a topic to which publishing must be refused, because nothing there could take the message."""
+        """Return a topic to which publishing must be refused, because it has no destination."""
 
     @abstractmethod
     def unreachable(self) -> Adapter:
-        """Return an adapter whose broker is not there; its error must name `address`."""
+        """Return an adapter whose broker does not exist; its error must name `address`."""
 
     @abstractmethod
     def unwelcome(self) -> Adapter:
@@ -93,11 +93,11 @@ class AdapterHarness(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Take the broker away, without a goodbye; what it has confirmed is kept."""
+        """Stop the broker abruptly; confirmed messages are kept."""
 
     @abstractmethod
     def start(self) -> None:
-        """Bring the broker back; returns when it answers."""
+        """Restart the broker; returns when it answers."""
 
     @abstractmethod
     def cut(self) -> None:

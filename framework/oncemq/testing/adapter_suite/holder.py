@@ -1,4 +1,4 @@
-"""A process of its own that receives deliveries, settles none, and waits to be killed."""
+"""Separate process that receives deliveries, settles none, and waits to be killed."""
 
 import json
 import subprocess
@@ -50,7 +50,7 @@ class Holder:
         assert line == _HOLDING, f"the holding process ended or was too slow: {line!r}"
 
     def kill(self) -> None:
-        """Kill it with SIGKILL; it says no goodbye."""
+        """Kill it with SIGKILL, without a clean shutdown."""
         self._process.kill()
         self._process.wait()
 
@@ -67,7 +67,7 @@ class Holder:
 
 
 def hold(order: Mapping[str, Any]) -> None:
-    """Receive what was ordered, say so, and wait for ever."""
+    """Receive the ordered deliveries, report it, and wait for ever."""
     adapter_class: type[Adapter] = getattr(import_module(order["module"]), order["name"])
     scope = AdapterScope(app="adapter-suite-holder", broker="under-test", clock=SystemClock())
     adapter = adapter_class.build(order["url"], order["options"], scope)

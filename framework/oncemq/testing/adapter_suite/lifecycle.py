@@ -1,4 +1,4 @@
-"""Suite part: opening, closing, health and depth, and errors that help without giving secrets away."""
+"""Suite part: opening, closing, health and depth, and helpful errors without secrets."""
 
 from datetime import timedelta
 
@@ -70,9 +70,9 @@ class Lifecycle(SuitePart):
 
     def test_health_of_an_open_adapter(self, bench: Bench) -> None:
         """An open adapter says of each expected consumer that it is subscribed."""
-        one = bench.subscription(bench.topic("one"), "one")
-        two = bench.subscription(bench.topic("two"), "two")
-        rows = bench.open(one, two).adapter.health()
+        first = bench.subscription(bench.topic("one"), "one")
+        second = bench.subscription(bench.topic("two"), "two")
+        rows = bench.open(first, second).adapter.health()
         assert sorted(rows, key=_name) == [
             ConsumerHealth("one", subscribed=True),
             ConsumerHealth("two", subscribed=True),

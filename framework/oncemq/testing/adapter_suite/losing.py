@@ -1,4 +1,4 @@
-"""Suite part: a member dies or lets its leases run out, and another one gets what it held."""
+"""Suite part: a member dies or lets its leases expire, and another member gets its deliveries."""
 
 from datetime import timedelta
 from time import monotonic
@@ -16,7 +16,7 @@ class Losing(SuitePart):
     """SIGKILL of a member, and leases."""
 
     def test_killed_process_loses_nothing(self, bench: Bench) -> None:
-        """What a process held when it was killed with SIGKILL comes to another member, flagged where claimed."""
+        """Deliveries held by a process that was killed with SIGKILL go to another member, flagged where claimed."""
         topic = bench.topic()
         held = bench.subscription(topic, in_flight=4)
         bench.prepare(held)
@@ -26,12 +26,12 @@ class Losing(SuitePart):
             member = bench.open(bench.subscription(topic))
             while_alive = self._taken_beside(bench, member)
             holder.kill()
-            # As the engine does: what is held must outlast the leases of the dead.
+            # As the engine does: the held deliveries must outlast the leases of the dead process.
             bench.settled(member.adapter.extend(while_alive, timedelta(seconds=60)))
         after = bench.receive(member, 10)[len(while_alive) :]
         assert sorted(bodies([*while_alive, *after])) == numbered(10)
         if bench.harness.capabilities.redelivered_flag:
-            assert all(one.message.redelivered for one in after)
+            assert all(delivery.message.redelivered for delivery in after)
         bench.settled(member.adapter.acknowledge([*while_alive, *after]))
 
     def _taken_beside(self, bench: Bench, member: Member) -> list[Delivery]:
@@ -40,12 +40,12 @@ class Losing(SuitePart):
             received = bench.receive(member, 6)
             bench.nothing_more(member, 6)
             return received
-        # Which queues it gets, and what lies in them, is the broker's business: all but what the other one holds.
+        # The broker decides which queues it gets, and their contents: all but those held by the other.
         member.sink.stays_at(6, bench.harness.silence)
         return member.sink.deliveries()
 
     def test_expiry_is_told(self, bench: Bench) -> None:
-        """A delivery says when its lease ends; never, where no leases are claimed."""
+        """A delivery reports when its lease ends; None where no leases are claimed."""
         topic = bench.topic()
         leases = bench.harness.capabilities.lease
         adapter = bench.harness.leasing_adapter(LEASE) if leases else None
@@ -60,7 +60,7 @@ class Losing(SuitePart):
             assert before < delivery.expires_at <= monotonic() + LEASE.total_seconds()
 
     def test_expired_delivery_goes_to_another(self, bench: Bench) -> None:
-        """When a lease ends, another member gets the message, and the former holder can settle it no more."""
+        """When a lease ends, another member gets the message, and the former holder can no longer settle it."""
         bench.only_where("lease")
         topic = bench.topic()
         subscription = bench.subscription(topic)
@@ -77,7 +77,7 @@ class Losing(SuitePart):
         bench.settled(quick.adapter.acknowledge([fresh]))
 
     def test_extended_delivery_stays(self, bench: Bench) -> None:
-        """A delivery that is extended in time goes to nobody else and can be settled late."""
+        """A delivery extended in time goes to no other member and can be settled late."""
         bench.only_where("lease")
         topic = bench.topic()
         subscription = bench.subscription(topic)
@@ -93,7 +93,7 @@ class Losing(SuitePart):
         bench.settled(slow.adapter.acknowledge(held))
 
     def test_expired_delivery_frees_its_place(self, bench: Bench) -> None:
-        """A delivery that nobody settled before its lease ended does not count as in flight for ever."""
+        """A delivery unsettled when its lease ended does not count as in flight for ever."""
         bench.only_where("lease")
         topic = bench.topic()
         adapter = bench.harness.leasing_adapter(timedelta(seconds=0.5))

@@ -1,4 +1,4 @@
-"""Suite part: the broker goes away or a connection breaks, and nothing is lost, doubled in settling, or hushed up."""
+"""Suite part: the broker stops or a connection breaks; no message is lost, settled twice, or unreported."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -15,21 +15,21 @@ from oncemq.testing.adapter_suite.harness import AdapterHarness
 
 
 def restart(bench: Bench, member: Member) -> None:
-    """Stop the broker until the member says that it is not subscribed, then start it."""
+    """Stop the broker until the member reports that it is not subscribed, then start it."""
     bench.harness.stop()
     bench.eventually(lambda: not bench.subscribed(member), "health to notice the outage")
     bench.harness.start()
 
 
 def cut(bench: Bench, member: Member) -> None:
-    """Break the connection; returns when the member has noticed, where there is anything to be told of."""
+    """Break the connection; returns when the member has noticed, where there is a loss to report."""
     bench.harness.cut()
     if not bench.harness.capabilities.outlives_connection:
         member.sink.wait_for_loss(bench.harness.patience)
 
 
 def keep(bench: Bench, member: Member, held: Sequence[Delivery]) -> None:
-    """Extend what is leased beyond any outage, as the engine does all the time."""
+    """Extend leased deliveries beyond any outage, as the engine does all the time."""
     if bench.harness.capabilities.lease:
         bench.settled(member.adapter.extend(held, timedelta(seconds=60)))
 
@@ -43,7 +43,7 @@ class Outages(SuitePart):
 
     @FAULTS
     def test_consuming_resumes(self, bench: Bench, fault: Fault) -> None:
-        """After the fault the member is subscribed again by itself and receives what is published then."""
+        """After the fault the member is subscribed again by itself and receives messages published then."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic))
         assert bench.subscribed(member)
@@ -56,7 +56,7 @@ class Outages(SuitePart):
 
     @FAULTS
     def test_unsettled_come_back_and_the_old_ones_are_void(self, bench: Bench, fault: Fault) -> None:
-        """The loss is told; old deliveries are void and settle nothing, new ones of a higher generation settle."""
+        """The loss is reported; old deliveries are void and settle nothing, new ones of a higher generation settle."""
         bench.only_where_not("outlives_connection")
         topic = bench.topic()
         subscription = bench.subscription(topic)
@@ -65,21 +65,21 @@ class Outages(SuitePart):
         old = bench.receive(member, 10)
         fault(bench, member)
         losses = member.sink.wait_for_loss(bench.harness.patience)
-        assert {one.consumer for one in losses} == {subscription.consumer}
+        assert {entry.consumer for entry in losses} == {subscription.consumer}
         new = bench.receive(member, 20)[10:]
         assert sorted(bodies(new)) == numbered(10)
-        lost = max(one.generation for one in losses)
-        assert all(one.generation <= lost for one in old)
-        assert all(one.generation > lost for one in new)
+        lost = max(entry.generation for entry in losses)
+        assert all(entry.generation <= lost for entry in old)
+        assert all(entry.generation > lost for entry in new)
         failed = member.adapter.acknowledge(old)
-        assert [type(one.error) for one in failed] == [DeliveryVoid] * 10
+        assert [type(entry.error) for entry in failed] == [DeliveryVoid] * 10
         bench.settled(member.adapter.acknowledge(new[:5]))
         again = bench.reopen(member, subscription)
         assert sorted(bodies(bench.receive(again, 5))) == sorted(bodies(new[5:]))
 
     @FAULTS
     def test_leased_stay_ours(self, bench: Bench, fault: Fault) -> None:
-        """Where leases outlive the connection, nothing comes twice, and what was held can be settled after the fault."""
+        """Where leases outlive the connection, nothing is redelivered, and held deliveries can be settled later."""
         bench.only_where("outlives_connection")
         topic = bench.topic()
         subscription = bench.subscription(topic)
@@ -98,7 +98,7 @@ class Outages(SuitePart):
 
     @FAULTS
     def test_acknowledged_before_the_fault_is_final(self, bench: Bench, fault: Fault) -> None:
-        """What was acknowledged and answered before the fault does not come back after it."""
+        """Deliveries acknowledged and confirmed before the fault are not redelivered after it."""
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)
@@ -117,16 +117,16 @@ class Outages(SuitePart):
 
     @FAULTS
     def test_every_consumer_resumes(self, bench: Bench, fault: Fault) -> None:
-        """Two consumers of one adapter both receive again, and are both told of the loss, where it is one."""
-        one, two = bench.topic("one"), bench.topic("two")
-        member = bench.open(bench.subscription(one, "one"), bench.subscription(two, "two"))
-        bench.publish(one, b"1")
-        bench.publish(two, b"2")
+        """Two consumers of one adapter both receive again, and both are notified of the loss, if any."""
+        first, second = bench.topic("one"), bench.topic("two")
+        member = bench.open(bench.subscription(first, "one"), bench.subscription(second, "two"))
+        bench.publish(first, b"1")
+        bench.publish(second, b"2")
         keep(bench, member, bench.receive(member, 2))
         fault(bench, member)
         if bench.harness.capabilities.outlives_connection:
-            bench.publish(one, b"3")
-            bench.publish(two, b"4")
+            bench.publish(first, b"3")
+            bench.publish(second, b"4")
         bench.receive(member, 2, "one")
         bench.receive(member, 2, "two")
         if not bench.harness.capabilities.outlives_connection:
@@ -144,7 +144,7 @@ class Outages(SuitePart):
         assert bodies(bench.receive(member, 1)) == [b"x"]
 
     def test_confirmed_survives_a_restart(self, bench: Bench) -> None:
-        """Confirmed messages outlive a restart of the broker, where that is claimed."""
+        """Confirmed messages survive a restart of the broker, where that is claimed."""
         bench.only_where("survives_restart")
         topic = bench.topic()
         subscription = bench.subscription(topic)
@@ -173,7 +173,7 @@ class Outages(SuitePart):
         assert b"kept" in bodies(bench.open(subscription).sink.wait_for(1, harness.patience))
 
     def test_retry_into_an_outage_loses_nothing(self, bench: Bench) -> None:
-        """A retry that cannot be published is reported as failed, and the message comes back."""
+        """A retry that cannot be published is reported as failed, and the message is redelivered."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic))
         bench.publish(topic, b"x")
@@ -188,8 +188,8 @@ class Outages(SuitePart):
     def test_nothing_is_lost_while_messages_flow(self, bench: Bench) -> None:
         """Two cuts in a stream of acknowledged messages lose none, and nothing is left at the end.
 
-        Acknowledgements that were under way at a cut never arrive: those messages come once more, at the latest to the
-        next member, and no more than were in flight. Once they are acknowledged undisturbed, nothing comes.
+        Acknowledgements in flight at a cut never arrive: those messages are delivered once more, at the latest to the
+        next member, and no more than were in flight. Once they are acknowledged undisturbed, nothing is redelivered.
         """
         topic = bench.topic()
         subscription = bench.subscription(topic, in_flight=20)
@@ -203,9 +203,11 @@ class Outages(SuitePart):
                 fresh = member.sink.deliveries()[taken:]
                 taken += len(fresh)
                 held += fresh
-                failed = {id(one.delivery): one for one in member.adapter.acknowledge(held)}
-                done.update(one.message.body for one in held if id(one) not in failed)
-                held = [one.delivery for one in failed.values() if not isinstance(one.error, SettleError)]
+                failed = {id(entry.delivery): entry for entry in member.adapter.acknowledge(held)}
+                done.update(entry.message.body for entry in held if id(entry) not in failed)
+                held = [
+                    entry.delivery for entry in failed.values() if not isinstance(entry.error, SettleError)
+                ]
                 over.wait(0.002)
 
         worker = Thread(target=work)
@@ -228,5 +230,5 @@ class Outages(SuitePart):
             again = list(member.sink.deliveries())
             bench.settled(member.adapter.acknowledge(again[acknowledged:]))
         assert len(again) <= 2 * subscription.in_flight, bodies(again)
-        assert {one.message.body for one in again} <= set(numbered(300))
+        assert {entry.message.body for entry in again} <= set(numbered(300))
         bench.nothing_more(bench.reopen(member, subscription), 0)

@@ -1,4 +1,4 @@
-"""Suite part: what is confirmed is there, and what is not there is refused."""
+"""Suite part: confirmed messages are stored, and unroutable ones are refused."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -27,7 +27,7 @@ class Publishing(SuitePart):
         assert list(publisher.publish(topic.name, topic.options, [])) == []
 
     def test_unroutable_is_refused(self, bench: Bench) -> None:
-        """A message that nothing could take is refused as unroutable, never silently confirmed."""
+        """A message without a destination is refused as unroutable, never silently confirmed."""
         nowhere = bench.harness.unroutable()
         answers = bench.publisher().publish(nowhere.name, nowhere.options, [OutgoingMessage(b"x")] * 3)
         assert len(answers) == 3
@@ -44,7 +44,7 @@ class Publishing(SuitePart):
         assert bodies(bench.receive(member, 1)) == [b"y"]
 
     def test_headers_beyond_the_limit_are_refused_alone(self, bench: Bench) -> None:
-        """One message whose headers are more than the broker takes does not take the others of its call along."""
+        """One message whose headers exceed the broker's limit does not fail the others of its call."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic))
         publisher = bench.publisher()
@@ -83,7 +83,7 @@ class Publishing(SuitePart):
         assert bodies(bench.receive(member, 1)) == [b"x"]
 
     def test_delayed_message_waits(self, bench: Bench) -> None:
-        """A message with a delay does not come before its time, nor hold up others, where delays are claimed."""
+        """A message with a delay does not arrive before its time, nor block others, where delays are claimed."""
         bench.only_where("delay")
         topic = bench.topic()
         member = bench.open(bench.subscription(topic))

@@ -1,4 +1,4 @@
-"""Suite part: a retry comes back to its own group, later, with its headers, and waits behind nobody."""
+"""Suite part: a retry comes back to its own group, after its delay, with its headers, and blocks no other message."""
 
 from datetime import UTC, datetime
 from time import monotonic
@@ -13,7 +13,7 @@ class Retrying(SuitePart):
     """Retry after a delay."""
 
     def test_retry_comes_back_changed_only_in_its_headers(self, bench: Bench) -> None:
-        """Body, key, id and published time stay; added headers win over those that were there."""
+        """Body, key, id and published time stay; added headers replace existing ones."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic))
         sent = OutgoingMessage(b"\x00\xffbody", {"tenant": "a", "x": "old"}, "key-1", "id-1")
@@ -31,7 +31,7 @@ class Retrying(SuitePart):
             assert not again.redelivered  # the retry itself has not been delivered before
 
     def test_a_handler_sees_the_same_headers_on_a_retry(self, bench: Bench) -> None:
-        """Those of the application, and none of the framework's, so that they can be published as they are."""
+        """Those of the application, and none of the framework's, so that they can be published unchanged."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic))
         bench.publish(topic, OutgoingMessage(b"x", {"tenant": "a", "tags": "t"}, "key-1", "id-1"))
@@ -39,7 +39,10 @@ class Retrying(SuitePart):
         added = {names.FIRST_FAILED_AT: "2026-01-02T03:04:05+00:00", names.ERROR_TEXT: "no", names.KEY: "k"}
         bench.settled(member.adapter.retry([later(first, 0.1, **added)]))
         again = bench.receive(member, 2)[1].message
-        seen = [make_envelope("b", "t", "g", "k", None, "k", one).headers for one in (first.message, again)]
+        seen = [
+            make_envelope("b", "t", "g", "k", None, "k", received).headers
+            for received in (first.message, again)
+        ]
         assert seen == [{"tenant": "a", "tags": "t"}] * 2
 
     def test_retry_keeps_the_published_time(self, bench: Bench) -> None:
@@ -54,7 +57,7 @@ class Retrying(SuitePart):
         assert bench.receive(member, 2)[1].message.published_at == published_at
 
     def test_retry_settles_the_original(self, bench: Bench) -> None:
-        """After retry and acknowledgement nothing is left, also not the first delivery."""
+        """After retry and acknowledgement nothing is left, including the first delivery."""
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)
@@ -64,7 +67,7 @@ class Retrying(SuitePart):
         bench.nothing_more(bench.reopen(member, subscription), 0)
 
     def test_retry_waits_its_delay(self, bench: Bench) -> None:
-        """A retry does not come before its delay is over."""
+        """A retry does not arrive before its delay is over."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic))
         bench.publish(topic, b"x")
@@ -75,7 +78,7 @@ class Retrying(SuitePart):
         assert monotonic() - started > 0.55
 
     def test_retry_is_for_its_own_group(self, bench: Bench) -> None:
-        """Another group of the topic is not bothered by a retry."""
+        """Another group of the topic does not receive a retry."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic, "one"), bench.subscription(topic, "two"))
         bench.publish(topic, b"x")
@@ -86,11 +89,11 @@ class Retrying(SuitePart):
         bench.nothing_more(member, 1, "two")
 
     def test_short_delay_does_not_wait_behind_a_long_one(self, bench: Bench) -> None:
-        """A retry in 200 ms comes in time although one of 3 s was ordered before it."""
+        """A retry in 200 ms arrives in time although a retry in 3 s was requested before it."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic))
         bench.publish(topic, b"slow", b"quick")
-        by_body = {one.message.body: one for one in bench.receive(member, 2)}
+        by_body = {delivery.message.body: delivery for delivery in bench.receive(member, 2)}
         started = monotonic()
         bench.settled(member.adapter.retry([later(by_body[b"slow"], 3), later(by_body[b"quick"], 0.2)]))
         assert bodies(bench.receive(member, 3)[2:]) == [b"quick"]
@@ -105,13 +108,15 @@ class Retrying(SuitePart):
         member = bench.open(bench.subscription(topic))
         bench.publish(topic, *numbered(100))
         first = bench.receive(member, 100)
-        bench.settled(member.adapter.retry([later(one, 0.05 * (n % 10 + 1)) for n, one in enumerate(first)]))
+        bench.settled(
+            member.adapter.retry([later(delivery, 0.05 * (n % 10 + 1)) for n, delivery in enumerate(first)])
+        )
         again = bench.receive(member, 200)[100:]
         assert sorted(bodies(again)) == numbered(100)
         bench.settled(member.adapter.acknowledge(again))
 
     def test_attempts_count_up(self, bench: Bench) -> None:
-        """The attempt of each further retry is what the framework's header said."""
+        """The attempt of each further retry is the framework's header."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic))
         bench.publish(topic, b"x")
@@ -121,7 +126,7 @@ class Retrying(SuitePart):
             bench.settled(member.adapter.retry([later(latest, 0.05)]))
 
     def test_waiting_retry_survives_its_member(self, bench: Bench) -> None:
-        """A retry that waits for its delay comes to whoever is a member then."""
+        """A retry that waits for its delay goes to a member of that time."""
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)

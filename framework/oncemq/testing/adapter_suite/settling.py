@@ -1,4 +1,4 @@
-"""Suite part: an acknowledged delivery is gone for ever, an unsettled one comes back, and each is settled once."""
+"""Suite part: an acknowledged delivery is gone for ever, an unsettled one is redelivered, and each is settled once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -13,10 +13,10 @@ from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
 
 
 class Settling(SuitePart):
-    """Acknowledge, give back, and what happens to what was not settled."""
+    """Acknowledge, give back, and redelivery of unsettled messages."""
 
     def test_acknowledged_is_final(self, bench: Bench) -> None:
-        """What was acknowledged is not delivered again after reopening."""
+        """An acknowledged message is not delivered again after reopening."""
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)
@@ -25,22 +25,22 @@ class Settling(SuitePart):
         bench.nothing_more(bench.reopen(member, subscription), 0)
 
     def test_unsettled_comes_back(self, bench: Bench) -> None:
-        """What was not settled is delivered again after close, flagged where the flag is claimed."""
+        """An unsettled message is delivered again after close, flagged where the flag is claimed."""
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)
         bench.publish(topic, *numbered(3))
         first = bench.receive(member, 3)
-        assert not any(one.message.redelivered for one in first)
+        assert not any(delivery.message.redelivered for delivery in first)
         bench.settled(member.adapter.acknowledge(first[:1]))
         again = bench.receive(bench.reopen(member, subscription), 2)
         assert sorted(bodies(again)) == sorted(bodies(first[1:]))
-        assert all(one.message.attempt == 1 for one in again)
+        assert all(delivery.message.attempt == 1 for delivery in again)
         if bench.harness.capabilities.redelivered_flag:
-            assert all(one.message.redelivered for one in again)
+            assert all(delivery.message.redelivered for delivery in again)
 
     def test_gap_comes_back_alone(self, bench: Bench) -> None:
-        """Acknowledging what lies behind an unsettled delivery does not settle that one; leaving it costs no attempt."""
+        """Acknowledging deliveries behind an unsettled one does not settle it; leaving it charges no attempt."""
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)
@@ -55,7 +55,7 @@ class Settling(SuitePart):
         bench.nothing_more(again, 1)
 
     def test_gap_closed_last(self, bench: Bench) -> None:
-        """Nothing comes back when the gap is settled after everything behind it."""
+        """Nothing is redelivered when the gap is settled after everything behind it."""
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)
@@ -81,23 +81,23 @@ class Settling(SuitePart):
     def test_settling_several_consumers_at_once(self, bench: Bench) -> None:
         """One call may settle deliveries of several subscriptions."""
         topic = bench.topic()
-        one, two = bench.subscription(topic, "one"), bench.subscription(topic, "two")
-        member = bench.open(one, two)
+        first, second = bench.subscription(topic, "one"), bench.subscription(topic, "two")
+        member = bench.open(first, second)
         bench.publish(topic, *numbered(4))
         bench.settled(member.adapter.acknowledge(bench.receive(member, 8)))
-        bench.nothing_more(bench.reopen(member, one, two), 0)
+        bench.nothing_more(bench.reopen(member, first, second), 0)
 
     def test_one_groups_settlement_is_not_anothers(self, bench: Bench) -> None:
-        """What one group has acknowledged or dead-lettered still comes, whole, to a group that has not."""
+        """A message acknowledged or dead-lettered by one group is still delivered, whole, to another group."""
         topic = bench.topic()
-        one, two = bench.subscription(topic, "one"), bench.subscription(topic, "two")
-        member = bench.open(one)
-        bench.prepare(two)
+        first, second = bench.subscription(topic, "one"), bench.subscription(topic, "two")
+        member = bench.open(first)
+        bench.prepare(second)
         bench.publish(topic, *numbered(4))
         mine = bench.receive(member, 4)
         bench.settled(member.adapter.acknowledge(mine[:2]))
         bench.settled(member.adapter.dead_letter([DeadLetterRequest(delivery, {}) for delivery in mine[2:]]))
-        assert sorted(bodies(bench.receive(bench.open(two), 4))) == numbered(4)
+        assert sorted(bodies(bench.receive(bench.open(second), 4))) == numbered(4)
 
     @pytest.mark.parametrize("second", ["acknowledge", "retry", "dead_letter", "give_back"])
     def test_second_settlement_surfaces(self, bench: Bench, second: str) -> None:
@@ -136,13 +136,13 @@ class Settling(SuitePart):
         bench.publish(topic, *numbered(50))
         deliveries = bench.receive(member, 50)
         with ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(lambda one: member.adapter.acknowledge([one]), deliveries * 2))
+            answers = list(pool.map(lambda entry: member.adapter.acknowledge([entry]), deliveries * 2))
         failed = [failure for answer in answers for failure in answer]
         assert len(failed) == 50
-        assert all(isinstance(one.error, AlreadySettled) for one in failed)
+        assert all(isinstance(entry.error, AlreadySettled) for entry in failed)
 
     def test_settlement_after_close_is_void(self, bench: Bench) -> None:
-        """A delivery of a closed adapter is void, and the message comes back."""
+        """A delivery of a closed adapter is void, and the message is redelivered."""
         topic = bench.topic()
         subscription = bench.subscription(topic)
         member = bench.open(subscription)
@@ -154,7 +154,7 @@ class Settling(SuitePart):
         assert bodies(bench.receive(bench.open(subscription), 1)) == [b"x"]
 
     def test_given_back_comes_again_unchanged(self, bench: Bench) -> None:
-        """A delivery given back comes again at once, at no attempt's cost, and only that one."""
+        """A delivery given back is redelivered at once, no attempt is charged, and only that one."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic))
         bench.publish(topic, *numbered(3))
@@ -166,7 +166,7 @@ class Settling(SuitePart):
         bench.settled(member.adapter.acknowledge([first[0], again, first[2]]))
 
     def test_given_back_goes_to_another_member(self, bench: Bench) -> None:
-        """What a paused member gives back is had by another member of the group."""
+        """A delivery given back by a paused member goes to another member of the group."""
         bench.only_where("competing")
         topic = bench.topic()
         subscription = bench.subscription(topic)

@@ -1,4 +1,7 @@
-"""The suite that every chain of strategies must pass on every database: derive from `StrategySuite` or `DirectStrategySuite`, bring a chain and a URL."""
+"""Suite that every chain of strategies must pass on every database.
+
+Derive from `StrategySuite` or `DirectStrategySuite`, and provide a chain and a URL.
+"""
 
 import pytest
 

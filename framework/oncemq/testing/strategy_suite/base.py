@@ -1,4 +1,4 @@
-"""The fixtures that all parts of the strategy suite share."""
+"""Fixtures shared by all parts of the strategy suite."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +13,7 @@ MakeBench = Callable[..., Bench]
 
 
 class SuitePart:
-    """One part of the suite; the subclass in a test file brings `chain` and `url`."""
+    """One part of the suite; the subclass in a test file provides `chain` and `url`."""
 
     @pytest.fixture
     def chain(self) -> ChainSpec:
@@ -32,7 +32,7 @@ class SuitePart:
 
     @pytest.fixture
     def make_bench(self, chain: ChainSpec, url: str, scope: str) -> Iterator[MakeBench]:
-        """Lend benches on one database, and close them afterwards."""
+        """Yield a factory of benches on one database, and close them afterwards."""
         benches: list[Bench] = []
 
         def make(**options: Any) -> Bench:
@@ -45,5 +45,5 @@ class SuitePart:
 
     @pytest.fixture
     def bench(self, make_bench: MakeBench) -> Bench:
-        """Lend one bench."""
+        """Return one bench."""
         return make_bench()

@@ -1,4 +1,4 @@
-"""A consumer without a broker: units go straight into the engine, verdicts come back."""
+"""Consumer without a broker: units go straight into the engine, verdicts come back."""
 
 import json
 import time
@@ -76,17 +76,17 @@ def message(entity: str, number: int, amount: int = 0) -> Message:
 
 
 def no_point(_name: str) -> None:
-    """Be told how far a run has come, and do nothing."""
+    """Ignore the progress of a run."""
 
 
 @dataclass(slots=True)
 class Errors:
-    """What the engine could only tell somebody."""
+    """Errors that the engine could only report."""
 
     seen: list[tuple[str, BaseException]] = field(default_factory=list)
 
     def __call__(self, doing: str, error: BaseException) -> None:
-        """Keep it."""
+        """Record the error."""
         self.seen.append((doing, error))
 
 
@@ -98,11 +98,11 @@ class Bench:
         chain: its strategies.
         scope: the consumer's ledger scope; its own, so that tests can share a database.
         handler: called with the decoded body and the session.
-        point: told how far a run has come.
-        clock: where time comes from.
+        point: receives the progress of a run.
+        clock: the time source.
 
     Attributes:
-        followed: what became of parked messages whose turn had come, in order.
+        followed: outcomes of parked messages that were followed up, in order.
         follow_ups: the same with reasons.
         hold_back: do not run those messages, but keep them in `kept`.
     """
@@ -144,13 +144,13 @@ class Bench:
         self._runner = self._make_direct(point) if chain.direct else self._make_runner(point)
 
     def apply(self, body: Any, session: Session) -> None:
-        """Write a message's effect; the usual handler."""
+        """Write a message's effect; the default handler."""
         effects.add(session, self.scope, body)
         if self.entities is not None:
             effects.touch(session, self.entities, body)
 
     def deliver(self, *messages: Message) -> list[Outcome]:
-        """Run the messages as one unit; returns what became of each."""
+        """Run the messages as one unit; returns their outcomes."""
         return [verdict.outcome for verdict in self.verdicts(*messages)]
 
     def verdicts(self, *messages: Message) -> list[Verdict]:
@@ -163,13 +163,21 @@ class Bench:
         limit = self.largest_unit
         verdicts: list[Verdict] = []
         for start in range(0, len(deliveries), limit):
-            held = {one.key for one, verdict in zip(deliveries, verdicts, strict=False) if verdict.holds_key}
+            held = {
+                delivery.key
+                for delivery, verdict in zip(deliveries, verdicts, strict=False)
+                if verdict.holds_key
+            }
             verdicts += self._run_unit(deliveries[start : start + limit], held)
         return verdicts
 
     def _run_unit(self, deliveries: list[Delivery], held: set[str]) -> list[Verdict]:
-        """Run deliveries as one unit, but for those whose key waits behind an earlier unit's message."""
-        unit = Unit(self.scope, [one for one in deliveries if one.key not in held], time.monotonic() + 3600)
+        """Run deliveries as one unit, except those whose key waits behind an earlier unit's message."""
+        unit = Unit(
+            self.scope,
+            [candidate for candidate in deliveries if candidate.key not in held],
+            time.monotonic() + 3600,
+        )
         result = self._runner.execute(unit)
         if result.trouble is not None:
             raise result.trouble
@@ -177,7 +185,7 @@ class Bench:
         return [result.verdicts.get(delivery, RETURNED) for delivery in deliveries]
 
     def follow(self, deliveries: Sequence[Delivery]) -> None:
-        """Run what was parked and has its turn; each outcome is added to `followed`."""
+        """Run parked messages whose turn has come; each outcome is added to `followed`."""
         if self.hold_back:
             self.kept += deliveries
             return
@@ -188,39 +196,41 @@ class Bench:
             outcomes = [verdict.outcome for verdict in verdicts]
             self.follow_ups += verdicts
             self.followed += outcomes
-            # As in a process, what could not run goes back to the head of its queue.
+            # As in a process, deliveries that could not run go back to the head of their queue.
             back = {Outcome.DEFER, Outcome.RETURNED} - (
                 {Outcome.RETURNED} if Outcome.RETRY in outcomes else set()
             )
-            todo = [one for one, outcome in zip(part, outcomes, strict=True) if outcome in back] + todo
+            todo = [
+                delivery for delivery, outcome in zip(part, outcomes, strict=True) if outcome in back
+            ] + todo
 
     def sweep(self) -> None:
-        """Run what is due, as every process does each second."""
+        """Run due messages, as every process does each second."""
         if self.parked is not None:
             with self.engine.begin() as connection:
                 found = self.parked.sweep(connection)
             self.follow(found)
 
     def deliver_all(self, *messages: Message) -> None:
-        """Deliver until nothing asks to come again, as a broker would."""
+        """Deliver until no message asks for redelivery, as a broker would."""
         todo = list(messages)
         for _ in range(100):
             verdicts = self.verdicts(*todo)
             again = {Outcome.RETRY, Outcome.DEFER, Outcome.WAIT, Outcome.RETURNED}
-            todo = [one for one, verdict in zip(todo, verdicts, strict=True) if verdict.outcome in again]
+            todo = [entry for entry, verdict in zip(todo, verdicts, strict=True) if verdict.outcome in again]
             if not todo:
                 return
             delays = [
-                one.delay.total_seconds()
-                for one in verdicts
-                if one.delay is not None and one.outcome is not Outcome.WAIT
+                entry.delay.total_seconds()
+                for entry in verdicts
+                if entry.delay is not None and entry.outcome is not Outcome.WAIT
             ]
             if delays and len(delays) == len(todo):
                 time.sleep(min(delays))
         raise TimeoutError(f"{len(todo)} messages still ask to come again after 100 rounds")
 
     def verify(self, envelope: Envelope) -> Answer:
-        """Return whether a message's effect is there; what `$VERIFY` stands for."""
+        """Return whether a message's effect exists; the function behind `$VERIFY`."""
         body = json.loads(envelope.body)
         return Done() if (body["id"], body["n"]) in self.effects() else NotDone()
 

@@ -9,21 +9,21 @@ from sqlalchemy.types import TypeEngine
 
 @dataclass(frozen=True, slots=True)
 class ChainSpec:
-    """A chain as the configuration writes it.
+    """A chain as written in the configuration.
 
     Args:
         strategies: registry name and options, in order.
         late_is_stale: a message that comes after a newer one of its key does not run.
         early_waits: a message that comes before its predecessor does not run yet.
         compares_content: the same identity with another `amount` is a conflict.
-        entity: the chain works on a table of the user's, which `$TABLE` in its options stands for.
+        entity: the chain works on a user table, `$TABLE` in its options.
         key_type: of that table's key column; None = a text type that neither folds nor pads.
         parks: a message that comes early is parked, and follows when its turn has come.
-        waits: a copy does not run while the first one's transaction is open; else it may, and loses then.
-        defers: a copy is put off, and not waited for, while the first one's unit is under way.
+        waits: a copy does not run while the first one's transaction is open; otherwise it may, and loses then.
+        defers: a copy is deferred without waiting while the first one's unit is running.
         direct: effects are outside, so units are direct; each handler commits its effect by itself. `$VERIFY` in the
-            options stands for a function that looks whether a message's effect is there.
-        doubts: what a handler did that raised is in doubt, which leaves a trace until somebody has looked.
+            options stands for a function that checks whether a message's effect exists.
+        doubts: the effect of a handler that raised is in doubt, which leaves a record until it is resolved.
         redis: the URL of the Redis that the strategies use; empty without one.
     """
 

@@ -1,4 +1,4 @@
-"""The same message in two transactions at once, in threads and in processes."""
+"""Concurrent copies of a message in two transactions, in threads and in processes."""
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,20 +14,20 @@ from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 
 DEADLINE = 30.0
-"""Seconds after which a test gives up waiting for a signal."""
+"""Seconds after which a test stops waiting for a signal."""
 UNSEEN = 0.2
-"""Seconds for which something must not happen."""
+"""Seconds for which an event must not happen."""
 
 
 class Concurrency(SuitePart):
-    """A rival's transaction is waited for, then believed."""
+    """A rival's transaction is waited for, and its result respected."""
 
     @pytest.mark.parametrize("number", [1, 2], ids=["new-entity", "known-entity"])
     @pytest.mark.parametrize("first_fails", [False, True], ids=["first-commits", "first-fails"])
     def test_a_copy_waits_for_the_first_one(
         self, make_bench: MakeBench, chain: ChainSpec, number: int, *, first_fails: bool
     ) -> None:
-        """While the first copy is under way the second waits or is put off; it has an effect if and only if the first failed."""
+        """While the first copy runs the second waits or is deferred; it takes effect exactly if the first failed."""
         inside, finish, ran = threading.Event(), threading.Event(), threading.Event()
 
         def slow(body: Any, session: Session) -> None:
@@ -63,7 +63,7 @@ class Concurrency(SuitePart):
         assert first.effects() == [*before, ("a", number)]
 
     def test_units_that_cross_do_not_lose_or_double(self, make_bench: MakeBench) -> None:
-        """Two workers run the same messages in opposite order, again and again: one effect each."""
+        """Two workers run the same messages in opposite order, repeatedly: one effect each."""
         benches = [make_bench(), make_bench()]
         messages = [message(f"k{number}", 1) for number in range(40)]
         orders = [messages, messages[::-1]]
@@ -90,7 +90,7 @@ class Concurrency(SuitePart):
 
 
 def deliver_everything(url: str, chain: ChainSpec, scope: str, count: int) -> None:
-    """Deliver message 1 of so many entities, in units of ten; runs in a process of its own."""
+    """Deliver message 1 of `count` entities, in units of ten; runs in a separate process."""
     bench = Bench(url, chain, scope)
     _in_parts(bench, [message(f"k{number}", 1) for number in range(count)])
     bench.close()

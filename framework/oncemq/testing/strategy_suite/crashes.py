@@ -1,4 +1,4 @@
-"""A process dies at a named point of a unit; whoever gets the messages again finds all of it, or nothing."""
+"""Process crash at a named point of a unit: the redelivery finds all of it, or nothing."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ class Crashes(SuitePart):
     def test_a_crash_neither_loses_nor_doubles(
         self, bench: Bench, chain: ChainSpec, url: str, scope: str, point: str
     ) -> None:
-        """Killed before the commit: nothing is there; after it: everything. Delivered again: one effect each."""
+        """Killed before the commit: no trace; after it: everything. Redelivered: one effect each."""
         victim = processes().Process(target=deliver_and_die, args=(url, chain, scope, point))
         victim.start()
         victim.join(DEADLINE)
@@ -34,7 +34,7 @@ class Crashes(SuitePart):
 
 
 def deliver_and_die(url: str, chain: ChainSpec, scope: str, point: str) -> None:
-    """Deliver two messages and die on the way; runs in a process of its own."""
+    """Deliver two messages and die on the way; runs in a separate process."""
 
     def die(name: str) -> None:
         if name == point:

@@ -1,4 +1,4 @@
-"""A process dies at a named point of a direct unit: nothing can be rolled back, so what counts is one effect in the end."""
+"""Process crash at a named point of a direct unit: nothing can be rolled back, and one effect must result."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ class DirectCrashes(SuitePart):
     def test_a_crash_neither_loses_nor_doubles(
         self, bench: Bench, chain: ChainSpec, url: str, scope: str, point: str, effects: int
     ) -> None:
-        """Killed before or after the first message's effect; delivered again until nobody puts it off: one effect each."""
+        """Killed before or after the first message's effect; redelivered until none is deferred: one effect each."""
         victim = processes().Process(target=deliver_and_die, args=(url, chain, scope, point))
         victim.start()
         victim.join(DEADLINE)
@@ -36,13 +36,13 @@ class DirectCrashes(SuitePart):
         while Outcome.DEFER in outcomes and time.monotonic() < until:
             time.sleep(PAUSE)
             outcomes = bench.deliver(message("a", 1), message("b", 1))
-        # Both were put off, or the first is done; the second copy of a round may have come when the first had run.
+        # Both were deferred, or the first is done; the second copy of a round may have come after the first had run.
         assert set(outcomes) <= {Outcome.PROCEED, Outcome.DUPLICATE}
         assert sorted(bench.effects()) == [("a", 1), ("b", 1)]
 
 
 def deliver_and_die(url: str, chain: ChainSpec, scope: str, point: str) -> None:
-    """Deliver two messages and die on the way of the first; runs in a process of its own."""
+    """Deliver two messages and die while running the first; runs in a separate process."""
 
     def die(name: str) -> None:
         if name == point:

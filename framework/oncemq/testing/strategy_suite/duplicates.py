@@ -1,4 +1,4 @@
-"""Copies, disorder and other content: what a chain must tell apart."""
+"""Copies, disorder and other content: cases that a chain must distinguish."""
 
 import random
 
@@ -9,7 +9,7 @@ from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 
 
 class Duplicates(SuitePart):
-    """What is the same message takes effect once."""
+    """Copies of a message take effect once."""
 
     def test_a_second_copy_has_no_effect(self, bench: Bench) -> None:
         """A copy in a later unit is a duplicate."""
@@ -30,7 +30,7 @@ class Duplicates(SuitePart):
         assert bench.effects() == [("a", 1), ("a", 2), ("a", 3)]
 
     def test_keys_are_compared_byte_by_byte(self, bench: Bench) -> None:
-        """Case, trailing blanks, accents and markup make other keys."""
+        """Case, trailing blanks, accents and markup make different keys."""
         keys = [
             "zz",
             "zz ",
@@ -53,14 +53,14 @@ class Duplicates(SuitePart):
         assert len(bench.effects()) == len(keys)
 
     def test_a_late_message_is_stale(self, bench: Bench, chain: ChainSpec) -> None:
-        """Where the chain knows the order, what comes after a newer message has no effect; elsewhere it runs."""
+        """Where the chain knows the order, a message after a newer one has no effect; elsewhere it runs."""
         if not chain.late_is_stale and not chain.parks:
             assert bench.deliver(message("b", 3), message("b", 2)) == [Outcome.PROCEED] * 2
             return
         assert bench.deliver(message("a", 1), message("a", 2)) == [Outcome.PROCEED] * 2
         assert bench.deliver(message("a", 1)) in ([Outcome.STALE], [Outcome.DUPLICATE])
         if chain.parks:
-            # A gap would be waited for; what comes after two newer ones is late all the same.
+            # A gap would be waited for; a message after two newer ones is late in any case.
             assert bench.deliver(message("a", 3)) == [Outcome.PROCEED]
             assert bench.deliver(message("a", 1)) in ([Outcome.STALE], [Outcome.DUPLICATE])
             assert bench.effects() == [("a", 1), ("a", 2), ("a", 3)]
@@ -69,7 +69,7 @@ class Duplicates(SuitePart):
         assert bench.effects() == [("a", 1), ("a", 2), ("b", 3)]
 
     def test_a_conflict_is_not_a_duplicate(self, bench: Bench, chain: ChainSpec) -> None:
-        """The same identity with other content is a conflict where the chain compares it, else a duplicate."""
+        """The same identity with other content is a conflict where the chain compares it, otherwise a duplicate."""
         if not chain.compares_content:
             outcomes = bench.deliver(message("a", 1, amount=5), message("a", 1, amount=6))
             assert outcomes == [Outcome.PROCEED, Outcome.DUPLICATE]

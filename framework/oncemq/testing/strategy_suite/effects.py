@@ -1,4 +1,4 @@
-"""Effects of handlers in the suite: an append-only table without any constraint, which can show a double."""
+"""Effects of handlers in the suite: an append-only table without constraints, which can show a duplicate effect."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +41,7 @@ class Name(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Return VARCHAR(100), in the collation that neither folds nor pads where others are the usual ones."""
+        """Return VARCHAR(100), in a collation that neither folds nor pads where the default does."""
         if dialect.name not in MYSQL_NAMES:
             return dialect.type_descriptor(String(100))
         exact = "utf8mb4_nopad_bin" if getattr(dialect, "is_mariadb", False) else "utf8mb4_0900_bin"
@@ -54,7 +54,7 @@ def entities_name(scope: str) -> str:
 
 
 def entities(scope: str, key_type: TypeEngine[Any] | None = None) -> Table:
-    """Return a table such as users have, for strategies that work on one; its key column compares exactly by default."""
+    """Return a table like a user's, for strategies that work on one; its key column compares exactly by default."""
     return Table(
         entities_name(scope),
         MetaData(),
@@ -95,7 +95,7 @@ def of(engine: Engine, scope: str) -> list[tuple[str, int]]:
 
 
 def count_rows(engine: Engine, tables: Sequence[Table], scope: str) -> int:
-    """Return how many rows of a consumer are in these tables together."""
+    """Return the number of a consumer's rows in these tables together."""
     with engine.connect() as connection:
         return sum(
             connection.execute(

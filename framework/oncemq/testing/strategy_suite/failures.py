@@ -1,4 +1,4 @@
-"""Handlers that fail: nothing of a message that is not final stays behind, its neighbours commit."""
+"""Failing handlers: a message that is not final leaves nothing, its neighbours commit."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +45,7 @@ FAILURES = [
 
 
 class Failures(SuitePart):
-    """What failed can run again (rule 8)."""
+    """A failed message can run again (rule 8)."""
 
     @pytest.mark.parametrize(("fail", "outcome"), FAILURES)
     def test_a_failed_message_runs_when_it_comes_again(
@@ -62,7 +62,7 @@ class Failures(SuitePart):
     def test_a_failed_message_leaves_nothing_behind(
         self, bench: Bench, chain: ChainSpec, fail: Fail, outcome: Outcome
     ) -> None:
-        """No row in any table of the strategies, no effect; but one for what is in doubt, where the chain doubts."""
+        """No row in any table of the strategies, no effect; except a record of doubt, where the chain doubts."""
         bench.handler = fail
         assert bench.deliver(message("a", 1), message("b", 1)) == [outcome] * 2
         assert bench.traces() == (2 if chain.doubts and fail in _RAISING else 0)
@@ -97,7 +97,7 @@ class Failures(SuitePart):
         assert bench.effects() == [("a", 1)]
 
     def test_successors_wait_for_a_retried_message(self, bench: Bench) -> None:
-        """After a retry the key's later messages go back unstarted, and leave nothing behind."""
+        """After a retry the key's later messages go back unstarted, and leave nothing."""
 
         def handler(body: Any, session: Session) -> None:
             if body["n"] == 1:
@@ -109,7 +109,7 @@ class Failures(SuitePart):
         assert bench.traces() == 0
 
     def test_handlers_see_the_payload_as_it_was_sent(self, bench: Bench) -> None:
-        """What a handler does to its payload changes neither decisions nor records."""
+        """Changes of a handler to its payload change neither decisions nor records."""
 
         def handler(body: Any, session: Session) -> None:
             bench.apply(body, session)

@@ -1,4 +1,4 @@
-"""Messages that come too early: parked whole, followed up in order, by whoever closes the gap, or after his death."""
+"""Early messages: parked whole, followed up in order, by the process that closes the gap or, after a crash, another."""
 
 import os
 import random
@@ -25,11 +25,11 @@ NUMBERS = 9
 
 
 class Parking(SuitePart):
-    """What `early: park` promises; where a chain parks nothing, there is nothing to show."""
+    """Guarantees of `early: park`; skipped where a chain parks nothing."""
 
     @pytest.fixture(autouse=True)
     def only_where_parked(self, request: pytest.FixtureRequest) -> None:
-        """Leave these tests out for other chains."""
+        """Skip these tests for other chains."""
         if (
             request.function.__qualname__.startswith("Parking.")
             and not request.getfixturevalue("chain").parks
@@ -48,7 +48,7 @@ class Parking(SuitePart):
         assert waiting(bench) == 0
 
     def test_what_is_parked_leaves_only_its_row(self, bench: Bench) -> None:
-        """No dedup record, no state, no number: else the message would be its own duplicate."""
+        """No dedup record, no state, no number: otherwise the message would be its own duplicate."""
         assert bench.deliver(message("a", 2)) == [Outcome.PARKED]
         assert bench.traces() == waiting(bench) == 1
         assert bench.effects() == []
@@ -75,7 +75,7 @@ class Parking(SuitePart):
         assert seen[1] == {"id": "a", "n": 2, "to": "s2", "amount": 7}
 
     def test_a_follow_up_that_fails_stays_parked(self, bench: Bench) -> None:
-        """It has no effect and leaves nothing but its row, which can be taken again."""
+        """It has no effect and leaves only its row, which can be taken again."""
 
         def handler(body: Any, session: Session) -> None:
             if body["n"] == 2:
@@ -89,7 +89,7 @@ class Parking(SuitePart):
         assert (waiting(bench), bench.effects()) == (1, [("a", 1)])
 
     def test_a_failed_closer_wakes_nobody(self, bench: Bench) -> None:
-        """When the message that closes the gap fails, what waits for it waits on."""
+        """When the message that closes the gap fails, messages behind it keep waiting."""
 
         def fail(body: Any, session: Session) -> None:
             bench.apply(body, session)
@@ -108,7 +108,7 @@ class Parking(SuitePart):
     def test_the_closer_dies(
         self, make_bench: MakeBench, chain: ChainSpec, url: str, scope: str, point: str
     ) -> None:
-        """Dead before the commit: nothing has happened; dead after it: anybody takes what he had woken."""
+        """Killed before the commit: nothing has happened; after it: any process takes the messages that it woke."""
         clock = FakeClock()
         bench = make_bench(clock=clock)
         bench.deliver(message("a", 2), message("a", 3))
@@ -123,7 +123,7 @@ class Parking(SuitePart):
         assert waiting(bench) == 0
 
     def test_two_take_the_same_row(self, make_bench: MakeBench) -> None:
-        """A process that took a parked message and was too slow finds that it is not his any more."""
+        """A process that took a parked message and was too slow finds that another process owns it."""
         clock = FakeClock()
         bench, slow = make_bench(clock=clock), make_bench(clock=clock)
         bench.deliver(message("a", 2))
@@ -172,7 +172,7 @@ def waiting(bench: Bench) -> int:
 
 
 def in_order(effects: list[tuple[str, int]]) -> None:
-    """Insist that every key's numbers were applied once, in order."""
+    """Require that every key's numbers were applied once, in order."""
     by_key: dict[str, list[int]] = {}
     for key, number in effects:
         by_key.setdefault(key, []).append(number)
@@ -180,18 +180,18 @@ def in_order(effects: list[tuple[str, int]]) -> None:
 
 
 def close_and_die(url: str, chain: ChainSpec, scope: str, point: str) -> None:
-    """Deliver the first message and die on the way, long ago; runs in a process of its own."""
+    """Deliver the first message and die on the way, long ago; runs in a separate process."""
 
     def die(name: str) -> None:
         if name == point:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    # What it has taken is over by the database's clock, too: a process that is merely ahead takes nothing from others.
+    # Its claims have expired by the database's clock, too: a process whose clock is ahead takes nothing from others.
     Bench(url, chain, scope, point=die, clock=FakeClock()).deliver(message("a", 1))
 
 
 def deliver_half(url: str, chain: ChainSpec, scope: str, half: int) -> None:
-    """Deliver every second number of each key, shuffled, in small units; runs in a process of its own."""
+    """Deliver every second number of each key, shuffled, in small units; runs in a separate process."""
     bench = Bench(url, chain, scope)
     draw = random.Random(half)  # noqa: S311 - a repeatable shuffle
     messages = [
