@@ -176,7 +176,7 @@ class _Compared:
 
     @property
     def folds(self) -> Sequence[str]:
-        """Return what the key column ignores, unless it compares character by character."""
+        """Return the differences that the key column ignores; empty if it compares character by character."""
         return self.target.folds
 
     def unlike(self, connection: Connection, row: Any, stated: Sequence[Any]) -> list[str]:

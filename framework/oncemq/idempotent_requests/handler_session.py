@@ -34,7 +34,7 @@ def on_event_loop() -> bool:
 
 
 def refuse_on_event_loop() -> None:
-    """Refuse database work where it would block the event loop, perhaps including what it waits for.
+    """Refuse database work where it would block the event loop, perhaps including the work it waits for.
 
     Raises:
         HandlerFault: this is the event loop's thread.

@@ -44,7 +44,7 @@ def key_of(request: Request) -> str | None:
     """Return the request's key; None if it has none.
 
     Raises:
-        RequestKeyInvalid: what it has cannot be used as one.
+        RequestKeyInvalid: its header is not a valid key.
     """
     sent = request.headers.get(HEADER)
     if sent is None:

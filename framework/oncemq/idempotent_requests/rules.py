@@ -37,7 +37,7 @@ class Rules:
         fingerprint: bytes of the request's content; the same key with other content is refused (422).
             By default method, path, query and body: one of JSON by its value, so that the order of its fields and
             1.0 for 1 make no difference; any other by every byte.
-        abandoned: for external effects: what to do when an earlier try ended without an answer – `REFUSE`,
+        abandoned: for external effects: policy when an earlier try ended without an answer – `REFUSE`,
             `RUN_AGAIN`, or a function of the request that returns the Answer to give, `NOT_DONE` or `UNKNOWN`.
         retry_after: the wait announced to a concurrent copy (409).
         max_request: bytes of a request's body; longer ones are refused (413).

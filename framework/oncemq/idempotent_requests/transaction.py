@@ -27,7 +27,7 @@ class LentTransaction(SessionLoan):
         Raises:
             RequestInProgress: the lease was over and another owner has taken the request; all is rolled back.
             HandlerFault: the handler ended the transaction, or swallowed a database error.
-            Exception: what the flush or the commit failed with.
+            Exception: the error of the flush or the commit.
         """
 
         def store(connection: Connection) -> None:

@@ -131,7 +131,7 @@ class Observer:
         """A broker cannot route messages that handlers published: dropped, or kept as the outbox's dead letters."""
 
     def still_runs(self, text: str) -> None:
-        """A run that ends when nothing is left reports what it waits for, or leaves over."""
+        """A run that ends when nothing is left reports the work that it waits for, or leaves over."""
 
     def warned(self, text: str) -> None:
         """The configuration is risky, but the app may run."""

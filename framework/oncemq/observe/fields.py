@@ -55,7 +55,7 @@ def error_text(error: BaseException) -> str:
 
 
 def error_place(error: BaseException) -> str | None:
-    """Return `file:line in function` of the user's code that raised it or called what did; None without one."""
+    """Return `file:line in function` of the user's code that raised it or called the raising code; None without one."""
     found = None
     # Not traceback.extract_tb, which reads the source of every frame.
     for frame, line in traceback.walk_tb(error.__traceback__):

@@ -7,11 +7,11 @@ from oncemq.contracts.verdict import Outcome
 from oncemq.observe.events import Observer
 
 _PROGRESS = (Outcome.PROCEED, Outcome.PARKED, Outcome.REJECT, Outcome.CONFLICT)
-"""Outcomes that reduce the queue; duplicates and stale messages may be redelivered after every crash."""
+"""Outcomes that advance the queue; duplicates and stale messages may be redelivered after every crash."""
 
 
 class FirstEffect(Observer):
-    """Observes the first unit that reduced the queue.
+    """Observes the first unit that advanced the queue.
 
     Args:
         applied: called once.
@@ -21,7 +21,7 @@ class FirstEffect(Observer):
         self._applied: Callable[[], None] | None = applied
 
     def unit_done(self, consumer: str, counts: Mapping[Outcome, int], **_: Any) -> None:  # noqa: ARG002
-        """Look for an outcome that reduces the queue."""
+        """Look for an outcome that advances the queue."""
         if self._applied is not None and any(counts.get(outcome) for outcome in _PROGRESS):
             applied, self._applied = self._applied, None
             applied()

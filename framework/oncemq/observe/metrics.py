@@ -30,7 +30,7 @@ class MetricsObserver(Observer):
     """Counts events, and reads the app's state when it is scraped.
 
     Attributes:
-        content_type: of what `exposition` returns.
+        content_type: of the result of `exposition`.
     """
 
     content_type = CONTENT_TYPE_LATEST

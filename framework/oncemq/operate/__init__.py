@@ -1,1 +1,1 @@
-"""Operations on an app beside running it, for the program `oncemq` and for `App` alike."""
+"""Operations on an app apart from running it, for the program `oncemq` and for `App` alike."""

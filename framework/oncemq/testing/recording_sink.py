@@ -45,7 +45,7 @@ class RecordingSink:
             self._changed.notify_all()
 
     def deliveries(self, consumer: str | None = None) -> list[Delivery]:
-        """Return what has been delivered so far, in order of arrival; of one consumer, or of all."""
+        """Return the deliveries so far, in order of arrival; of one consumer, or of all."""
         with self._changed:
             return self._chosen(consumer)
 

@@ -107,7 +107,7 @@ class ScriptedAdapter:
         self._failures.setdefault(call, []).extend([error] * times)
 
     def lose_connection(self) -> None:
-        """Make every delivery so far void and tell the sink; later ones belong to a new generation."""
+        """Make every delivery so far void and notify the sink; later ones belong to a new generation."""
         with self._changed:
             lost, self._generation = self._generation, self._generation + 1
             self._void_below = self._generation

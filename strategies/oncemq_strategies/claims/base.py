@@ -131,7 +131,7 @@ class Claiming(Strategy):
                 unit.verdicts.setdefault(delivery, _not_now())
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
-        """Claim again what an earlier copy gave up, and verify claims that are in doubt."""
+        """Claim again identities that an earlier copy released, and verify claims that are in doubt."""
         held: dict[str, Held] = run.unit.notes[self]
         for item in items:
             identity = item.envelope.identity

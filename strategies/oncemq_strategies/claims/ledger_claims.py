@@ -43,14 +43,14 @@ class Held:
     """One identity in one unit.
 
     Args:
-        phase: of processing.
+        phase: its progress.
         claim: as found in the ledger; None for a new one.
         result: returned by a handler that ran in this unit.
         has_result: such a handler ran.
         error: why it could not be verified.
         reason: why it is unknown.
         fingerprint: of the content that took effect.
-        messages: what its handler published in this unit.
+        messages: published by its handler in this unit.
     """
 
     phase: Phase

@@ -27,7 +27,7 @@ class Reconciler:
         scope: of the consumer.
         book: the claims.
         keeper: renews them while they are verified.
-        asker: asks.
+        asker: calls `verify`.
     """
 
     def __init__(self, scope: Scope, book: ClaimBook, keeper: Keeper, asker: Asker) -> None:

@@ -45,7 +45,7 @@ class Together(Generic[Job, Answer]):
         """Return the answer to `job`.
 
         Raises:
-            Exception: what `do` raised for this job alone.
+            Exception: the error of `do` for this job alone.
         """
         mine = _Place[Job, Answer](job)
         with self._lock:

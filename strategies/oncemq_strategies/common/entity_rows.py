@@ -31,7 +31,7 @@ class Entity:
     Args:
         table: the table's name, perhaps with a schema.
         key: the column that holds the message's key; unique.
-        missing: what a message for a missing row does: `run` (its handler inserts the row), `retry` or `reject`.
+        missing: policy for a message whose row is missing: `run` (its handler inserts the row), `retry` or `reject`.
         where: the option that says all this, for errors.
     """
 
@@ -126,7 +126,7 @@ class Target:
 
     @property
     def folds(self) -> Sequence[str]:
-        """Return what the key column ignores, unless it compares character by character."""
+        """Return the differences that the key column ignores; empty if it compares character by character."""
         return self.equality.folds
 
     def convert(self, value: Any) -> Any:

@@ -18,7 +18,7 @@ _TIMEOUT: Final = timedelta(minutes=10)
 GAP: Final = "gap"
 """Reason of dead letters after `gap_timeout`, and of history rows about skipped numbers."""
 OPTIONS: Final = ("park_limit", "gap_timeout", "on_gap")
-"""Logger of warnings about waiting messages."""
+"""Options about waiting messages."""
 
 
 class Gaps:

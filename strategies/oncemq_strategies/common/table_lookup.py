@@ -24,7 +24,7 @@ class _Compares(Protocol):
 
     @property
     def folds(self) -> Sequence[str]:
-        """Return what each column ignores that does not compare character by character."""
+        """Return the differences ignored by each column that does not compare character by character."""
         ...
 
 

@@ -28,7 +28,7 @@ from oncemq_strategies.redisson.lock_survey import held_by
 from oncemq_strategies.redisson.names import BadLockName, check_name
 
 _LONGEST_PAUSE = timedelta(seconds=1.5)
-"""A release may be missed, so a message that lacks its lock is also tried again without one."""
+"""A release may be missed, so a message that lacks its lock is also retried after this pause."""
 _SHORTEST_PAUSE = timedelta(milliseconds=50)
 
 

@@ -49,7 +49,7 @@ class _Target:
 
     @property
     def folds(self) -> Sequence[str]:
-        """Return what each column ignores that does not compare character by character."""
+        """Return the differences ignored by each column that does not compare character by character."""
         return self._equality.folds
 
     def fit(self, values: Values) -> Values:

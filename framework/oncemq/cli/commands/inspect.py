@@ -101,7 +101,7 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 @json_option
 @app_option
 def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: bool) -> None:
-    """Show what is known about KEY: what was applied, its state, what waits, what happened to its messages, its dead letters.
+    """Show everything about KEY: applied messages, its state, waiting messages, their history, its dead letters.
 
     KEY may also be the Idempotency-Key of an HTTP request, or the key of a call, that `oncemq.idempotent_requests` protects in the
     app's database; with --consumer those are left out.

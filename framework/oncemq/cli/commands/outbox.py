@@ -57,7 +57,7 @@ def list_refused(
     *,
     as_json: bool,
 ) -> None:
-    """List what was published to TOPIC, or to any topic, and is refused."""
+    """List the refused messages of TOPIC, or of all topics."""
     plan, chosen = opened_ledger(files, "has no outbox"), Chosen(topic, frozenset(ids), key)
     rows: list[dict[str, Any]] = []
     for engine in plan.engines:
@@ -112,9 +112,9 @@ def retry_refused(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Have what was published to TOPIC (to any topic if none is named) and is refused sent again now.
+    """Retry the refused messages of TOPIC (of all topics if none is named) now.
 
-    Say which with --id, --key, or --all. Any running worker of the app sends them within some seconds, or `oncemq relay`.
+    Select with --id, --key, or --all. Any running worker of the app sends them within some seconds, or `oncemq relay`.
     A dead letter is sent although later messages of its key may have been sent before it.
     """
     choosing.insist_on_choice(ids, key, everything=everything)
@@ -144,10 +144,10 @@ def drop_refused(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Give up what was published to TOPIC (to any topic if none is named) and is refused: no consumer will get it.
+    """Drop the refused messages of TOPIC (of all topics if none is named): no consumer will get them.
 
-    Say which with --id, --key, or --all. What the handler did besides publishing stays; what waits behind a dropped
-    message is sent.
+    Select with --id, --key, or --all. Other effects of the handler stay; messages that wait behind a dropped
+    message are sent.
     """
     chosen = Chosen(topic, frozenset(ids), key)
     choosing.insist_on_choice(ids, key, everything=everything)

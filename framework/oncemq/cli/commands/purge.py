@@ -53,7 +53,7 @@ def _duration(_context: click.Context, _parameter: click.Parameter, text: str | 
 def purge(
     consumer: str | None, older_than: timedelta | None, files: Sequence[Path], *, as_json: bool
 ) -> None:
-    """Remove what the ledger remembers of CONSUMER (of all consumers if none is named) for longer than needed.
+    """Delete ledger records of CONSUMER (of all consumers if none is named) that are no longer needed.
 
     A running app does this by itself; the command is for one that is not running, or to remove more. Rows go in
     small batches, around those that are locked, so running consumers are not disturbed.

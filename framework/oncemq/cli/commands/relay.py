@@ -35,7 +35,7 @@ def relay(files: Sequence[Path], *, until_empty: bool) -> int:
 
     `oncemq run` does the same beside its consumers. This is for services that publish and have no worker.
 
-    Exit code 0: told to stop, or nothing waits. 1: with --until-empty, refused messages are left; see `oncemq outbox list`.
+    Exit code 0: stopped, or nothing waits. 1: with --until-empty, refused messages are left; see `oncemq outbox list`.
     """
     loaded = load(files, consumers=False)
     plan = loaded.plan

@@ -29,7 +29,7 @@ filters = choosing.filters(
 
 @click.group("requests", short_help="List or clear requests whose outcome is unknown.")
 def requests() -> None:
-    """Look after requests and calls that `oncemq.idempotent_requests` protects in the app's database, with `effects="external"`.
+    """Manage requests and calls protected by `oncemq.idempotent_requests` in the app's database, with `effects="external"`.
 
     If a process dies while it runs a request, or answers 5xx, the effect may have happened. Copies are refused
     from then on, until `abandoned=` finds out, until `keep` is over, or until an operator has decided.
@@ -53,7 +53,7 @@ def list_unknown(
 ) -> None:
     """List requests of LEDGER, or of all ledgers, that ended without an answer.
 
-    What is being carried out now is not shown, unless it takes longer than the ledger's `lease`; `oncemq inspect KEY`
+    Running requests are not shown, unless they take longer than the ledger's `lease`; `oncemq inspect KEY`
     shows all of a key.
     """
     plan, chosen = opened_ledger(files, "knows of no requests"), Chosen(ledger, frozenset(ids), key)

@@ -85,13 +85,13 @@ class _Overview:
 @json_option
 @app_option
 def status(files: Sequence[Path], *, as_json: bool) -> int:
-    """Show for each consumer what waits at the broker, what is parked, its dead letters and when it last applied a message.
+    """Show each consumer's backlog at the broker, parked messages, dead letters and when it last applied a message.
 
-    Below that: what waits in the outbox, and the processes of the app. It asks the brokers and the database; no process
+    Below that: messages that wait in the outbox, and the processes of the app. It asks the brokers and the database; no process
     of the app need run.
 
     Exit code 0: no operator is needed. 1: dead letters, refused messages, or messages wait and no process runs. 4 or 5:
-    a broker or the database cannot be reached; what the others know is shown.
+    a broker or the database cannot be reached; the others' data is shown.
     """
     plan = load(files).plan
     rows = [

@@ -44,7 +44,7 @@ def tables() -> None:
 @tables.command()
 @app_option
 def create(files: Sequence[Path]) -> int:
-    """Create what is missing; does nothing when all is there."""
+    """Create missing tables; does nothing if all exist."""
     plan = _database(files)
     done = [_at(plan, engine, f"created {name}") for engine, name in _each(plan, schema.create)]
     done += shards.create(plan.engines, plan.name, plan.layout)
@@ -96,7 +96,7 @@ def restored(files: Sequence[Path]) -> int:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @app_option
 def prune(files: Sequence[Path], names: tuple[str, ...], yes: bool) -> int:
-    """Remove what is left of consumers called NAMES, which the app has no more; without names, list them.
+    """Delete the remains of removed consumers called NAMES; without names, list them.
 
     Records, parked messages, claims, dead letters and history go, and the queues that no consumer reads any more, with what
     lies in them. For a consumer that was renamed write `formerly:` instead, and nothing is left.

@@ -142,7 +142,7 @@ class Delivering(SuitePart):
         assert len(bench.receive(member, 1, "slow")) == 1
 
     def test_paused_consumer_receives_nothing(self, bench: Bench) -> None:
-        """Nothing new arrives between pause and resume, and what was received can be settled meanwhile."""
+        """Nothing new arrives between pause and resume, and received deliveries can be settled meanwhile."""
         topic = bench.topic()
         member = bench.open(bench.subscription(topic, "one", in_flight=3))
         bench.publish(topic, *numbered(3))

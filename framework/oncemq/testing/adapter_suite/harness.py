@@ -33,7 +33,7 @@ class AdapterHarness(ABC):
         patience: seconds to wait for an expected event.
         silence: seconds after which an event will no longer happen.
         secret: a text that must never appear in an error, a `repr` or a health row; empty = none.
-        address: what the error of `unreachable` must name, such as `host:port`.
+        address: named by the error of `unreachable`, such as `host:port`.
     """
 
     adapter_class: type[Adapter]

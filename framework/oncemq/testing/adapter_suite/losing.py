@@ -35,7 +35,7 @@ class Losing(SuitePart):
         bench.settled(member.adapter.acknowledge([*while_alive, *after]))
 
     def _taken_beside(self, bench: Bench, member: Member) -> list[Delivery]:
-        """Return what a member receives of ten messages while another one holds four."""
+        """Return a member's deliveries of ten messages while another member holds four."""
         if not bench.harness.capabilities.partitioned:
             received = bench.receive(member, 6)
             bench.nothing_more(member, 6)
