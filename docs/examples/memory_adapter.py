@@ -176,7 +176,7 @@ class MemoryAdapter:
                 self._broker.deliver(member.group)
         return failed
 
-    def bury(
+    def publish_dead_letters(
         self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
     ) -> Sequence[Confirmed | Refused]:
         """The same for what is no delivery any more."""

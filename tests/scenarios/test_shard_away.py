@@ -5,7 +5,6 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from oncemq.common.sharding import Layout
 from oncemq.engine.application import tables_of
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.settlement import settler as settle
-from oncemq.engine.workers import worker
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
 from oncemq.ledger.database.engine import make_engine
@@ -196,7 +194,6 @@ def test_what_waits_for_long_is_kept_by_the_broker(
 ) -> None:
     """A backlog of the shard that is away, larger than what a process takes, does not keep the others from their turn."""
     monkeypatch.setattr(settle, "_HELD_TOO_LONG", 0.5)
-    monkeypatch.setattr(worker, "_AWAY", timedelta(seconds=1))
     app = app_on(two, tmp_path)
 
     @app.consumer(topic="orders", strategies=["unique_key"], name="points", in_flight=20)

@@ -82,6 +82,10 @@ def _fates(evidence: Evidence, promise: Promise) -> Iterator[Violation]:
         fate = _NOTED.get(note.outcome)
         if fate is not None and Fate.APPLIED not in fates[note.identity]:
             fates[note.identity].add(fate)
+    for had in fates.values():
+        if Fate.STALE in had:
+            # It was parked behind a retry of its key; a row that is parked still is among the remains.
+            had.discard(Fate.PARKED)
     for identity, count in effects.items():
         if count > 1:
             yield Violation(DOUBLE, identity, f"{count} effects")
