@@ -55,7 +55,7 @@ def test_a_lock_is_taken_away_only_when_that_is_meant(folder, any_redis_url, fre
     assert not lock.locked()
     with pytest.raises(NotHeld):
         lock.release()
-    assert "nobody holds" in oncemq(folder, "locks", "release", fresh)
+    assert "no client holds" in oncemq(folder, "locks", "release", fresh)
     client.close()
 
 
