@@ -10,6 +10,8 @@ NOTHING_NOW = (40404, 40401)
 """No message came in time."""
 
 NO_TOPIC = 40402
+_OTHER_TYPE, _NO_TYPE = 40014, "expected type is UNSPECIFIED"
+"""A proxy that finds no topic may say that its type is another one than that of the message."""
 NOT_OURS_NOW = (40013, 40400)
 """The receipt handle has expired, or is unknown."""
 
@@ -80,7 +82,8 @@ def meaning_of(status: Any) -> BrokerError | None:
         return None
     if code == _BUSY or code >= _UNAVAILABLE_FROM:
         return ProxyUnable(code, status.message)
-    return (NoSuchTopic if code == NO_TOPIC else ProxyRefused)(code, status.message)
+    missing = code == NO_TOPIC or (code == _OTHER_TYPE and _NO_TYPE in status.message)
+    return (NoSuchTopic if missing else ProxyRefused)(code, status.message)
 
 
 def surfaced(error: BaseException, where: str) -> BrokerError:
