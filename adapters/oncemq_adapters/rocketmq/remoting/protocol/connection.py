@@ -310,7 +310,8 @@ class Connection:
         if not frame.flag & codes.ANSWER:
             self._answer(frame)
             return
-        self.version = frame.version or self.version
+        # A broker relays answers of group members, which carry the version of the member.
+        self.version = self.version or frame.version
         done = self._waiting.pop(frame.opaque, None)
         if done is not None:
             denied = None

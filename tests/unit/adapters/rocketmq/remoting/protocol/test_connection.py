@@ -10,7 +10,7 @@ from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.remoting.protocol import codes, connection
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
-from oncemq_adapters.rocketmq.remoting.protocol.frames import FrameReader, encode
+from oncemq_adapters.rocketmq.remoting.protocol.frames import OUR_VERSION, FrameReader, encode
 
 WITHIN = 5.0
 
@@ -102,3 +102,14 @@ def test_an_answer_before_nonsense_counts(peer: Peer) -> None:
     assert failed.wait(WITHIN)
     assert errors[0] is None
     assert isinstance(errors[1], BrokerError)
+
+
+def test_a_relayed_answer_does_not_change_the_version_of_the_broker(peer: Peer) -> None:
+    """The first answer tells the version; later ones may be those of group members, which a broker passes on."""
+    opened, handled = connected(), Event()
+    opened.submit(codes.PULL_MESSAGE, {}, done=lambda *_: None)
+    opened.submit(codes.PULL_MESSAGE, {}, done=lambda *_: handled.set())
+    peer.says(answer(1).replace(str(OUR_VERSION).encode(), b"459"), answer(2))
+    assert handled.wait(WITHIN)
+    assert opened.version == 459
+    opened.close()
