@@ -97,6 +97,7 @@ class NativeRocketMQAdapter(RocketMQAdapter):
             self._consumers = [subscription.consumer for subscription in subscriptions]
         for member in members:
             member.start()
+        self._watch_groups(self._opened_desk(), subscriptions)
 
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Let the library's threads answer that these are done."""

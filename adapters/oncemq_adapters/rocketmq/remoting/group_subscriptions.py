@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from oncemq.contracts.adapter import Subscription
@@ -14,8 +15,12 @@ from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
 
 _ANSWER_WITHIN = 3.0
+_LOOK_WITHIN = 5.0
+"""Seconds for all members of a group together: silent ones must not delay a start by minutes."""
 _MOST_ASKED = 50
 """Members of a group that are asked for their subscriptions; each asks a process."""
+_NOT_ASKED = frozenset({"CPP"})
+"""Languages of members that are not asked: a member on librocketmq may stop consuming after such a request."""
 
 Wanted = Mapping[str, frozenset[str]]
 """Tags by topic; no tags = all messages."""
@@ -71,6 +76,7 @@ def members(desk: Operations, group: str) -> Iterator[GroupMember]:
         BrokerError: a broker cannot be reached.
     """
     asked: set[str] = set()
+    deadline = monotonic() + _LOOK_WITHIN
     for broker in sorted(desk.routes.brokers()):
         connection = desk.brokers.get(broker)
         try:
@@ -80,19 +86,20 @@ def members(desk: Operations, group: str) -> Iterator[GroupMember]:
         listed = loose_json(body)
         for client in _mappings(listed.get("connectionSet") if isinstance(listed, Mapping) else None):
             name, address = str(client.get("clientId")), str(client.get("clientAddr"))
-            if name in asked or len(asked) >= _MOST_ASKED:
+            if name in asked or len(asked) >= _MOST_ASKED or client.get("language") in _NOT_ASKED:
                 continue
             asked.add(name)
-            topics = _subscribed(connection, group, name)
+            left = deadline - monotonic()
+            topics = _subscribed(connection, group, name, min(_ANSWER_WITHIN, left)) if left > 0 else None
             if topics is not None:
                 yield GroupMember(name, address, topics)
 
 
-def _subscribed(connection: Connection, group: str, client: str) -> Wanted | None:
-    """Return what a member says, asked through its broker; None where it says nothing, such as behind a proxy."""
+def _subscribed(connection: Connection, group: str, client: str, within: float) -> Wanted | None:
+    """Return what a member answers through its broker in so many seconds; None if it does not, such as behind a proxy."""
     fields = {"consumerGroup": group, "clientId": client, "jstackEnable": "false"}
     try:
-        _, body = connection.call(codes.RUNNING_INFO, fields, timeout=_ANSWER_WITHIN)
+        _, body = connection.call(codes.RUNNING_INFO, fields, timeout=within)
         told = loose_json(body)
     except BrokerError:
         return None
