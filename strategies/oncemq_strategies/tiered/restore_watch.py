@@ -65,6 +65,9 @@ class RestoreWatch:
 
 
 def _moment(answer: bytes | str | None) -> datetime | None:
-    if answer is None:
+    """Return the remembered moment; None if Redis has none, or holds there what another program wrote."""
+    try:
+        moment = datetime.fromisoformat(answer.decode() if isinstance(answer, bytes) else answer or "")
+    except ValueError:
         return None
-    return datetime.fromisoformat(answer.decode() if isinstance(answer, bytes) else answer)
+    return moment if moment.tzinfo is not None else None

@@ -2,7 +2,7 @@
 
 import sqlite3
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import event, text
@@ -360,3 +360,15 @@ def copy_database(source, target):
     """Write one SQLite file over another, as a backup and a restore do."""
     with closing(sqlite3.connect(source)) as found, closing(sqlite3.connect(target)) as made:
         found.backup(made)
+
+
+@pytest.mark.parametrize("garbage", ["no time", "2026-01-31"], ids=["text", "date"])
+def test_a_moment_that_another_program_wrote_is_no_memory(engine, tier, worker, client, fresh, garbage):
+    """Copies are still found, and the moment is written again."""
+    name = key_in_redis("mark", f"shop.{fresh}:{schema.birth(engine)}-pulse", "")
+    client.command("SET", name, garbage, key=name)
+    bench = worker(tier())
+    assert bench.run(*orders("a")) == ["applied"]
+    assert bench.run(*orders("a")) == ["duplicate"]
+    assert payments(engine) == ["k-a"]
+    assert datetime.fromisoformat(client.command("GET", name, key=name).decode()).tzinfo is not None
