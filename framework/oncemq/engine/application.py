@@ -263,6 +263,7 @@ class Application:
             self._retries,
             self._standing.rows,
             self._parked,
+            self._unsent,
             self._observer.still_runs,
         )
 
@@ -274,6 +275,11 @@ class Application:
                 count = self._quietly(f"asking how much is parked for {name}", crew.parked.count)
                 found[name] = 1 if count is None else count
         return found
+
+    def _unsent(self) -> int:
+        """Return the number of outbox rows that are still to be sent; 1 where the ledger cannot be read."""
+        counts = [self._quietly("counting the outbox", relay.unsent) for relay in self._relays]
+        return sum(1 if count is None else count for count in counts)
 
     def _idle_for(self) -> float:
         """Return the seconds since the last message arrived or ran; time before the brokers were open does not count."""

@@ -18,7 +18,7 @@ EXIT_LEFT_OVER = 6
 _SAY_EVERY = 5.0
 _LOOK_EVERY = 0.5
 _HOPE_FOR = timedelta(seconds=60)
-"""How long a paused or unsubscribed consumer may take to recover, and a parked message to be checked."""
+"""How long a paused or unsubscribed consumer may take to recover, a parked message to be checked, an outbox row to be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,7 @@ class Ending:
         retries: the pending retries.
         rows: the state of the consumers.
         parked: the number of parked messages in the ledger, by consumer; queried only when nothing else is left.
+        unsent: the number of published messages in the outbox that are still to be sent; queried likewise.
         say: called every few seconds with the reasons for waiting.
     """
 
@@ -99,6 +100,7 @@ class Ending:
         retries: Retries,
         rows: Callable[[], tuple[ConsumerState, ...]],
         parked: Callable[[], Mapping[str, int]],
+        unsent: Callable[[], int],
         say: Callable[[str], None],
     ) -> None:
         self._until = until
@@ -106,13 +108,14 @@ class Ending:
         self._retries = retries
         self._rows = rows
         self._parked = parked
+        self._unsent = unsent
         self._say = say
         self._began = clock.monotonic()
         self._next_look = 0.0
         self._next_word = self._began + _SAY_EVERY
         self._stuck_since: float | None = None
-        self._least_parked: int | None = None
-        self._parked_since = 0.0
+        self._least_left: int | None = None
+        self._left_since = 0.0
 
     def code(self, idle_for: float) -> int | None:
         """Return the exit code with which the run ends now; None while it goes on.
@@ -127,11 +130,11 @@ class Ending:
         rows = self._rows()
         quiet = min(idle_for, self._retries.since_due()) > self._until.idle.total_seconds()
         live = all(row.live for row in rows)
-        parked = self._parked() if quiet and live else {}
-        over = self._over(now, quiet=quiet, live=live, parked=sum(parked.values()))
+        parked, unsent = (self._parked(), self._unsent()) if quiet and live else ({}, 0)
+        over = self._over(now, quiet=quiet, live=live, parked=sum(parked.values()), unsent=unsent)
         if over == 0:
             return 0
-        words = self._words(rows, parked)
+        words = self._words(rows, parked, unsent)
         deadline = self._until.deadline
         if deadline is not None and now - self._began >= deadline.total_seconds():
             self._say(f"the deadline of {format_duration(deadline)} has come; left over: {words}")
@@ -144,21 +147,24 @@ class Ending:
             self._say(f"does not end yet: {words}")
         return None
 
-    def _over(self, now: float, *, quiet: bool, live: bool, parked: int) -> int | None:
+    def _over(self, now: float, *, quiet: bool, live: bool, parked: int, unsent: int) -> int | None:
         if not live:
             self._stuck_since = now if self._stuck_since is None else self._stuck_since
             return EXIT_LEFT_OVER if now - self._stuck_since > _HOPE_FOR.total_seconds() else None
         self._stuck_since = None
         if not quiet:
             return None
-        if not parked:
+        left = parked + unsent
+        if not left:
             return 0
-        if self._least_parked is None or parked < self._least_parked:
-            self._least_parked, self._parked_since = parked, now
-        patience = max(self._until.idle, min(_HOPE_FOR, self._until.idle * 5))
-        return EXIT_LEFT_OVER if now - self._parked_since > patience.total_seconds() else None
+        if self._least_left is None or left < self._least_left:
+            self._least_left, self._left_since = left, now
+        # Rows that a killed process had in hand become free only when its hold on them has ended.
+        hope = _HOPE_FOR if unsent else min(_HOPE_FOR, self._until.idle * 5)
+        patience = max(self._until.idle, hope)
+        return EXIT_LEFT_OVER if now - self._left_since > patience.total_seconds() else None
 
-    def _words(self, rows: tuple[ConsumerState, ...], parked: Mapping[str, int]) -> str:
+    def _words(self, rows: tuple[ConsumerState, ...], parked: Mapping[str, int], unsent: int) -> str:
         found = [
             f"{row.consumer} is {'paused' if row.paused is not None else 'not subscribed'}"
             + (f" ({row.detail})" if row.detail else "")
@@ -170,6 +176,8 @@ class Ending:
         if count:
             found.append(f"{count} retries, the next in {format_duration(_seconds(next_in))}")
         found += [f"{count} parked messages of {consumer}" for consumer, count in parked.items() if count]
+        if unsent:
+            found.append(f"{unsent} published messages in the outbox")
         return "; ".join(found) or f"nothing has come for less than {format_duration(self._until.idle)}"
 
 

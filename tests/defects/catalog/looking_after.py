@@ -137,6 +137,14 @@ DEFECTS = (
         ["tests/unit/engine/test_stop_conditions.py::test_retries_are_waited_for"],
     ),
     Defect(
+        "idle-while-the-outbox-waits",
+        "A run waits for published messages that a killed process had in hand.",
+        [Edit("framework/oncemq/engine/stop_conditions.py", "left = parked + unsent", "left = parked")],
+        [
+            "tests/unit/engine/test_stop_conditions.py::test_published_messages_of_a_killed_process_are_waited_for"
+        ],
+    ),
+    Defect(
         "other-subscriptions-unseen",
         "A member of the group with another subscription is said in words.",
         [

@@ -20,7 +20,7 @@ class Run:
     def __init__(self, deadline: timedelta | None = None) -> None:
         self.clock = FakeClock()
         self.retries = Retries(self.clock)
-        self.row, self.parked, self.idle_for = LIVE, 0, 0.0
+        self.row, self.parked, self.unsent, self.idle_for = LIVE, 0, 0, 0.0
         self.said: list[str] = []
         self.ending = Ending(
             Until(IDLE, deadline),
@@ -28,6 +28,7 @@ class Run:
             self.retries,
             lambda: (self.row,),
             lambda: {"award": self.parked},
+            lambda: self.unsent,
             self.said.append,
         )
 
@@ -51,6 +52,25 @@ def test_a_quiet_run_ends_well() -> None:
     run = Run()
     assert run.seconds(5) is None
     assert run.seconds(1) == 0
+
+
+def test_published_messages_of_a_killed_process_are_waited_for() -> None:
+    """They are free when its hold on them has ended, after twenty seconds; then the run ends well."""
+    run = Run()
+    run.unsent = 2
+    assert run.seconds(25) is None
+    assert "2 published messages in the outbox" in run.said[-1]
+    run.unsent = 0
+    assert run.seconds(1) == 0
+
+
+def test_published_messages_that_cannot_be_sent_end_a_run() -> None:
+    """What a broker refuses again and again is left over, with a code for scripts."""
+    run = Run()
+    run.unsent = 1
+    assert run.seconds(60) is None
+    assert run.seconds(10) == EXIT_LEFT_OVER
+    assert run.said[-1].endswith("1 published messages in the outbox")
 
 
 def test_a_run_without_a_subscription_does_not_end_well() -> None:

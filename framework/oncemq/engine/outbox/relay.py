@@ -124,6 +124,11 @@ class Relay:
         """Return the number of messages that this process is about to send."""
         return sum(post.waiting() for post in list(self._posts.values()))
 
+    def unsent(self) -> int:
+        """Return the number of the app's outbox rows that are still to be sent, by any process."""
+        with self._engine.connect().execution_options(**{READ_ONLY: True}) as connection:
+            return outbox.depth(connection, self._app).messages
+
     def stop(self, *, grace: timedelta) -> None:
         """Send the rows that this process still has, within `grace`; the rest stays in the outbox."""
         self._stopped = True
