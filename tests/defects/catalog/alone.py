@@ -102,6 +102,18 @@ DEFECTS = (
         [f"{ISOLATION}::test_a_message_behind_one_that_leaves_nothing_is_not_charged"],
     ),
     Defect(
+        "strangers-charged",
+        "A failure is not charged to a message that ran on what an earlier one of another key never reached.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/savepoint_batches.py",
+                "len(charged) == 1 or delivery.key in keys",
+                "delivery.key in keys",
+            )
+        ],
+        [f"{ISOLATION}::test_a_stranger_behind_one_that_leaves_nothing_is_not_charged"],
+    ),
+    Defect(
         "deleted-objects-lent",
         "A session's transaction serves the next message only if a rollback in it would restore no object.",
         [

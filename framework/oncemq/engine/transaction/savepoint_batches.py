@@ -86,6 +86,20 @@ def first_of_each_key(
     return found
 
 
+def unproved(order: Sequence[Delivery], charged: Mapping[Delivery, Verdict]) -> int | None:
+    """Return the place of a charged message whose failure may follow from what an earlier one did; None if there is none.
+
+    A strategy may still refuse, when it saves, what an earlier handler of the run has done, and the failure with it. So the
+    earlier ones are saved first. Of several that were charged together those count that have an earlier one of their key.
+    """
+    keys: set[str] = set()
+    for at, delivery in enumerate(order):
+        if delivery in charged and at and (len(charged) == 1 or delivery.key in keys):
+            return at
+        keys.add(delivery.key)
+    return None
+
+
 @dataclass(slots=True)
 class TransactionResult:
     """The contents of one transaction.
@@ -188,7 +202,14 @@ class SavepointBatches:
                 if not self._can_charge(charged, items) or not scene.undo_part(savepoint):
                     raise
                 order = [item.delivery for item in items]
-                items = make_items(done.leave_out(order, first_of_each_key(order, charged)), self._reader)
+                at = unproved(order, charged) if self._keys_matter else None
+                if at is None:
+                    verdicts = first_of_each_key(order, charged)
+                else:
+                    verdicts = {}
+                    self._part(scene, make_items(order[:at], self._reader), done)
+                    order = order[at:]
+                items = make_items(done.leave_out(order, verdicts), self._reader)
             except UnknownCulprit:
                 if flush_each or not scene.undo_part(savepoint):
                     raise
@@ -204,11 +225,6 @@ class SavepointBatches:
             verdict.error is not None and is_unique_violation(verdict.error) for verdict in charged.values()
         ):
             return False
-        keys: set[str] = set()
-        for item in items:
-            if self._keys_matter and item.delivery in charged and item.key in keys:
-                return False  # earlier items must be saved first, which failure isolation does
-            keys.add(item.key)
         return not charged.keys().isdisjoint(item.delivery for item in items)
 
     def _once(self, scene: OpenTransaction, items: Sequence[Item], *, flush_each: bool) -> Run:

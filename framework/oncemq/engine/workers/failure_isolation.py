@@ -22,7 +22,7 @@ from oncemq.engine.transaction import error_attribution as whose
 from oncemq.engine.transaction.error_attribution import Suspicion
 from oncemq.engine.transaction.isolation import HiddenCommit, NeedsIsolation
 from oncemq.engine.transaction.retrier import LONGEST_TRYING, TransactionRetrier
-from oncemq.engine.transaction.savepoint_batches import TransactionResult, first_of_each_key
+from oncemq.engine.transaction.savepoint_batches import TransactionResult, first_of_each_key, unproved
 from oncemq.engine.transaction.unit_transaction import UnitTransaction
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
@@ -207,14 +207,12 @@ class _Execution:
         self._todo = left
 
     def _cuts_before(self, charged: dict[Delivery, Verdict]) -> bool:
-        """Whether items before a charged message are saved first: it ran on data that an earlier one of its key must reach."""
-        keys: set[str] = set()
-        for delivery in self._todo:
-            if delivery in charged and delivery.key in keys and not _is_saved(charged[delivery]):
-                self._cut = delivery
-                return True
-            keys.add(delivery.key)
-        return False
+        """Whether items before a charged message are saved first: it ran on data that they have not reached yet."""
+        at = unproved(self._todo, charged)
+        if at is None or _is_saved(charged[self._todo[at]]):
+            return False
+        self._cut = self._todo[at]
+        return True
 
     def _look_again(self, delivery: Delivery, verdict: Verdict) -> bool:
         """Whether the item met a conflicting row: the next run decides with that row visible."""

@@ -5,8 +5,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, inspect, text
-from sqlalchemy.orm import Session
+from sqlalchemy import Engine, ForeignKey, String, inspect, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq_strategies.state_machine.strategy import StateMachine
@@ -187,6 +187,67 @@ def test_a_message_behind_one_that_leaves_nothing_is_not_charged(engine: Engine)
     bench = UnitBench(engine, handler, UniqueKey, (StateMachine, options))
     first, later = ({"id": name, "key": "k", "to": to} for name, to in (("a", "created"), ("b", "paid")))
     assert bench.run(first, later) == ["retry", "returned"]
+
+
+class Linked(DeclarativeBase):
+    """The tables of the next test."""
+
+
+class Account(Linked):
+    """What a booking needs."""
+
+    __tablename__ = "accounts_alone"
+
+    id: Mapped[str] = mapped_column(String(20), primary_key=True)
+
+
+class Booking(Linked):
+    """Refused by the database without its account."""
+
+    __tablename__ = "bookings_alone"
+
+    id: Mapped[str] = mapped_column(String(20), primary_key=True)
+    account: Mapped[str] = mapped_column(ForeignKey("accounts_alone.id"))
+
+
+class Ride(Linked):
+    """The row whose state moves."""
+
+    __tablename__ = "rides_alone"
+
+    id: Mapped[str] = mapped_column(String(20), primary_key=True)
+    state: Mapped[str | None] = mapped_column(String(20))
+
+
+@pytest.mark.parametrize("savepoint_every", [None, 3], ids=["one-run", "parts"])
+def test_a_stranger_behind_one_that_leaves_nothing_is_not_charged(
+    engine: Engine, savepoint_every: int | None
+) -> None:
+    """What a handler did is refused when its state is saved: a message of another key failed by it, and by nothing else."""
+    for table in (Booking.__table__, Account.__table__, Ride.__table__):
+        table.drop(engine, checkfirst=True)
+    Linked.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO accounts_alone VALUES ('x')"))
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        """`a` deletes the account of what `b` merely adds, and forgets to create its own row."""
+        if order["id"] == "a":
+            session.execute(text("DELETE FROM accounts_alone"))
+            return
+        session.add(Ride(id=order["key"]))
+        if order["id"] == "b":
+            session.add(Booking(id="b", account="x"))
+
+    options = {
+        "to": "body.to",
+        "states": ["created"],
+        "entity": {"table": "rides_alone", "key": "id", "state": "state"},
+    }
+    bench = UnitBench(engine, handler, UniqueKey, (StateMachine, options))
+    bench.savepoint_every = savepoint_every
+    messages = [{"id": name, "key": f"k{name}", "to": "created"} for name in "dabc"]
+    assert bench.run(*messages) == ["applied", "retry", "applied", "applied"]
 
 
 HIDDEN = {
