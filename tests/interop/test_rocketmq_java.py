@@ -169,6 +169,17 @@ def test_python_reads_javas_retries(ours: Ours, java: JavaPeer) -> None:
     assert message.attempt in {2, 3}
 
 
+def test_a_message_keeps_its_id_when_java_gives_it_back(ours: Ours, java: JavaPeer) -> None:
+    """A retry by a Java member has the id of the first try, so that `identity: message_id` finds its record."""
+    java.order("consume", ours.group, ours.topic, "later")
+    ours.publish(OutgoingMessage(b"x", key="k"))
+    first = java.wait_for(2)[0]
+    java.order("leave")
+    _, sink = ours.join()
+    (delivery,) = sink.wait_for(1)
+    assert delivery.message.message_id == first.properties["UNIQ_KEY"]
+
+
 def test_java_and_python_share_a_group(ours: Ours, java: JavaPeer) -> None:
     """Queues go from Python to Java when it joins and back when it leaves; every message is had, by one of them."""
     adapter, sink = ours.join()

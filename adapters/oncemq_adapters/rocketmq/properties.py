@@ -114,7 +114,7 @@ def read_message(topic: str, body: bytes, properties: Mapping[str, str], born: i
     return make_message(
         topic,
         body,
-        message_id=headers.get(MESSAGE_ID) or properties.get(ORIGIN_ID) or properties.get(UNIQUE_ID),
+        message_id=headers.get(MESSAGE_ID) or first_id(properties),
         headers=headers,
         keys=read_keys(properties) if KEYS in properties or EXACT_KEYS in properties else (),
         attempt=attempt_of(headers) if ATTEMPT in headers else attempt,
@@ -122,6 +122,15 @@ def read_message(topic: str, body: bytes, properties: Mapping[str, str], born: i
         published_at=published_at or moment_of(born),
         first_failed_at=time_of(headers, FIRST_FAILED_AT) if FIRST_FAILED_AT in headers else None,
     )
+
+
+def first_id(properties: Mapping[str, str]) -> str | None:
+    """Return the id that the producer's client gave a message; None if there is none.
+
+    The broker notes an id of its own, made of the message's place, when a Java member gives a message back. That id is
+    another one than the first try had, so it counts only where the producer's client gave none.
+    """
+    return properties.get(UNIQUE_ID) or properties.get(ORIGIN_ID)
 
 
 def refuse_unread(message: Message, trouble: str) -> None:

@@ -4,6 +4,20 @@ from defects.defect import Defect, Edit
 
 DEFECTS = (
     Defect(
+        "brokers-id-first",
+        "A message keeps its id when a Java member gives it back.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/properties.py",
+                "    return properties.get(UNIQUE_ID) or properties.get(ORIGIN_ID)\n",
+                "    return properties.get(ORIGIN_ID) or properties.get(UNIQUE_ID)\n",
+            )
+        ],
+        [
+            "tests/unit/adapters/rocketmq/test_properties.py::test_the_id_of_the_producers_client_is_a_messages_id"
+        ],
+    ),
+    Defect(
         "large-properties-not-sealed",
         "A copy whose properties are too long holds its original in the body.",
         [

@@ -50,9 +50,9 @@ def test_a_stranger_writes_no_history() -> None:
 
 
 def test_the_groups_own_topics_are_believed() -> None:
-    """There only brokers and members write."""
+    """There only brokers and members write; the id stays the one of the producer's client, as at the first try."""
     message = message_of("orders", stored("%RETRY%shop"))
-    assert (message.attempt, message.message_id) == (99, "other")
+    assert (message.attempt, message.message_id) == (99, "own")
     assert origin_of(stored("%RETRY%shop")) == "refunds"
 
 

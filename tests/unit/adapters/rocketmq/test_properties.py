@@ -118,3 +118,14 @@ def test_rocketmqs_own_count_of_attempts_is_used_where_ours_is_missing() -> None
     """A message that a Java member gave back has its attempts in its own field."""
     assert read_message("t", b"x", {}, 0, 3).attempt == 3
     assert read_message("t", b"x", {names.ATTEMPT: "5"}, 0, 3).attempt == 5
+
+
+def test_the_id_of_the_producers_client_is_a_messages_id() -> None:
+    """The broker's own id, which a Java member's retry carries, is another one than the first try had."""
+    given_back = {"UNIQ_KEY": "7F000001", "ORIGIN_MESSAGE_ID": "offset", "RETRY_TOPIC": "t"}
+    assert read_message("t", b"x", given_back, 0, 2).message_id == "7F000001"
+
+
+def test_a_message_without_an_id_of_its_client_has_the_brokers() -> None:
+    """The id that the broker noted when the message was given back is better than none."""
+    assert read_message("t", b"x", {"ORIGIN_MESSAGE_ID": "offset"}, 0, 2).message_id == "offset"

@@ -15,9 +15,9 @@ from oncemq_adapters.rocketmq.properties import (
     ORIGIN_ID,
     ORIGIN_TOPIC,
     TAGS,
-    UNIQUE_ID,
     by_stranger,
     check_size,
+    first_id,
     fits,
     for_burial,
     for_next_hop,
@@ -47,10 +47,6 @@ def believed(stored: StoredMessage) -> Mapping[str, str]:
     return by_stranger(stored.properties)
 
 
-def _origin_id(properties: Mapping[str, str]) -> str:
-    return properties.get(ORIGIN_ID) or properties.get(UNIQUE_ID, "")
-
-
 def retry_copy(
     stored: StoredMessage, group: str, broker: str, headers: Mapping[str, str], delay: timedelta
 ) -> Outgoing:
@@ -72,7 +68,7 @@ def dead_copy(stored: StoredMessage, group: str, broker: str, headers: Mapping[s
     """
     added = {
         DEAD_ORIGIN_TOPIC: origin_of(stored),
-        DEAD_ORIGIN_ID: _origin_id(believed(stored)),
+        DEAD_ORIGIN_ID: first_id(believed(stored)) or "",
     }
     properties = for_next_hop(believed(stored), headers) | {
         name: text for name, text in added.items() if text
@@ -123,7 +119,7 @@ def _copy(
 ) -> Outgoing:
     marks = {
         ORIGIN_TOPIC: origin_of(stored),
-        ORIGIN_ID: _origin_id(believed(stored)),
+        ORIGIN_ID: first_id(believed(stored)) or "",
         ATTEMPTS: str(attempts),
         MOST_ATTEMPTS: str(UNLIMITED),
     }
