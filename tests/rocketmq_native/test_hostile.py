@@ -17,7 +17,6 @@ def hostile(url: str) -> HostileRocketMQ:
     return HostileRocketMQ(url, lambda: NativeRocketMQAdapter.build(url, {}, SCOPE))
 
 
-@pytest.mark.skipif(not LONG, reason="not steady yet after crashes of the library; `make hostile` runs it")
 @pytest.mark.timeout(3600 if LONG else 180)
 def test_any_message_of_rocketmq(rocketmq_native_url: str, tmp_path: Path) -> None:
     """Whatever properties it has, and however its body is packed: the library dies of some, and its group goes on."""

@@ -197,7 +197,8 @@ class Journey:
             assert monotonic() < deadline, (consumer, found.total(), hostile)
             seen += 1
             delivery = sink.wait_for(seen, patience, consumer)[seen - 1]
-            adapter.acknowledge([delivery])
+            if adapter.acknowledge([delivery]):
+                continue  # void, and delivered again
             if not delivery.message.body.startswith(b'{"id": "good-'):
                 assert delivery.message.attempt == 1, delivery
                 found[self.broker.same(delivery.message)] += 1
