@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
+from alone.order import TryOrder
 from alone.private_steps import HIDDEN, NOTICING, SETTINGS
 from alone.steps import FAILURES, STEPS, Doing
 from alone.world import KEYS, NAMES, empty, seen
@@ -149,11 +150,32 @@ class Manner:
     guarded: bool = False
 
 
-def outcome_of(engine: Engine, chosen: Program, manner: Manner) -> dict[str, Any]:
-    """Return outcomes, dead letters, published messages and tables after the messages ran in this manner."""
+Found = dict[str, Any]
+"""Outcomes, dead letters, published messages and tables that a program left behind."""
+
+
+def outcome_of(engine: Engine, chosen: Program, manner: Manner) -> Found:
+    """Return what is left behind after the messages ran in this manner."""
+    return tries_of(engine, chosen, manner)[0]
+
+
+def tries_of(engine: Engine, chosen: Program, manner: Manner) -> tuple[Found, list[str]]:
+    """Return the same, and the ids of the messages in the order in which each of their tries ended."""
     empty(engine)
     life = _Life(engine, chosen, manner)
     life.run()
+    return _found(engine, life), life.ended
+
+
+def outcome_in_order(engine: Engine, chosen: Program, order: Sequence[str]) -> Found:
+    """Return what is left behind after these tries, one message a transaction."""
+    empty(engine)
+    life = _Life(engine, chosen, Manner(1))
+    life.follow(order)
+    return _found(engine, life)
+
+
+def _found(engine: Engine, life: "_Life") -> Found:
     records = select(PROCESSED.c.identity).where(PROCESSED.c.consumer == life.bench.plan.scope)
     with engine.begin() as connection:
         identities = sorted(connection.execute(records).scalars())
@@ -187,16 +209,27 @@ class _Life:
         relay.stop(grace=timedelta(0))  # what is published stays in the outbox
         self.bench.attempt._relay = relay
         self.bench.savepoint_every, self.bench.guarded = manner.savepoint_every, manner.guarded
+        self._order = TryOrder(self.bench.attempt)
         self._messages = chosen.messages
         self._size = manner.size
         self._waiting: dict[str, Delivery] = {}
         self.outcomes: dict[str, list[str]] = {message["id"]: [] for message in chosen.messages}
+        self.ended: list[str] = []
 
     def run(self) -> None:
         """Run all messages until each has its end; a key whose message failed waits for the next round."""
         todo = list(self._messages)
         while todo:
             todo = self._round(todo)
+
+    def follow(self, order: Sequence[str]) -> None:
+        """Run tries in this order; a message that is put off runs again at once, as often as there are messages."""
+        messages = {message["id"]: message for message in self._messages}
+        for name in order:
+            ended = len(self.ended)
+            for _ in range(len(self._messages) + 1):
+                if len(self.ended) == ended:
+                    self._round([messages[name]])
 
     def _delivery(self, message: Mapping[str, Any]) -> Delivery:
         """Return what stays in the process while a message is put off; a broker sends a new one."""
@@ -209,7 +242,7 @@ class _Life:
         while todo:
             unit, todo = todo[: self._size], todo[self._size :]
             deliveries = [self._delivery(message) for message in unit]
-            back = []
+            back, ended = [], {}
             for message, delivery, outcome in zip(
                 unit, deliveries, self.bench.execute(deliveries), strict=True
             ):
@@ -223,10 +256,12 @@ class _Life:
                 else:
                     error = type(verdict.error).__name__ if verdict.error is not None else ""
                     tries = self.outcomes[message["id"]]
+                    ended[delivery] = message["id"]
                     tries.append(f"{outcome} {error} {_words(verdict.reason)}")
                     if outcome == "retry":
                         held.add(message["key"])
                         later += [message] * (len(tries) < ATTEMPTS)
+            self.ended += [ended[delivery] for delivery in self._order.of(ended)]
             todo = [*back, *todo]
             later += [message for message in todo if message["key"] in held]
             todo = [message for message in todo if message["key"] not in held]

@@ -122,18 +122,19 @@ class TransactionResult:
         self.held.update(item.key for item in run.items if item.verdict is None or item.verdict.holds_key)
 
     def leave_out(
-        self, deliveries: Iterable[Delivery], verdicts: Mapping[Delivery, Verdict]
+        self, deliveries: Iterable[Delivery], verdicts: Mapping[Delivery, Verdict], held: Iterable[str]
     ) -> list[Delivery]:
-        """Return items that may run; those with a verdict, and those behind a held key, are left out."""
-        left = []
+        """Return items that may run; those with a verdict, and those behind a key that is held before them, are left out."""
+        left, before = [], set(held)
         for delivery in deliveries:
-            verdict = verdicts.get(delivery, RETURNED if delivery.key in self.held else None)
+            verdict = verdicts.get(delivery, RETURNED if delivery.key in before else None)
             if verdict is None:
                 left.append(delivery)
                 continue
             self.left_out[delivery] = verdict
             if verdict.holds_key:
-                self.held.add(delivery.key)
+                before.add(delivery.key)
+        self.held |= before
         return left
 
 
@@ -182,14 +183,15 @@ class SavepointBatches:
         for start in range(0, len(items), every):
             if done.runs and self._monotonic() > scene.unit.deadline:
                 rest = [item.delivery for item in items[start:]]
-                done.leave_out(rest, dict.fromkeys(rest, RETURNED))
+                done.leave_out(rest, dict.fromkeys(rest, RETURNED), done.held)
                 break
             part = items[start : start + every]
-            done.leave_out([item.delivery for item in part], {})
+            done.leave_out([item.delivery for item in part], {}, done.held)
             self._part(scene, [item for item in part if item.key not in done.held], done)
         return done
 
     def _part(self, scene: OpenTransaction, items: Sequence[Item], done: TransactionResult) -> None:
+        """Run items none of which is behind a held key; a key held by a later one holds back nothing before it."""
         flush_each = False
         while items:
             self._recorder.begin([item.envelope for item in items])
@@ -204,12 +206,12 @@ class SavepointBatches:
                 order = [item.delivery for item in items]
                 at = unproved(order, charged) if self._keys_matter else None
                 if at is None:
-                    verdicts = first_of_each_key(order, charged)
+                    left = done.leave_out(order, first_of_each_key(order, charged), ())
                 else:
-                    verdicts = {}
+                    before = done.held.copy()
                     self._part(scene, make_items(order[:at], self._reader), done)
-                    order = order[at:]
-                items = make_items(done.leave_out(order, verdicts), self._reader)
+                    left = done.leave_out(order[at:], {}, done.held - before)
+                items = make_items(left, self._reader)
             except UnknownCulprit:
                 if flush_each or not scene.undo_part(savepoint):
                     raise

@@ -83,6 +83,16 @@ def test_only_the_culprits_part_runs_again(engine: Engine, how: str) -> None:
     assert bench.result.steps == {RescueStep.SAVEPOINT: 1}
 
 
+def test_what_comes_before_a_failure_of_its_key_goes_on_beside_a_second_failure(engine: Engine) -> None:
+    """A message is not returned because a later one of its key, and another beside it, failed in its part."""
+    bench = UnitBench(engine, Calls(), UniqueKey)
+    bench.savepoint_every = 3
+    (c, *others) = orders("c", "d", "e")
+    a, b = orders("a", "b", key="one")
+    outcomes = bench.run(a, failing(b, "raise"), failing(c, "raise"), *others)
+    assert outcomes == ["applied", "retry", "retry", "applied", "applied"]
+
+
 @pytest.mark.parametrize("how", ["flush", "database"])
 def test_an_unknown_culprit_is_found_within_its_part(engine: Engine, how: str) -> None:
     """A flush that may have failed for two items is tried again with a flush after each, in that part alone."""

@@ -1,0 +1,45 @@
+"""Records in which order the tries of a unit's messages ended, which its transactions may change across keys."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from oncemq.contracts.unit import Unit
+from oncemq.engine.transaction.savepoint_batches import TransactionResult
+from oncemq.engine.transaction.unit_transaction import UnitTransaction
+from oncemq.message.envelope import Delivery
+
+
+class TryOrder:
+    """Watches what a worker's transactions commit.
+
+    Args:
+        attempt: runs deliveries in one transaction.
+    """
+
+    def __init__(self, attempt: UnitTransaction) -> None:
+        self._run = attempt.run
+        self._committed: list[Delivery] = []
+        self._together: dict[Delivery, Sequence[Delivery]] = {}
+        attempt.run = self.run  # type: ignore[method-assign]
+
+    def run(self, unit: Unit, deliveries: Sequence[Delivery], **how: Any) -> TransactionResult:
+        """Run deliveries, and note what was committed, in order."""
+        self._together.update(dict.fromkeys(deliveries, deliveries))
+        done = self._run(unit, deliveries, **how)
+        self._committed += [item.delivery for run in done.runs for item in run.items]
+        return done
+
+    def of(self, ended: Iterable[Delivery]) -> list[Delivery]:
+        """Return deliveries in the order in which their tries ended; what failed saw what came before it in its last run."""
+        left = list(ended)
+        order = [delivery for delivery in self._committed if delivery in left]
+        for delivery in left:
+            if delivery not in order:
+                together = self._together.get(delivery, ())
+                before = together[: together.index(delivery)] if together else ()
+                order.insert(
+                    max((order.index(seen) + 1 for seen in before if seen in order), default=0), delivery
+                )
+        self._committed.clear()
+        self._together.clear()
+        return order
