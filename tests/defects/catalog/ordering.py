@@ -68,7 +68,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/transaction/savepoint_batches.py",
-                "RETURNED if delivery.key in self.held else None",
+                "RETURNED if delivery.key in before else None",
                 "None",
             ),
             Edit(
