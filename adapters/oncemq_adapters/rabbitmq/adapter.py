@@ -26,9 +26,10 @@ from oncemq.contracts.adapter import (
 from oncemq.contracts.broker_queries import PrivateNames
 from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts
-from oncemq.errors import BrokerError
+from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.rabbitmq.connection.address import Address, parse_address
+from oncemq_adapters.rabbitmq.connection.errors import NotTaken
 from oncemq_adapters.rabbitmq.connection.link import quiet_pika
 from oncemq_adapters.rabbitmq.consuming.channel_deliveries import Token
 from oncemq_adapters.rabbitmq.consuming.consumer import Consuming
@@ -154,7 +155,7 @@ class RabbitMQAdapter:
         def copy(request: DeadLetterRequest) -> Callable[[Token], Publication]:
             return lambda token: dead_copy(request, token, username, now)
 
-        return settlement.move([(request.delivery, copy(request)) for request in dead], self._send_own)
+        return settlement.move([(request.delivery, copy(request)) for request in dead], self._send_dead)
 
     def publish_dead_letters(
         self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
@@ -164,7 +165,7 @@ class RabbitMQAdapter:
         copies = [
             burial_copy(burial, place, now, self._scope.app, self._address.username) for burial in burials
         ]
-        return [CONFIRMED if error is None else Refused(error) for error in self._send_own(copies)]
+        return [CONFIRMED if error is None else Refused(error) for error in self._send_dead(copies)]
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Requeue deliveries that were never started; one that came back often is copied, or its queue might drop it."""
@@ -254,6 +255,16 @@ class RabbitMQAdapter:
 
     def _send_own(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
         return self._publisher.send(publications, own=True)
+
+    def _send_dead(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
+        """Send dead letters; a full queue of them is a refusal, since waiting does not make it shorter."""
+        errors = self._send_own(publications)
+        return [
+            BrokerRefused(f"the dead-letter queue {sent.routing_key!r} takes no more: {error}")
+            if isinstance(error, NotTaken)
+            else error
+            for sent, error in zip(publications, errors, strict=True)
+        ]
 
     def _ensure_exchange(self, topic: TopicOptions) -> None:
         if topic not in self._exchanges:

@@ -189,4 +189,16 @@ DEFECTS = (
         [Edit("adapters/oncemq_adapters/embedded/database.py", "{'FULL' if flush else 'NORMAL'}", "NORMAL")],
         ["tests/unit/adapters/embedded/test_database.py::test_publishing_is_flushed_and_settling_is_not"],
     ),
+    Defect(
+        "full-dead-letter-queue-drops",
+        "A dead-letter queue whose length a policy limits refuses, and drops no letter that it confirmed.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/topology/declare.py",
+                '"classic", "x-overflow": "reject-publish"}',
+                '"classic"}',
+            )
+        ],
+        ["tests/suites/test_rabbitmq_policies.py::test_a_full_dead_letter_queue_refuses_and_drops_nothing"],
+    ),
 )

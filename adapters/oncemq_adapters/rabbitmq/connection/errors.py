@@ -42,6 +42,10 @@ class ClosedFor(BrokerRefused):
     """RabbitMQ closed the channel, with all that it carried, because of something that it was sent."""
 
 
+class NotTaken(BrokerUnavailable):
+    """RabbitMQ confirmed negatively: a full queue, or trouble inside of it."""
+
+
 def connecting(error: BaseException, address: Address, host: Host) -> BrokerError:
     """Return the error for a failed connection attempt."""
     if isinstance(error, ProbableAuthenticationError):

@@ -233,7 +233,7 @@ def _no_exchange(sent: Publication, reason: Any) -> BrokerError | None:
 
 
 def _negative() -> BrokerError:
-    return BrokerUnavailable(
+    return faults.NotTaken(
         "RabbitMQ could not take the message now (negative confirmation); the queue may be full"
     )
 

@@ -15,7 +15,7 @@ from oncemq_adapters.rabbitmq.topology.names import DEFAULT_EXCHANGE, Place
 
 def examine_place(connection: Any, place: Place) -> Iterator[Problem]:
     """Yield objects that are missing and not created at the start, and those declared differently."""
-    yield from _refusals("group", partial(_same, connection, place.dead_queue, topology.DEAD_ARGUMENTS))
+    yield from _dead_queue(connection, place.dead_queue)
     if place.is_existing:
         try:
             if "quorum" in topology.look_at_queue(connection, place):
@@ -35,6 +35,23 @@ def examine_place(connection: Any, place: Place) -> Iterator[Problem]:
     yield from _refusals(
         "topic.queue_type", partial(_same, connection, place.queue, topology.own_arguments(place))
     )
+
+
+def _dead_queue(connection: Any, queue: str) -> Iterator[Problem]:
+    """Yield what is wrong with an existing queue of dead letters."""
+    try:
+        keeps = not topology.queue_exists(connection, queue) or topology.declare_dead_queue(connection, queue)
+    except BrokerRefused as error:
+        yield Problem(str(error), where="group")
+        return
+    if not keeps:
+        yield Problem(
+            f"the dead-letter queue {queue!r} was made without overflow: reject-publish, so a policy that limits its length "
+            "would drop the oldest dead letter for each new one",
+            "delete the queue when it is empty; the next start makes it again",
+            "group",
+            Severity.WARNING,
+        )
 
 
 def _same(connection: Any, queue: str, arguments: Arguments) -> None:

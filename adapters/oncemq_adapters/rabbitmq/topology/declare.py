@@ -32,6 +32,8 @@ _MOST = 250
 _LONGEST = 1.0
 """Seconds for all tries together."""
 
+_ADVICE = "set queue_type to what it is, delete the queue when it is empty, or consume it as it is with queue: {queue}"
+
 _LETTERS = "aeious"
 _SEPARATORS = "._-"
 
@@ -66,8 +68,9 @@ def _slips(name: str) -> Iterator[str]:
 Arguments = Mapping[str, Any]
 
 # Quorum queues count every read as a delivery, change the order, and drop messages read too often.
-DEAD_ARGUMENTS: Arguments = {"x-queue-type": "classic"}
-"""Of every queue of dead letters."""
+# A full queue refuses, since by default it would drop its oldest letter for each new one that it confirms.
+DEAD_ARGUMENTS: Arguments = {"x-queue-type": "classic", "x-overflow": "reject-publish"}
+"""Of every queue of dead letters; an operator's policy on the length cannot change the second."""
 
 
 @contextmanager
@@ -108,7 +111,7 @@ def ensure_place(connection: Any, place: Place) -> None:
         BrokerRefused: something does not exist, or exists and is declared differently.
     """
     topic = place.topic
-    declare(connection, place.dead_queue, DEAD_ARGUMENTS)
+    declare_dead_queue(connection, place.dead_queue)
     if place.is_existing:
         look_at_queue(connection, place)
         return
@@ -175,12 +178,30 @@ def insist(connection: Any, topic: TopicOptions, what: str, name: str) -> None:
 
 def declare(connection: Any, queue: str, arguments: Arguments) -> None:
     """Declare a durable queue of ours."""
-    advice = (
-        "set queue_type to what it is, delete the queue when it is empty, "
-        f"or consume it as it is with queue: {queue}"
-    )
-    with _explained("queue", queue, advice):
+    with _explained("queue", queue, _ADVICE.format(queue=queue)):
         connection.channel().queue_declare(queue, durable=True, arguments=arguments)
+
+
+def declare_dead_queue(connection: Any, queue: str) -> bool:
+    """Declare a queue of dead letters; return whether it refuses letters when it is full.
+
+    Raises:
+        BrokerRefused: it exists and is not one of ours.
+    """
+    try:
+        connection.channel().queue_declare(queue, durable=True, arguments=DEAD_ARGUMENTS)
+    except ChannelClosed as error:
+        found = faults.difference(str(error.reply_text))
+        if error.reply_code != faults.DIFFERENT or found is None or found[0] != "x-overflow":
+            raise faults.declaring(error, "queue", queue, _ADVICE.format(queue=queue)) from error
+        # An existing queue cannot be changed; those that older versions declared have no such argument.
+        current = found[2].strip("'")
+        kept = {} if current == "none" else {"x-overflow": current}
+        declare(connection, queue, {"x-queue-type": DEAD_ARGUMENTS["x-queue-type"], **kept})
+        return False
+    except ConnectionClosed as error:
+        raise faults.declaring(error, "queue", queue, _ADVICE.format(queue=queue)) from error
+    return True
 
 
 def own_arguments(place: Place) -> Arguments:

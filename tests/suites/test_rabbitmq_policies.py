@@ -1,0 +1,94 @@
+"""Policies of a RabbitMQ's operator hold for our queues, too, and lose nothing."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from oncemq.common.problems import Severity
+from oncemq.contracts.adapter import CONFIRMED, DeadLetterRequest, ParkedDeadLetter, Refused, Subscription
+from oncemq.errors import BrokerRefused
+from oncemq.message.envelope import Message
+from oncemq.testing.recording_sink import RecordingSink
+from services import catalog
+from services.container import Container
+from services.rabbitmq import RabbitMQ
+from support.facts import facts_of
+from support.rabbitmq import adapter_on, connect
+
+GRACE = timedelta(seconds=5)
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[RabbitMQ]:
+    """A server whose operator keeps every queue of dead letters to three messages."""
+    servers = catalog.OwnServers(catalog.FOLDER)
+    server = servers.make(RabbitMQ)
+    server.start()
+    assert not isinstance(server, Container), "needs a RabbitMQ that is installed here, not a container"
+    control(server, "set_policy", "short", r".*\.dead$", '{"max-length":3}', "--apply-to", "queues")
+    yield server
+    servers.remove(server)
+
+
+def control(server: RabbitMQ, *arguments: str) -> None:
+    """Run rabbitmqctl against a server."""
+    scripts = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmqctl"))
+    program = str(scripts[-1]) if scripts else shutil.which("rabbitmqctl") or "rabbitmqctl"
+    subprocess.run(
+        [program, "-q", *arguments],
+        env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", **server.environment},
+        timeout=60,
+        check=True,
+        **server.account.popen_arguments(),
+    )
+
+
+def test_a_full_dead_letter_queue_refuses_and_drops_nothing(limited: RabbitMQ, fresh: str) -> None:
+    """The letters that fit are there; the others are refused, so that the ledger keeps them."""
+    subscription = Subscription("points", f"{fresh}.paid", f"{fresh}-group", {})
+    adapter, sink = adapter_on(limited.url), RecordingSink()
+    adapter.open([subscription], sink)
+    queue = f"{fresh}-group.{fresh}.paid"
+    channel = (connection := connect(limited.url)).channel()
+    for number in range(5):
+        channel.basic_publish("", queue, b"%d" % number)
+    letters = [DeadLetterRequest(delivery, {}) for delivery in sink.wait_for(5)]
+    failed = adapter.dead_letter(letters)
+    parked = adapter.publish_dead_letters(
+        subscription, [ParkedDeadLetter(Message(subscription.topic, b"5"), {})]
+    )
+    there = channel.queue_declare(f"{queue}.dead", passive=True).method.message_count
+    connection.close()
+    assert [type(failure.error) for failure in failed] == [BrokerRefused] * 2
+    assert there == 3
+    (answer,) = parked
+    assert isinstance(answer, Refused)
+    assert isinstance(answer.error, BrokerRefused)
+    assert "takes no more" in str(answer.error)
+    adapter.acknowledge([failure.delivery for failure in failed])
+    adapter.close(grace=GRACE)
+
+
+@pytest.mark.parametrize("overflow", [{}, {"x-overflow": "drop-head"}])
+def test_a_dead_letter_queue_of_an_older_version_is_used(
+    rabbitmq_url: str, fresh: str, overflow: dict[str, str]
+) -> None:
+    """It cannot be changed, so it stays as it is, and `check --connect` says what to do."""
+    subscription = Subscription("points", f"{fresh}.paid", f"{fresh}-group", {})
+    connection = connect(rabbitmq_url)
+    arguments = {"x-queue-type": "classic", **overflow}
+    connection.channel().queue_declare(f"{fresh}-group.{fresh}.paid.dead", durable=True, arguments=arguments)
+    connection.close()
+    adapter = adapter_on(rabbitmq_url)
+    adapter.open([subscription], RecordingSink())
+    letter = ParkedDeadLetter(Message(subscription.topic, b"x"), {})
+    assert adapter.publish_dead_letters(subscription, [letter]) == [CONFIRMED]
+    problems = list(adapter.examine(facts_of(subscription.topic, subscription.group)))
+    adapter.close(grace=GRACE)
+    (problem,) = [problem for problem in problems if problem.where == "group"]
+    assert "without overflow: reject-publish" in problem.text
+    assert problem.severity is Severity.WARNING
