@@ -32,8 +32,8 @@ APART: Sequence[str] = (
 LONGEST_FIRST: Sequence[str] = (
     "tests/storm",
     "tests/scenarios",
-    "tests/suites/test_rocketmq",
-    "tests/suites/test_rabbitmq",
+    "tests/suites/rocketmq",
+    "tests/suites/rabbitmq",
     "tests/interop",
     "tests/matrix",
     "tests/poison",

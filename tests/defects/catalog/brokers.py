@@ -2,9 +2,9 @@
 
 from defects.defect import Defect, Edit
 
-SUITE = "tests/suites/test_rabbitmq_adapter.py::TestRabbitMQAdapter"
+SUITE = "tests/suites/rabbitmq/test_adapter.py::TestRabbitMQAdapter"
 OWN_SUITE = "tests/suites/test_embedded_adapter.py::TestEmbeddedAdapter"
-TRAPS = "tests/suites/test_rabbitmq_traps.py"
+TRAPS = "tests/suites/rabbitmq/test_traps.py"
 PROPERTIES = "tests/unit/adapters/rabbitmq/messages/test_properties.py"
 ACKS = "tests/unit/adapters/rabbitmq/consuming/test_acks.py"
 
@@ -199,6 +199,6 @@ DEFECTS = (
                 '"classic"}',
             )
         ],
-        ["tests/suites/test_rabbitmq_policies.py::test_a_full_dead_letter_queue_refuses_and_drops_nothing"],
+        ["tests/suites/rabbitmq/test_policies.py::test_a_full_dead_letter_queue_refuses_and_drops_nothing"],
     ),
 )

@@ -4,7 +4,7 @@ from defects.defect import Defect, Edit
 
 EQUALITY = "framework/oncemq/ledger/sql/equality.py"
 COLLATIONS = "framework/oncemq/ledger/sql/collations.py"
-SUITE = "tests/suites/test_strategies_collations.py::TestCollations"
+SUITE = "tests/suites/strategies/test_collations.py::TestCollations"
 UNIT = "tests/unit/ledger/sql/test_equality.py"
 GENERAL_CI = "mariadb-VARCHAR(40)_COLLATE_utf8mb4_general_ci"
 

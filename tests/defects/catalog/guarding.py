@@ -3,9 +3,9 @@
 from defects.defect import Defect, Edit
 
 SUPERVISOR = "tests/unit/engine/test_supervisor.py"
-RABBITMQ_TRAPS = "tests/suites/test_rabbitmq_traps.py"
-RABBITMQ_EXAMINATION = "tests/suites/test_rabbitmq_examination.py"
-ROCKETMQ_TRAPS = "tests/suites/test_rocketmq_traps.py"
+RABBITMQ_TRAPS = "tests/suites/rabbitmq/test_traps.py"
+RABBITMQ_EXAMINATION = "tests/suites/rabbitmq/test_examination.py"
+ROCKETMQ_TRAPS = "tests/suites/rocketmq/test_traps.py"
 WHOLE = "tests/unit/adapters/rocketmq/native/test_message_reader.py"
 SESSION = "tests/unit/adapters/rocketmq/native/test_session.py"
 

@@ -3,7 +3,7 @@
 from defects.defect import Defect, Edit
 
 FORGERY = "tests/unit/adapters/rocketmq/test_forgery.py"
-HOSTILE = "tests/suites/test_rabbitmq_hostile.py"
+HOSTILE = "tests/suites/rabbitmq/test_hostile.py"
 
 DEFECTS = (
     Defect(

@@ -4,7 +4,7 @@ from defects.defect import Defect, Edit
 
 RABBIT_LETTERS = "adapters/oncemq_adapters/rabbitmq/publishing/dead_letters.py"
 GROUPS = "tests/unit/cli/commands/test_groups.py"
-RABBIT_SUITE = "tests/suites/test_rabbitmq_dead_letters.py"
+RABBIT_SUITE = "tests/suites/rabbitmq/test_dead_letters.py"
 
 DEFECTS = (
     Defect(
@@ -154,7 +154,7 @@ DEFECTS = (
                 "        if not member.topics:\n",
             )
         ],
-        ["tests/suites/test_rocketmq_subscriptions.py::test_another_subscription_is_found"],
+        ["tests/suites/rocketmq/test_subscriptions.py::test_another_subscription_is_found"],
     ),
     Defect(
         "renamed-starts-anew",

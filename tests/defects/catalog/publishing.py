@@ -95,7 +95,7 @@ DEFECTS = (
                 "else ()",
             )
         ],
-        ["tests/suites/test_rabbitmq_traps.py::test_a_message_that_ends_the_connection_takes_no_other_along"],
+        ["tests/suites/rabbitmq/test_traps.py::test_a_message_that_ends_the_connection_takes_no_other_along"],
     ),
     Defect(
         "large-headers-are-sent",

@@ -3,8 +3,8 @@
 from defects.defect import Defect, Edit
 
 RECORDS = "strategies/oncemq_strategies/common/processed_records.py"
-SQLITE = "tests/suites/test_strategies_sqlite.py::TestStrategiesSQLite"
-MARIADB = "tests/suites/test_strategies_mariadb.py::TestStrategiesMariaDB"
+SQLITE = "tests/suites/strategies/test_sqlite.py::TestStrategiesSQLite"
+MARIADB = "tests/suites/strategies/test_mariadb.py::TestStrategiesMariaDB"
 
 DEFECTS = (
     Defect(
