@@ -129,7 +129,7 @@ def test_a_killed_listing_leaves_the_queue_as_it_was(letters: Letters) -> None:
         [sys.executable, "-c", HALF_READ, *place],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"looking\n"
