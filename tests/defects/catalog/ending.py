@@ -105,4 +105,10 @@ DEFECTS = (
             "tests/unit/strategies/common/test_place_fingerprints.py::test_the_same_place_with_other_content_is_a_conflict"
         ],
     ),
+    Defect(
+        "process-one-without-an-init",
+        "As process 1 the program can be told to end during its start, and reaps what handlers leave behind.",
+        [Edit("framework/oncemq/cli/entry.py", "    if os.getpid() == 1:\n", "    if False:\n")],
+        ["tests/unit/cli/test_process_one.py::test_a_signal_during_the_start_ends_it"],
+    ),
 )
