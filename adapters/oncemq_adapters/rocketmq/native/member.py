@@ -118,7 +118,7 @@ class Member:
         self._thread = Thread(target=self._run, name="oncemq-rocketmq-native", daemon=True)
 
     def start(self) -> None:
-        """Join the group; returns when a broker lists us.
+        """Join the group; returns when a broker lists us, or messages of which the library crashes are delivered.
 
         Raises:
             BrokerUnavailable: that did not happen in time.
@@ -253,6 +253,8 @@ class Member:
         session.hold(ready)
         for held in ready:
             held.inbox.offer([held])
+        # The caller of `start` may be what settles these.
+        self._joined.set()
         while not session.done and not self._closed and self._brokers.alive():
             self._changed.wait(LOOK_EVERY)
             self._changed.clear()
