@@ -11,6 +11,7 @@ from benchmarks import drain, embedded, inside, latency, locks, look_ups
 from benchmarks.drain import COUNT, FILE, LEFT, QUEUE, SUM, Drain
 from benchmarks.load import Orders
 from benchmarks.load_dramatiq import publish_for_dramatiq
+from benchmarks.peers.publishing import measure as publishing
 from benchmarks.rocketmq import java, python_with
 from benchmarks.servers import Servers
 
@@ -203,6 +204,26 @@ CASES: dict[str, Case] = {
     "faststream-io-sync": _faststream_plain("FastStream, 20 ms I/O, 32 in threads", "io_sync", 6000, FILE),
     "empty": _plain("OnceMQ, empty handler, no database", "empty", 60_000, QUEUE, 1),
     "pika": _by_hand("bare pika, nothing read, an ack per 100", "bare_pika", 80_000, QUEUE),
+    "publish-one": Case("OnceMQ, `publish`", publishing.script("with_oncemq", "one", 3000)),
+    "publish-many": Case("OnceMQ, `publish_many`", publishing.script("with_oncemq", "many", 60_000)),
+    "publish-outbox": Case(
+        "OnceMQ, `publish_many(session=)`", publishing.script("with_oncemq", "outbox", 20_000)
+    ),
+    "publish-one-pika": Case(
+        "pika, `BlockingConnection` with confirms", publishing.script("with_pika", "one", 3000)
+    ),
+    "publish-many-pika": Case(
+        "pika, `SelectConnection`, 1,000 unconfirmed at most", publishing.script("with_pika", "many", 60_000)
+    ),
+    "publish-one-faststream": Case(
+        "FastStream, `publish`", publishing.script("with_faststream", "one", 3000)
+    ),
+    "publish-many-faststream": Case(
+        "FastStream, 1,000 `publish` gathered", publishing.script("with_faststream", "many", 20_000)
+    ),
+    "publish-web": Case("FastAPI, OnceMQ's `publish`", publishing.web("oncemq", 6000)),
+    "publish-web-outbox": Case("FastAPI, OnceMQ's `publish(session=)`", publishing.web("outbox", 6000)),
+    "publish-web-faststream": Case("FastAPI, FastStream's `publish`", publishing.web("faststream", 6000)),
     "rocketmq-1": _drain(
         "OnceMQ, RocketMQ, ORM handler, 1 process", Drain(_oncemq("rocketmq"), Orders(25_000), rocketmq=True)
     ),

@@ -81,6 +81,22 @@ def measure(drain: Drain, servers: Servers, scale: float) -> dict[str, float]:
     return _Measurement(drain, servers, scale).run()
 
 
+def environment_of(servers: Servers, queue: str, folder: Path) -> dict[str, str]:
+    """Return what a peer's processes are told: where the servers are, its queue, and a folder of its own."""
+    return {
+        "BENCH_QUEUE": queue,
+        "BENCH_RABBITMQ": servers.rabbitmq,
+        "BENCH_ROCKETMQ": servers.rocketmq or "",
+        "BENCH_ROCKETMQ_AUTHORITY": (servers.rocketmq or "").partition("://")[2],
+        "BENCH_ROCKETMQ_SERVER": (servers.rocketmq or "").rpartition("@")[2],
+        "BENCH_ROCKETMQ_GRPC": servers.rocketmq_grpc or "",
+        "BENCH_POSTGRESQL": servers.postgresql,
+        "BENCH_REDIS": servers.redis or "",
+        "BENCH_HTTP": free_address(),
+        "BENCH_FOLDER": str(folder),
+    }
+
+
 class _Measurement:
     def __init__(self, drain: Drain, servers: Servers, scale: float) -> None:
         self._drain = drain
@@ -103,7 +119,7 @@ class _Measurement:
         try:
             with tempfile.TemporaryDirectory(prefix="oncemq-bench-") as folder:
                 self._folder = Path(folder)
-                environment = self._environment() | drain.environment
+                environment = environment_of(self._servers, self._name, self._folder) | drain.environment
                 log = self._folder / "log"
                 with running(drain.command, drain.processes, environment, log) as processes:
                     sights = self._watch(queue, processes)
@@ -122,20 +138,6 @@ class _Measurement:
             raise RuntimeError("ONCEMQ_TEST_ROCKETMQ is not set: run `make services` first")
         rocketmq.publish(servers.rocketmq, self._name, bodies)
         return Topic(servers.rocketmq, self._name)
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            "BENCH_QUEUE": self._name,
-            "BENCH_RABBITMQ": self._servers.rabbitmq,
-            "BENCH_ROCKETMQ": self._servers.rocketmq or "",
-            "BENCH_ROCKETMQ_AUTHORITY": (self._servers.rocketmq or "").partition("://")[2],
-            "BENCH_ROCKETMQ_SERVER": (self._servers.rocketmq or "").rpartition("@")[2],
-            "BENCH_ROCKETMQ_GRPC": self._servers.rocketmq_grpc or "",
-            "BENCH_POSTGRESQL": self._servers.postgresql,
-            "BENCH_REDIS": self._servers.redis or "",
-            "BENCH_HTTP": free_address(),
-            "BENCH_FOLDER": str(self._folder),
-        }
 
     def _watch(self, queue: Queue | Topic, processes: Processes) -> list[Sight]:
         """Look again and again until all effects are there; at the queue only as long as that tells something.

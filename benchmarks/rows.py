@@ -82,6 +82,20 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("empty handler, no database", ("empty",), ("faststream-empty",), 3),
         Row("empty handler, no database", ("empty",), ("pika",), 0.4),
     ),
+    "publish": (
+        Row("published, one confirmed after the other", ("publish-one",), ("publish-one-pika",), None),
+        Row("published, one confirmed after the other", ("publish-one",), ("publish-one-faststream",), 1),
+        Row("published, many confirmed together", ("publish-many",), ("publish-many-pika",), 0.8),
+        Row("published, many confirmed together", ("publish-many",), ("publish-many-faststream",), 2),
+        Row(
+            "published in transactions of 100, sent from the outbox",
+            ("publish-outbox",),
+            ("publish-many",),
+            None,
+        ),
+        Row("requests that publish a message", ("publish-web",), ("publish-web-faststream",), 0.8),
+        Row("requests that publish in their transaction", ("publish-web-outbox",), ("publish-web",), None),
+    ),
     "rocketmq": (
         Row(
             "RocketMQ, empty handler, no database",

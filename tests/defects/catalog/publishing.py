@@ -98,6 +98,20 @@ DEFECTS = (
         ["tests/suites/rabbitmq/test_traps.py::test_a_message_that_ends_the_connection_takes_no_other_along"],
     ),
     Defect(
+        "another-part-is-charged",
+        "A single message that was in flight beside the one for which RabbitMQ ends the connection is confirmed.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/publishing/publisher.py",
+                "deadline=deadline, alone=False)",
+                "deadline=deadline, alone=True)",
+            )
+        ],
+        [
+            "tests/suites/rabbitmq/test_publishing.py::test_no_other_part_is_charged_for_a_message_that_ends_the_connection"
+        ],
+    ),
+    Defect(
         "large-headers-are-sent",
         "Headers that are more than a broker takes are refused before they are stored.",
         [

@@ -111,12 +111,13 @@ class ConfirmChannel:
         if channel is None or not channel.is_open:
             batch.fail(BrokerUnavailable("the publishing channel to RabbitMQ was lost just now"))
             return
-        for index, publication in enumerate(batch.publications):
-            try:
-                self._publish(channel, batch, index, publication)
-            except Exception as error:
-                # Such as a header that AMQP cannot carry; nothing of it was sent, and it has no number.
-                batch.answer(index, BrokerRefused(f"the message cannot be sent through AMQP: {error!r}"))
+        with self._connection.written_together():
+            for index, publication in enumerate(batch.publications):
+                try:
+                    self._publish(channel, batch, index, publication)
+                except Exception as error:
+                    # Such as a header that AMQP cannot carry; nothing of it was sent, and it has no number.
+                    batch.answer(index, BrokerRefused(f"the message cannot be sent through AMQP: {error!r}"))
 
     def lose(
         self, error: BrokerError, also: Callable[[Publication], BrokerError | None] = lambda _: None

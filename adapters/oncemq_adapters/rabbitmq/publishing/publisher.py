@@ -1,7 +1,9 @@
 """Publishing with confirmation on a connection of its own, so that a blocked publisher never blocks acknowledgements."""
 
 import time
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event, Lock
 from typing import Any
@@ -12,7 +14,9 @@ from oncemq_adapters.rabbitmq.connection.errors import ClosedFor, Provoked
 from oncemq_adapters.rabbitmq.connection.link import Link
 from oncemq_adapters.rabbitmq.publishing.confirms import Batch, ConfirmChannel, Publication
 
-_AT_ONCE = 1000
+_AT_ONCE = 500
+_IN_FLIGHT = 2
+"""Parts: while the broker confirms one, the next is sent."""
 
 
 class Publisher:
@@ -45,20 +49,36 @@ class Publisher:
             own: retries and dead letters, in contrast to the app's messages.
         """
         errors: list[BrokerError | None] = []
+        begun: deque[_Part] = deque()
         for start in range(0, len(publications), _AT_ONCE):
-            errors += self._send_part(publications[start : start + _AT_ONCE], own=own)
+            begun.append(self._begin(publications[start : start + _AT_ONCE], own=own))
+            if len(begun) == _IN_FLIGHT:
+                errors += self._finish(begun, own=own)
+        while begun:
+            errors += self._finish(begun, own=own)
         return errors
 
-    def _send_part(self, publications: Sequence[Publication], *, own: bool) -> list[BrokerError | None]:
+    def _begin(self, publications: Sequence[Publication], *, own: bool) -> "_Part":
         deadline = time.monotonic() + self._limit
-        errors = self._send(publications, own=own, deadline=deadline)
+        return _Part(publications, self._post(publications, own=own, deadline=deadline), deadline)
+
+    def _finish(self, begun: "deque[_Part]", *, own: bool) -> list[BrokerError | None]:
+        """Return the errors of the first part, which is removed; whatever failed is sent again."""
+        part = begun.popleft()
+        publications, deadline = part.publications, part.deadline
+        errors = self._answers(part.batch, deadline)
+        if not any(errors):
+            return errors
+        # What ends the channel fails all that is in flight there: so nothing else is while the culprit is looked for.
+        for other in begun:
+            self._answers(other.batch, other.deadline)
         # A queue of ours that was deleted behind our back is declared again by the second try.
         again = [at for at, error in enumerate(errors) if _worth_repeating(publications[at], error)]
         if again:
             repeated = self._send([publications[at] for at in again], own=own, deadline=deadline)
             for at, error in zip(again, repeated, strict=True):
                 errors[at] = error
-        return self._send_apart(publications, errors, own=own, deadline=deadline)
+        return self._send_apart(publications, errors, own=own, deadline=deadline, alone=False)
 
     def _send_apart(
         self,
@@ -67,19 +87,23 @@ class Publisher:
         *,
         own: bool,
         deadline: float,
+        alone: bool,
     ) -> list[BrokerError | None]:
-        """Send the halves of what failed together by themselves: what is ended for one message fails all that it holds."""
+        """Send the halves of what failed together by themselves: what is ended for one message fails all that it holds.
+
+        With `alone`, no other part was in flight, so a single message failed by its own fault.
+        """
         kinds = (BrokerRefused, Provoked) if own else (ClosedFor, Provoked)
         failed = [at for at, error in enumerate(errors) if isinstance(error, kinds)]
         if not failed:
             return errors
-        if len(publications) == 1:
+        if alone and len(publications) == 1:
             return [_own_fault(error) for error in errors]
         middle = (len(failed) + 1) // 2
         for part in filter(None, (failed[:middle], failed[middle:])):
             mine = [publications[at] for at in part]
             again = self._send(mine, own=own, deadline=deadline)
-            found = self._send_apart(mine, again, own=own, deadline=deadline)
+            found = self._send_apart(mine, again, own=own, deadline=deadline, alone=True)
             for at, error in zip(part, found, strict=True):
                 errors[at] = error
         return errors
@@ -108,6 +132,10 @@ class Publisher:
     def _send(
         self, publications: Sequence[Publication], *, own: bool, deadline: float
     ) -> list[BrokerError | None]:
+        return self._answers(self._post(publications, own=own, deadline=deadline), deadline)
+
+    def _post(self, publications: Sequence[Publication], *, own: bool, deadline: float) -> Batch:
+        """Hand publications to the connection's thread once it can send."""
         self._link.start()
         batch = Batch(publications)
         if not self._wait(self._ready[own], deadline):
@@ -118,6 +146,10 @@ class Publisher:
             batch.fail(
                 self._error or BrokerUnavailable("the publishing connection to RabbitMQ was lost just now")
             )
+        return batch
+
+    def _answers(self, batch: Batch, deadline: float) -> list[BrokerError | None]:
+        """Wait for all confirmations until the deadline."""
         if not self._wait(batch.done, deadline) and not self._unblocked.is_set():
             batch.explain(self._blocked_why)
         return list(batch.errors)
@@ -129,6 +161,21 @@ class Publisher:
     def _blocked(self, _: Any, frame: Any) -> None:
         self._blocked_why = f"it blocked the connection ({frame.method.reason})"
         self._unblocked.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Publications that the connection's thread sends, until when they must be confirmed.
+
+    Args:
+        publications: in order.
+        batch: their answers.
+        deadline: by the monotonic clock, in seconds.
+    """
+
+    publications: Sequence[Publication]
+    batch: Batch
+    deadline: float
 
 
 def _own_fault(error: BrokerError | None) -> BrokerError | None:

@@ -30,8 +30,8 @@ from oncemq.ledger.database import probe
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.message.outgoing import OutgoingTopic
 
-CHUNK: Final = 500
-"""Messages that are sent together by `publish_many`, each confirmed."""
+CHUNK: Final = 5000
+"""Messages that `publish_many` hands to the broker's adapter together; each is confirmed."""
 
 _CLOSE_WITHIN: Final = timedelta(seconds=10)
 
@@ -148,7 +148,7 @@ class AppPublisher:
     ) -> list[str]:
         """Return the ids of many messages for one topic, in order, once all of them are confirmed or stored.
 
-        All of them are checked before the first one is sent. They are sent 500 at a time; if one is refused,
+        All of them are checked before the first one is sent. Many are in flight at once; if one is refused,
         later ones of its key may have been sent.
 
         Args:

@@ -14,7 +14,7 @@ from pika.exceptions import InvalidFrameError
 from pika.frame import Body, Header, Heartbeat, Method
 from pika.spec import Basic
 
-from oncemq_adapters.rabbitmq.connection.pika_connection import Connection, whole_delivery
+from oncemq_adapters.rabbitmq.connection.pika_connection import WRITTEN_AT_ONCE, Connection, whole_delivery
 
 PROPERTIES = BasicProperties(
     content_type="application/json",
@@ -209,3 +209,15 @@ def test_any_bytes_are_no_delivery_or_one(data: bytes, at: int) -> None:
     assert found.end == len(good)
     other = whole_delivery(data, at)
     assert other is None or at < other.end <= len(data)
+
+
+def test_frames_of_many_messages_are_written_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Collected frames are written in order when there are enough of them, and at the end; later ones at once."""
+    written: list[bytes] = []
+    monkeypatch.setattr(SelectConnection, "_adapter_emit_data", lambda _, data: written.append(data))
+    connection = Reading(Connection).connection
+    with connection.written_together():
+        for part in (b"a", b"b", b"c" * WRITTEN_AT_ONCE, b"d", b"e"):
+            connection._adapter_emit_data(part)
+    connection._adapter_emit_data(b"f")
+    assert written == [b"ab" + b"c" * WRITTEN_AT_ONCE, b"de", b"f"]

@@ -1,5 +1,6 @@
 """What becomes of messages in flight when their channel is closed."""
 
+from contextlib import AbstractContextManager, nullcontext
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,10 @@ class OneChannel:
             basic_publish=lambda *_, **__: None,
         )
         on_open_callback(channel)
+
+    def written_together(self) -> AbstractContextManager[None]:
+        """Write at once."""
+        return nullcontext()
 
     def close_channel(self, code: int, text: str) -> None:
         """Close it as the broker does."""
