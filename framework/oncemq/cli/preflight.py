@@ -99,6 +99,7 @@ def _prove_database(plan: AppPlan) -> None:
     for engine in plan.engines:
         probe.prove(engine)
         schema.ensure(engine, tables_of(plan))
+        schema.insist_on_rights(engine, tables_of(plan))
     shards.ensure(plan.engines, plan.name, plan.layout)
     if conflicts := look(plan).conflicts:
         raise ConfigError(conflicts)

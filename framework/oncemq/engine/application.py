@@ -163,6 +163,7 @@ class Application:
         for engine in plan.engines:
             probe.prove(engine)
             schema.ensure(engine, tables_of(plan))
+            schema.insist_on_rights(engine, tables_of(plan))
             for warning in probe.startup_warnings(engine):
                 self._observer.warned(warning)
             self._clock_watch.measure(engine)

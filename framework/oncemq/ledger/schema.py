@@ -20,11 +20,13 @@ from sqlalchemy import (
     make_url,
     select,
 )
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from oncemq.common.clock import SystemClock
 from oncemq.errors import LedgerError
 from oncemq.ledger.coordination import groups, leases, shards, workers
+from oncemq.ledger.database import rights
 from oncemq.ledger.database.connect import READ_ONLY, place
 from oncemq.ledger.messages import dead_letters, outbox, parking, transactions
 from oncemq.ledger.records import (
@@ -186,9 +188,15 @@ def ensure(engine: Engine, strategies_tables: Sequence[Table] = ()) -> None:
     Raises:
         LedgerError: it does not; says which command to run.
     """
-    with engine.begin() as connection:
-        current = _version(connection)
-        present = set(inspect(connection).get_table_names())
+    try:
+        with engine.begin() as connection:
+            current = _version(connection)
+            present = set(inspect(connection).get_table_names())
+    except DBAPIError as error:
+        if not rights.is_denied(error):
+            raise
+        insist_on_rights(engine, strategies_tables)
+        raise
     if current is None:
         raise LedgerError(f"the ledger's tables are missing in {place(engine)}: run `oncemq tables create`")
     if current != _newest(MIGRATIONS):
@@ -198,6 +206,15 @@ def ensure(engine: Engine, strategies_tables: Sequence[Table] = ()) -> None:
         raise LedgerError(
             f"{', '.join(missing)} missing in {place(engine)}: run `oncemq tables create`, which adds what is missing"
         )
+
+
+def insist_on_rights(engine: Engine, strategies_tables: Sequence[Table] = ()) -> None:
+    """Check that the account may read and write the ledger's tables.
+
+    Raises:
+        LedgerError: a right is missing, or the database is read-only; says what an administrator must do.
+    """
+    rights.insist(engine, _all(strategies_tables), VERSIONS)
 
 
 def birth(engine: Engine) -> str:

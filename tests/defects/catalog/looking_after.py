@@ -180,4 +180,18 @@ DEFECTS = (
         ],
         ["tests/unit/cli/test_renamed.py::test_formerly_written_late_joins_both_records"],
     ),
+    Defect(
+        "rights-not-tried",
+        "An account that may not write the ledger is refused before anything runs.",
+        [
+            Edit(
+                "framework/oncemq/ledger/database/rights.py",
+                "    return RIGHTS[:1] if table.name == only_read.name else RIGHTS\n",
+                "    return RIGHTS[:1]\n",
+            )
+        ],
+        [
+            "tests/unit/ledger/database/test_rights.py::test_an_account_that_only_reads_is_refused_with_the_grants[postgresql]"
+        ],
+    ),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Column, Connection, Index, Integer, delete, insert, select
+from sqlalchemy import BigInteger, Column, Connection, Identity, Index, Integer, delete, insert, select
 
 from oncemq.contracts.adapter import DeadLetter
 from oncemq.ledger.messages.parked_row import packed, unpacked
@@ -14,7 +14,9 @@ from oncemq.message.envelope import Message
 TABLE = ledger_table(
     "dead_letters",
     # SQLite assigns numbers only to a column whose type is INTEGER.
-    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    Column(
+        "id", BigInteger().with_variant(Integer(), "sqlite"), Identity(), primary_key=True, autoincrement=True
+    ),
     Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
     Column("topic", ExactText(CONSUMER_SIZE), nullable=False),
     Column("attempt", Integer, nullable=False),

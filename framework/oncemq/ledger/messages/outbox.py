@@ -16,6 +16,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Identity,
     Index,
     Integer,
     and_,
@@ -38,7 +39,9 @@ from oncemq.message.envelope import OutgoingMessage
 TABLE = ledger_table(
     "outbox",
     # SQLite assigns numbers only to a column whose type is INTEGER; numbers of deleted rows must not be reused.
-    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    Column(
+        "id", BigInteger().with_variant(Integer(), "sqlite"), Identity(), primary_key=True, autoincrement=True
+    ),
     Column("app", ExactText(CONSUMER_SIZE), nullable=False),
     Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
     Column("topic", ExactText(CONSUMER_SIZE), nullable=False),

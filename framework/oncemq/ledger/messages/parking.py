@@ -15,6 +15,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -39,7 +40,9 @@ from oncemq.message.envelope import Message
 TABLE = ledger_table(
     "parked",
     # SQLite assigns numbers only to a column whose type is INTEGER.
-    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    Column(
+        "id", BigInteger().with_variant(Integer(), "sqlite"), Identity(), primary_key=True, autoincrement=True
+    ),
     Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
     Column("key", ExactText(KEY_SIZE), nullable=False),
     Column("identity", ExactText(KEY_SIZE), nullable=False),

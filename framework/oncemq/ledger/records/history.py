@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Column, Connection, Index, Integer, String, insert, select, text
+from sqlalchemy import BigInteger, Column, Connection, Identity, Index, Integer, String, insert, select, text
 
 from oncemq.ledger.sql.column_types import ExactText, LongText, Moment, storable
 from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
@@ -13,7 +13,9 @@ from oncemq.ledger.sql.tables import CONSUMER_SIZE, KEY_SIZE, ledger_table
 TABLE = ledger_table(
     "history",
     # SQLite assigns numbers only to a column whose type is INTEGER.
-    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
+    Column(
+        "id", BigInteger().with_variant(Integer(), "sqlite"), Identity(), primary_key=True, autoincrement=True
+    ),
     Column("consumer", ExactText(CONSUMER_SIZE), nullable=False),
     Column("topic", ExactText(CONSUMER_SIZE), nullable=False),
     Column("key", ExactText(KEY_SIZE), nullable=False),
