@@ -181,7 +181,7 @@ DEFECTS = (
         ["tests/unit/cli/test_renamed.py::test_formerly_written_late_joins_both_records"],
     ),
     Defect(
-        "rights-not-tried",
+        "ledger-rights-not-tried",
         "An account that may not write the ledger is refused before anything runs.",
         [
             Edit(
