@@ -19,12 +19,13 @@ class TryOrder:
     def __init__(self, attempt: UnitTransaction) -> None:
         self._run = attempt.run
         self._committed: list[Delivery] = []
-        self._together: dict[Delivery, Sequence[Delivery]] = {}
+        self._before: dict[Delivery, list[Delivery]] = {}
         attempt.run = self.run  # type: ignore[method-assign]
 
     def run(self, unit: Unit, deliveries: Sequence[Delivery], **how: Any) -> TransactionResult:
         """Run deliveries, and note what was committed, in order."""
-        self._together.update(dict.fromkeys(deliveries, deliveries))
+        for place, delivery in enumerate(deliveries):
+            self._before[delivery] = [*self._committed, *deliveries[:place]]
         done = self._run(unit, deliveries, **how)
         self._committed += [item.delivery for run in done.runs for item in run.items]
         return done
@@ -35,11 +36,9 @@ class TryOrder:
         order = [delivery for delivery in self._committed if delivery in left]
         for delivery in left:
             if delivery not in order:
-                together = self._together.get(delivery, ())
-                before = together[: together.index(delivery)] if together else ()
-                order.insert(
-                    max((order.index(seen) + 1 for seen in before if seen in order), default=0), delivery
-                )
+                before = self._before.get(delivery, [])
+                place = max((order.index(seen) + 1 for seen in before if seen in order), default=0)
+                order.insert(place, delivery)
         self._committed.clear()
-        self._together.clear()
+        self._before.clear()
         return order

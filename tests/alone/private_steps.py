@@ -92,6 +92,12 @@ def become_guest(do: Doing) -> None:
         do.write("as a guest")
 
 
+def become(do: Doing) -> None:
+    """Set the same through a function, whose call shows nothing of it."""
+    if kind_of(do.session) != "sqlite":
+        do.session.execute(text("SELECT alone_become(:who)"), {"who": do.message})
+
+
 def tenant(do: Doing) -> None:
     """Say who the connection takes us for."""
     do.write(f"tenant {do.session.scalar(text(_TENANT[kind_of(do.session)]))}")
@@ -168,6 +174,7 @@ def hidden(number: int) -> Step:
 
 SETTINGS: Mapping[str, Step] = {
     **{f"set{number}": setting(number) for number in range(14)},
+    "become": become,
     "guest": become_guest,
     "translated": translated,
     "reflected": reflected,

@@ -261,6 +261,9 @@ class _Life:
                     if outcome == "retry":
                         held.add(message["key"])
                         later += [message] * (len(tries) < ATTEMPTS)
+            if self.bench.result.trouble is not None:
+                # Only messages that fail alike are left, and the consumer pauses until another one takes effect.
+                self.bench.lane.succeeded()
             self.ended += [ended[delivery] for delivery in self._order.of(ended)]
             todo = [*back, *todo]
             later += [message for message in todo if message["key"] in held]

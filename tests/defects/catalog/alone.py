@@ -4,6 +4,7 @@ from defects.defect import Defect, Edit
 
 SUITE = "tests/alone/test_as_if_alone.py::test_programs_leave_the_same_behind_in_units_of_any_size"
 ITEMS = "framework/oncemq/engine/transaction/item_loop.py"
+FUNCTIONS = "tests/unit/engine/transaction/test_settings_in_functions.py"
 ISOLATION = "tests/unit/engine/transaction/test_isolation.py"
 
 DEFECTS = (
@@ -36,6 +37,30 @@ DEFECTS = (
             )
         ],
         [SUITE],
+    ),
+    Defect(
+        "functions-settings-unseen",
+        "A message that sets something through a function of the database runs in a transaction of its own.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/connection_watch.py",
+                "    elif watch.routines and not watch.routines.isdisjoint(called(template)):",
+                "    elif False:",
+            )
+        ],
+        [f"{FUNCTIONS}::test_what_a_function_sets_stays_with_its_message"],
+    ),
+    Defect(
+        "ledger-follows-the-handler",
+        "The ledger's statements after a handler find the ledger's own tables, wherever the handler has gone.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/unit_transaction.py",
+                "            home.come_back()\n",
+                "            pass\n",
+            )
+        ],
+        [f"{FUNCTIONS}::test_what_goes_elsewhere_takes_no_record_along"],
     ),
     Defect(
         "hidden-commit-unseen",

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from threading import get_ident
+from time import monotonic
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, ExceptionContext, NestedTransaction, PoolProxiedConnection, event
 
 from oncemq.contracts.unit import Item
 from oncemq.engine.transaction.isolation import NeedsIsolation
+from oncemq.engine.transaction.setting_routines import called, setting_routines
 from oncemq.errors import HandlerFault, SessionOwned
 from oncemq.retry.classify import Fault, classify
 
@@ -129,6 +131,7 @@ class ConnectionWatch:
         thread: the worker's thread; ANY_THREAD = not checked.
         strays: the sessions of these items were used after their handlers had returned.
         commits: a handler called `session.commit()`, which only flushes.
+        routines: the database's functions that may change settings.
     """
 
     __slots__ = (
@@ -140,6 +143,7 @@ class ConnectionWatch:
         "isolated",
         "raw",
         "refused",
+        "routines",
         "savepoint",
         "settings",
         "statements",
@@ -165,6 +169,7 @@ class ConnectionWatch:
         self.thread = ANY_THREAD if any_thread else get_ident()
         self.strays: dict[Item, SessionOwned] = {}
         self.commits = False
+        self.routines: frozenset[str] = frozenset()
 
     def on_first_statement(self) -> None:
         """The handler is about to send a statement."""
@@ -257,8 +262,9 @@ class UnitConnection(Connection):
 
 
 def watch_connection(connection: UnitConnection, watch: ConnectionWatch) -> Callable[[], None]:
-    """Let `watch` observe `connection`; returns a function that ends this and never raises."""
+    """Let `watch` observe `connection`, which is in a transaction; returns a function that ends this and never raises."""
     watch.driver = connection.connection.driver_connection
+    watch.routines = setting_routines(connection, monotonic())
     connection.watch = watch
 
     def end() -> None:
@@ -303,13 +309,16 @@ def _statement(connection: Connection, _cursor: Any, statement: str, _: Any, con
         raise watch.doomed
     # Of statements that SQLAlchemy compiled only the template is analysed: it is short, and always the same object.
     compiled = getattr(context, "compiled", None)
-    kind = kind_of(statement if compiled is None else compiled.string, connection.dialect.name)
+    template = statement if compiled is None else compiled.string
+    kind = kind_of(template, connection.dialect.name)
     if kind is Kind.ENDS:
         error = SessionOwned("the framework owns this transaction: a handler may not send " + statement[:40])
         watch.doom(error)
         raise error
     if kind is Kind.SETS:
         watch.sets(f"the handler sends {statement.split(None, 1)[0].upper()[:20]}, which others would notice")
+    elif watch.routines and not watch.routines.isdisjoint(called(template)):
+        watch.sets("the handler calls a function that may change settings, which others would notice")
     if watch.first is not None:
         watch.on_first_statement()
     watch.statements += 1

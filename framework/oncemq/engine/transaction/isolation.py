@@ -6,13 +6,24 @@ whose connection is reset afterwards.
 """
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from oncemq.contracts.unit import Item, Run
 from oncemq.errors import HandlerFault, SessionOwned
+from oncemq.ledger.sql.column_types import MYSQL_NAMES
 
+_HOME: Final = "oncemq_home"
+_POSTGRESQL_SETTINGS: Final = (
+    *("session_authorization", "role", "search_path", "row_security", "statement_timeout", "lock_timeout"),
+    *("client_encoding", "bytea_output", "DateStyle", "IntervalStyle", "TimeZone"),
+)
+_MYSQL_SETTINGS: Final = (
+    *("character_set_client", "character_set_results", "collation_connection", "sql_mode", "time_zone"),
+    *("innodb_lock_wait_timeout", "foreign_key_checks", "unique_checks"),
+)
 _OFTEN = 0.1
 _SELDOM = 0.02
 
@@ -104,27 +115,42 @@ class Proof:
 
 
 class Home:
-    """Where the framework's own tables are found, and by which user; a handler may have changed both.
+    """The settings under which the framework's own statements find their tables and mean what they say.
+
+    A handler alone in its transaction may change any of them. The framework's statements name no schema: they are sent as if
+    the handler had changed nothing, by the same user, with the same notion of time and text.
 
     Args:
-        connection: a connection on which no setting was changed yet.
+        connection: in a transaction, on which no setting was changed yet.
     """
 
     __slots__ = ("_connection", "_way")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._way: tuple[str, tuple[str, ...]] | None = None
-        if connection.dialect.name == "postgresql":
-            asked = "SELECT current_setting('search_path'), current_setting('role')"
-            path, role = connection.exec_driver_sql(asked).one()
-            statement = "SELECT set_config('role', %s, true), set_config('search_path', %s, true)"
-            self._way = statement, (role, path)
-        elif connection.dialect.name in {"mysql", "mariadb"}:
-            name = connection.exec_driver_sql("SELECT DATABASE()").scalar_one()
-            self._way = f"USE {connection.dialect.identifier_preparer.quote(name)}", ()
+        # Asked once for each of the driver's connections: they are as new when others get them.
+        if _HOME not in connection.info:
+            connection.info[_HOME] = _way_home(connection)
+        self._way: Sequence[tuple[str, tuple[Any, ...]]] = connection.info[_HOME]
 
     def come_back(self) -> None:
         """Make the framework's next statements use its own tables."""
-        if self._way is not None:
-            self._connection.exec_driver_sql(*self._way)
+        for statement, values in self._way:
+            self._connection.exec_driver_sql(statement, values)
+
+
+def _way_home(connection: Connection) -> Sequence[tuple[str, tuple[Any, ...]]]:
+    if connection.dialect.name == "postgresql":
+        asked = ", ".join(f"current_setting('{name}')" for name in _POSTGRESQL_SETTINGS)
+        values = connection.exec_driver_sql(f"SELECT {asked}").one()
+        back = ", ".join(f"set_config('{name}', %s, true)" for name in _POSTGRESQL_SETTINGS)
+        return [(f"SELECT {back}", tuple(values))]
+    if connection.dialect.name in MYSQL_NAMES:
+        asked = ", ".join(f"@@session.{name}" for name in _MYSQL_SETTINGS)
+        database, *settings_now = connection.exec_driver_sql(f"SELECT DATABASE(), {asked}").one()
+        back = ", ".join(f"{name} = %s" for name in _MYSQL_SETTINGS)
+        settings = (f"SET SESSION {back}", tuple(settings_now))
+        if database is None:
+            return [settings]
+        return [(f"USE {connection.dialect.identifier_preparer.quote(database)}", ()), settings]
+    return []

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Engine, RootTransaction, select
 
 from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection, watch_connection
 from oncemq.engine.transaction.handler_session import UnitSession, obstacle
+from oncemq.engine.transaction.isolation import Home
 from oncemq.ledger.database.connect import clean
 
 
@@ -31,6 +32,7 @@ class SessionLoan:
             self._transaction: RootTransaction = self.connection.begin()
             # A driver may begin with the first statement only; without one the transaction looks ended.
             self.connection.execute(select(1))
+            self._home = Home(self.connection)
             if first is not None:
                 first(self.connection)
             self.session = UnitSession.over(self.connection, self._watch)
@@ -60,6 +62,8 @@ class SessionLoan:
             self._watch.handling = False
             self._require_whole()
             if last is not None:
+                if self._watch.settings:
+                    self._home.come_back()
                 last(self.connection)
             self._transaction.commit()
         finally:
@@ -72,7 +76,7 @@ class SessionLoan:
         try:
             self.session.close()
             if self._watch.settings:
-                clean(self.connection)
+                clean(self.connection, thoroughly=self._watch.raw)
             self.connection.close()
         except Exception:
             with suppress(Exception):
