@@ -28,6 +28,7 @@ from oncemq.errors import LedgerError
 from oncemq.ledger.coordination import groups, leases, shards, workers
 from oncemq.ledger.database import rights
 from oncemq.ledger.database.connect import READ_ONLY, place
+from oncemq.ledger.database.schema_lock import changing_schema
 from oncemq.ledger.messages import dead_letters, outbox, parking, transactions
 from oncemq.ledger.records import (
     claims,
@@ -115,7 +116,7 @@ def create(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[str]
     Raises:
         LedgerError: the ledger exists in another version.
     """
-    with engine.begin() as connection:
+    with changing_schema(engine) as connection:
         current = _version(connection)
         if current is not None and current != _newest(MIGRATIONS):
             raise LedgerError(_other_version(engine, current, _newest(MIGRATIONS)))
@@ -139,13 +140,17 @@ def upgrade(
     if current is not None and current > _newest(migrations):
         raise LedgerError(_other_version(engine, current, _newest(migrations)))
     for migration in migrations:
-        if current is not None and migration.version > current:
-            with engine.begin() as connection:
-                for statement in migration.statements(connection.dialect):
-                    connection.exec_driver_sql(statement)
-                _note(connection, migration.version, migration.what)
-            done.append(f"version {migration.version}: {migration.what}")
-    with engine.begin() as connection:
+        with changing_schema(engine) as connection:
+            # Another process may have done this step meanwhile.
+            current = _version(connection)
+            if current is None or migration.version <= current:
+                continue
+            for statement in migration.statements(connection.dialect):
+                connection.exec_driver_sql(statement)
+            _note(connection, migration.version, migration.what)
+        done.append(f"version {migration.version}: {migration.what}")
+    with changing_schema(engine) as connection:
+        current = _version(connection)
         done += [f"created {name}" for name in _create_missing(connection, strategies_tables)]
         if current is None:
             _note(connection, _newest(migrations), "created")
@@ -154,7 +159,7 @@ def upgrade(
 
 def drop(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[str]:
     """Drop all tables of the ledger with their contents; returns their names."""
-    with engine.begin() as connection:
+    with changing_schema(engine) as connection:
         present = set(inspect(connection).get_table_names())
         doomed = [table for table in _all(strategies_tables) if table.name in present]
         for table in doomed:

@@ -194,4 +194,18 @@ DEFECTS = (
             "tests/unit/ledger/database/test_rights.py::test_an_account_that_only_reads_is_refused_with_the_grants[postgresql]"
         ],
     ),
+    Defect(
+        "tables-created-side-by-side",
+        "Replicas that create the tables at the same time wait for each other.",
+        [
+            Edit(
+                "framework/oncemq/ledger/database/schema_lock.py",
+                "                    connection.execute(_POSTGRESQL)\n",
+                "",
+            )
+        ],
+        [
+            "tests/unit/ledger/test_schema.py::test_replicas_may_create_the_tables_at_the_same_time[postgresql]"
+        ],
+    ),
 )

@@ -1,5 +1,8 @@
 """The ledger's tables are created, checked, upgraded, dropped and printed."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, delete, inspect, text
 
@@ -96,3 +99,19 @@ def test_a_restore_changes_the_epoch_and_not_the_version(engine: Engine) -> None
     schema.restored(engine)
     assert len({*seen, schema.birth(engine)}) == 4
     assert len({*epochs, schema.epoch(engine)}) == 3
+
+
+def test_replicas_may_create_the_tables_at_the_same_time(database_url: str) -> None:
+    """Each table is created by one of them, and none of them fails."""
+    start = Barrier(4)
+
+    def replica(_: int) -> list[str]:
+        engine = make_engine(database_url)
+        start.wait(timeout=30)
+        created = schema.create(engine)
+        engine.dispose()
+        return created
+
+    with ThreadPoolExecutor(4) as pool:
+        created = [name for names in pool.map(replica, range(4)) for name in names]
+    assert len(created) == len(set(created)) == len(schema.TABLES) + 1

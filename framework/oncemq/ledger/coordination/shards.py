@@ -7,6 +7,7 @@ from sqlalchemy import Column, Connection, Engine, Integer, insert, select, upda
 from oncemq.common.sharding import Layout
 from oncemq.errors import LedgerError
 from oncemq.ledger.database.connect import place
+from oncemq.ledger.database.schema_lock import changing_schema
 from oncemq.ledger.records import processed, states
 from oncemq.ledger.sql.column_types import ExactText, LongText
 from oncemq.ledger.sql.tables import CONSUMER_SIZE, ledger_table
@@ -48,7 +49,7 @@ def create(engines: Sequence[Engine], app: str, layout: Layout | None) -> list[s
     done = []
     for number, engine in enumerate(engines):
         wanted = _wanted(layout, number)
-        with engine.begin() as connection:
+        with changing_schema(engine) as connection:
             stored = _stored(connection, app)
             if stored == wanted:
                 continue
@@ -72,7 +73,7 @@ def upgrade(engines: Sequence[Engine], app: str, layout: Layout | None) -> list[
     done = []
     for number, engine in enumerate(engines):
         wanted = _wanted(layout, number)
-        with engine.begin() as connection:
+        with changing_schema(engine) as connection:
             stored = _stored(connection, app)
             if wanted is None or stored == wanted:
                 continue
