@@ -113,6 +113,18 @@ DEFECTS = (
         [f"{WHOSE}::test_what_else_a_handler_uses_is_its_own[sqlite-away-True]"],
     ),
     Defect(
+        "other-drivers-lock-is-ours",
+        "A lock time-out of a driver that has no part in the unit is the handler's.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/error_attribution.py",
+                "        raw\n        and classify",
+                "        True\n        and classify",
+            )
+        ],
+        [f"{WHOSE}::test_a_lock_in_a_mysql_of_the_handlers_own_is_its_own[sqlite-True-deadlock]"],
+    ),
+    Defect(
         "neighbours-wait-for-poison",
         "The neighbours of a message that makes the database fail go on without it, in one transaction.",
         [

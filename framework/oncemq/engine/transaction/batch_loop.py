@@ -83,7 +83,7 @@ class BatchLoop(ItemLoop):
             if is_a(error, Culprits) and not error.verdicts.keys().isdisjoint(together):
                 raise  # invalid payloads, found before the handler ran
             frame.watch.handling = False
-            units = is_units(error, frame.watch.doomed, frame.sound)
+            units = is_units(error, frame.watch.doomed, frame.sound, raw=frame.watch.raw)
             self._blame(call, error, units=units)
         finally:
             call.over()
@@ -94,7 +94,7 @@ class BatchLoop(ItemLoop):
         if fault is None and self._slot.overdue == now:
             fault = HandlerFault("the batch took too long")
         if fault is not None:
-            units = is_units(fault, frame.watch.doomed, frame.sound)
+            units = is_units(fault, frame.watch.doomed, frame.sound, raw=frame.watch.raw)
             self._blame(call, fault, units=units, swallowed=True)
         call.keep(waits=waits)
         for item in together:

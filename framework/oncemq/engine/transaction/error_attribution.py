@@ -44,13 +44,16 @@ class Suspicion(InfrastructureError):
         self.item = item
 
 
-def is_units(error: BaseException, doomed: BaseException | None, sound: Callable[[], bool]) -> bool:
+def is_units(
+    error: BaseException, doomed: BaseException | None, sound: Callable[[], bool], *, raw: bool
+) -> bool:
     """Return whether an error that a handler raised is a failure of the unit's database, and not of the handler.
 
     Args:
         error: the handler's exception.
         doomed: the error seen on the unit's connection meanwhile.
         sound: whether the unit's transaction can continue.
+        raw: the handler was given the driver's own connection of the unit, on which nothing is seen.
     """
     if doomed is not None:
         return is_infrastructure(doomed)
@@ -65,7 +68,9 @@ def is_units(error: BaseException, doomed: BaseException | None, sound: Callable
         return False  # seen by the events of another engine
     # A driver's own cursor on our connection triggers no event. psycopg shows whether it ended the transaction; on SQLite
     # our connection holds the only lock of its file, so a locked file is another one.
-    return classify(error) is Fault.TRANSIENT and not kind.__module__.startswith(("psycopg", "sqlite3"))
+    return (
+        raw and classify(error) is Fault.TRANSIENT and not kind.__module__.startswith(("psycopg", "sqlite3"))
+    )
 
 
 def counts(delivery: Delivery, cause: BaseException, lane: Contention) -> tuple[bool, bool]:

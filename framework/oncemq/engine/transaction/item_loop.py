@@ -166,13 +166,14 @@ class ItemLoop:
     def _can_drop(self, call: "Call", error: BaseException) -> bool:
         watch = call.frame.watch
         clean = watch.doomed is None and not call.spoke
-        return clean and not is_units(error, watch.doomed, call.frame.sound)
+        return clean and not is_units(error, watch.doomed, call.frame.sound, raw=watch.raw)
 
     def _undo_or_blame(self, call: "Call", error: BaseException, *, swallowed: bool = False) -> Verdict:
         """Return the verdict on an item whose work alone was rolled back; else raise that the run must be."""
         call.run.unit.late += call.spoke
         # Checked before anything is rolled back.
-        units = is_units(error, call.frame.watch.doomed, call.frame.sound)
+        watch = call.frame.watch
+        units = is_units(error, watch.doomed, call.frame.sound, raw=watch.raw)
         if not self._can_undo(call, error) or not call.undo(error):
             self._blame(call, error, units=units, swallowed=swallowed)
         self.dropped += 1

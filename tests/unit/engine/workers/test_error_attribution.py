@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pymysql.err import OperationalError
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
@@ -196,6 +197,36 @@ def test_a_file_of_the_handlers_own_that_is_locked_is_its_own(engine: Engine, tm
         assert bench.run(*orders("bad")) == ["retry"]
         assert bench.result.trouble is None
     holder.close()
+
+
+@pytest.mark.parametrize("code", [1205, 1213], ids=["lock time-out", "deadlock"])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_lock_in_a_mysql_of_the_handlers_own_is_its_own(engine: Engine, code: int, first: bool) -> None:
+    """Its driver's own error, which no SQLAlchemy has seen, delays no neighbour and makes no unit exclusive."""
+
+    def locked(_: Session) -> None:
+        raise OperationalError(code, "Lock wait timeout exceeded; try restarting transaction")
+
+    bench = UnitBench(engine, failing_at(locked, "bad", first=first), UniqueKey)
+    assert bench.run(*orders("a", "bad", "b")) == ["applied", "retry", "applied"]
+    assert (bench.pauses, bench.lane.exclusive) == ([], False)
+
+
+def test_a_deadlock_seen_through_the_drivers_cursor_is_the_units(engine: Engine) -> None:
+    """A handler that uses the driver's own connection may have met a lock there: it is tried again in its process."""
+    if engine.dialect.name not in {"mysql", "mariadb"}:
+        return  # their drivers show whether the transaction has ended
+    tries: list[str] = []
+
+    def raw(session: Session) -> None:
+        session.connection().connection.cursor().execute("SELECT 1")
+        tries.append("")
+        if len(tries) < 3:
+            raise OperationalError(1213, "Deadlock found when trying to get lock; try restarting transaction")
+
+    bench = UnitBench(engine, failing_at(raw, "bad"), UniqueKey)
+    assert bench.run(*orders("a", "bad", "b")) == ["applied"] * 3
+    assert len(tries) == 3
 
 
 def test_a_service_that_is_away_for_some_pauses_nothing(engine: Engine, fresh: str) -> None:
