@@ -23,7 +23,7 @@ from oncemq.contracts.adapter import (
     Sink,
     Subscription,
 )
-from oncemq.contracts.broker_queries import PrivateNames, group_on_topic, split_group_on_topic
+from oncemq.contracts.broker_queries import Backlog, PrivateNames, group_on_topic, split_group_on_topic
 from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerError, BrokerRefused
@@ -295,6 +295,10 @@ class EmbeddedAdapter:
     def depth(self, subscription: Subscription) -> int | None:
         """Return how many messages wait for the group, delayed ones included, those in hands not."""
         return Administration(self._link, subscription, self._settings.place).depth()
+
+    def backlog(self, subscription: Subscription) -> Backlog:
+        """Return how many messages are ready, leased and delayed."""
+        return Administration(self._link, subscription, self._settings.place).backlog()
 
     def _wake(self) -> None:
         receiver = self._receiver

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from oncemq.contracts.adapter import DeadLetter, ParkedDeadLetter, Subscription
+from oncemq.contracts.broker_queries import Backlog
 from oncemq.errors import BrokerRefused
 from oncemq_adapters.embedded import dead_letters as graves
 from oncemq_adapters.embedded import leases as takes
@@ -55,6 +56,13 @@ class Administration:
     def depth(self) -> int:
         """Return how many messages wait, delayed ones included, those in hands not."""
         return self._link.read(lambda connection: takes.depth(connection, self._group))
+
+    def backlog(self) -> Backlog:
+        """Return how many messages are ready, leased and delayed."""
+        ready, leased, delayed, due = self._link.read(
+            lambda connection: takes.by_state(connection, self._group)
+        )
+        return Backlog(ready, leased, delayed, None if due is None else moment(due))
 
     def _page(self, after: int, size: int) -> list[graves.Grave]:
         return self._link.read(lambda connection: graves.page(connection, self._group, after, size))

@@ -18,6 +18,11 @@ _DEPTH = """
     SELECT (SELECT count(*) FROM oncemq_broker_deliveries WHERE state = 0 AND group_id = :group)
          + (SELECT count(*) FROM oncemq_broker_deliveries WHERE state <> 0 AND state = 2 AND group_id = :group)"""
 
+_BY_STATE = """
+    SELECT coalesce(sum(state = 0), 0), coalesce(sum(state = 1), 0), coalesce(sum(state = 2), 0),
+           min(CASE WHEN state = 2 THEN due_at END)
+    FROM oncemq_broker_deliveries WHERE group_id = ?"""
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -60,6 +65,12 @@ def take(connection: sqlite3.Connection, group: int, member: int, limit: int, un
 def depth(connection: sqlite3.Connection, group: int) -> int:
     """Return how many deliveries of the group wait, delayed ones included."""
     return int(connection.execute(_DEPTH, {"group": group}).fetchone()[0])
+
+
+def by_state(connection: sqlite3.Connection, group: int) -> tuple[int, int, int, int | None]:
+    """Return how many deliveries are ready, leased and delayed, and when the first delay ends, in microseconds."""
+    ready, leased, delayed, due = connection.execute(_BY_STATE, (group,)).fetchone()
+    return int(ready), int(leased), int(delayed), due
 
 
 def _within_budget(rows: sqlite3.Cursor) -> Iterator[Taken]:

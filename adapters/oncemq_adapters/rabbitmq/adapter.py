@@ -23,7 +23,7 @@ from oncemq.contracts.adapter import (
     Sink,
     Subscription,
 )
-from oncemq.contracts.broker_queries import PrivateNames
+from oncemq.contracts.broker_queries import Backlog, PrivateNames
 from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerError, BrokerRefused
@@ -44,6 +44,7 @@ from oncemq_adapters.rabbitmq.publishing.copies import (
 )
 from oncemq_adapters.rabbitmq.publishing.publisher import Publisher
 from oncemq_adapters.rabbitmq.topology import declare as topology
+from oncemq_adapters.rabbitmq.topology.backlog import backlog_of
 from oncemq_adapters.rabbitmq.topology.broker_checks import examine_place
 from oncemq_adapters.rabbitmq.topology.checks import check_consumer
 from oncemq_adapters.rabbitmq.topology.delivery_limit import is_worn
@@ -237,6 +238,11 @@ class RabbitMQAdapter:
         """Return how many messages wait in the group's queue, those of its retry queues left out."""
         with self._short_connection() as connection:
             return topology.depth_of(connection, self._place(subscription).queue)
+
+    def backlog(self, subscription: Subscription) -> Backlog:
+        """Return how many messages are ready, unacknowledged, and in the group's retry queues."""
+        with self._short_connection() as connection:
+            return backlog_of(connection, self._place(subscription), self._address, self._scope.clock.now())
 
     def close(self, *, grace: timedelta) -> None:
         """Stop consuming, send the last acknowledgements, disconnect."""

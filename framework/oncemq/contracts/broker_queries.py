@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from oncemq.common.problems import Problem
@@ -116,6 +117,38 @@ class ConcernedAdapter(Protocol):
         """Return what a person should know now, one sentence each; between `open` or `prepare` and `close`.
 
         While consuming it returns the result of the last look (at the start and every minute): it never blocks on the network.
+
+        Raises:
+            BrokerError: the broker does not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Messages of a group at its broker; None for a figure that the broker does not tell.
+
+    Args:
+        ready: waiting to be delivered.
+        unacknowledged: delivered and not settled yet.
+        retries: waiting for the time of their next attempt.
+        next_retry: when the first of these is due at the latest, aware.
+        unknown: which figures are None and how to get them, for people; empty if all are there.
+    """
+
+    ready: int | None = None
+    unacknowledged: int | None = None
+    retries: int | None = None
+    next_retry: datetime | None = None
+    unknown: str = ""
+
+
+@runtime_checkable
+class BacklogAdapter(Protocol):
+    """Optional protocol of an adapter that knows more than `depth`; called by `oncemq status`, between `prepare` and `close`."""
+
+    def backlog(self, subscription: Subscription) -> Backlog:
+        """Return the group's messages by what they wait for.
 
         Raises:
             BrokerError: the broker does not answer.

@@ -1,5 +1,7 @@
-"""Logs each event as one line; none for a message that was applied."""
+"""Logs each event as one line; none for a message that was applied, and the counts of all outcomes at the end."""
 
+import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -9,6 +11,7 @@ import structlog
 from oncemq.common.clock import Clock, SystemClock
 from oncemq.common.durations import format_duration
 from oncemq.common.error_text import is_a
+from oncemq.contracts.verdict import Outcome
 from oncemq.errors import OnceMQError
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import Observer, TimeLimit
@@ -24,6 +27,8 @@ _PAUSED: Mapping[PauseReason, str] = {
     PauseReason.ASKED: "consumer paused",
 }
 
+
+_SUMMARY = (Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED)
 
 TRACEBACK_PAUSE = 60.0
 """Seconds for which a repeated error of the same class and place is logged without its traceback."""
@@ -60,6 +65,9 @@ class LogObserver(Observer):
     def __init__(self, logger: Any = None, clock: Clock | None = None) -> None:
         self._log = structlog.get_logger("oncemq") if logger is None else logger
         self._clock = clock or SystemClock()
+        self._started = self._clock.monotonic()
+        self._lock = threading.Lock()
+        self._counts = Counter[str]()
         self._traced: dict[tuple[str, type, str | None], tuple[float, int]] = {}
 
     def consumer_started(self, consumer: str, topic: str, *, workers: int) -> None:
@@ -84,6 +92,13 @@ class LogObserver(Observer):
     def consumer_resumed(self, consumer: str, *, after: timedelta) -> None:
         """One line."""
         self._log.info("consumer resumed", consumer=consumer, after=spaced(after))
+
+    def unit_done(self, consumer: str, counts: Mapping[Outcome, int], **_: Any) -> None:  # noqa: ARG002
+        """Count, for the line at the end."""
+        with self._lock:
+            for outcome in _SUMMARY:
+                if count := counts.get(outcome):
+                    self._counts[outcome.value] += count
 
     def infrastructure_failed(
         self, consumer: str, *, tries: int, next_in: timedelta, error: BaseException
@@ -112,6 +127,7 @@ class LogObserver(Observer):
         error: BaseException | None = None,
     ) -> None:
         """One line; with the traceback the first time in a minute for each kind and place, then with a count."""
+        self._count("retried")
         why = _why(reason, error)
         self._log.warning(
             "message failed, will be retried",
@@ -131,6 +147,7 @@ class LogObserver(Observer):
         error: BaseException | None = None,
     ) -> None:
         """One line; with the traceback for the handler's own error, once a minute for each kind and place."""
+        self._count("dead letters")
         why = _why(reason, error)
         self._log.error(
             "message dead-lettered",
@@ -139,6 +156,10 @@ class LogObserver(Observer):
             **why,
             **self._traceback(consumer, error, why.get("at")),
         )
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self._counts[what] += 1
 
     def _traceback(self, consumer: str, error: BaseException | None, place: str | None) -> dict[str, Any]:
         """Return the traceback field, or the count of tracebacks omitted since the last one."""
@@ -241,8 +262,19 @@ class LogObserver(Observer):
         self._log.info("drained", after=spaced(timedelta(seconds=seconds)), returned=returned)
 
     def stopped(self, *, clean: bool) -> None:
-        """One line."""
-        self._log.log(20 if clean else 30, "stopped" if clean else "stopped, something was cut off")
+        """One line, with what became of the messages of this process, and how long it ran."""
+        counts = self._counts
+        self._log.log(
+            20 if clean else 30,
+            "stopped" if clean else "stopped, something was cut off",
+            applied=counts["applied"],
+            duplicates=counts["duplicate"],
+            stale=counts["stale"],
+            retried=counts["retried"],
+            parked=counts["parked"],
+            dead_letters=counts["dead letters"],
+            after=spaced(timedelta(seconds=round(self._clock.monotonic() - self._started, 1))),
+        )
 
 
 def _why(reason: str, error: BaseException | None) -> dict[str, Any]:

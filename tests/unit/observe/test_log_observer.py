@@ -207,6 +207,28 @@ def test_everything_else_is_one_line_each(observer, log):
     ]
 
 
+def test_the_last_line_counts_the_outcomes(log):
+    """The end of a run says what became of its messages, and how long it ran."""
+    clock = FakeClock()
+    observer = LogObserver(log, clock)
+    counts = {Outcome.PROCEED: 3, Outcome.DUPLICATE: 2, Outcome.STALE: 1, Outcome.PARKED: 4, Outcome.RETRY: 1}
+    observer.unit_done("award", counts, size=11, seconds=0.1)
+    observer.unit_done("award", {Outcome.PROCEED: 2}, size=2, seconds=0.1)
+    observer.retried("award", delivery(), next_in=timedelta(seconds=1))
+    observer.dead_lettered("award", delivery(), code="rejected")
+    clock.advance(timedelta(seconds=90))
+    observer.stopped(clean=True)
+    assert log.calls[-1].kwargs == {
+        "applied": 5,
+        "duplicates": 2,
+        "stale": 1,
+        "retried": 1,
+        "parked": 4,
+        "dead_letters": 1,
+        "after": "1.5 m",
+    }
+
+
 def test_no_line_holds_a_body(observer, log):
     """Whatever happens to a message, its body is not in the line."""
     observer.retried("award", delivery(), next_in=timedelta(seconds=1))

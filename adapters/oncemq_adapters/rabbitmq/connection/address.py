@@ -19,7 +19,7 @@ SECOND = timedelta(seconds=1)
 
 TIMES = ("heartbeat", "connect_timeout", "publish_timeout")
 TLS = ("ca", "cert", "key", "verify")
-KNOWN = ("hosts", "username", "password", "queue_type", "declare", *TIMES, *TLS)
+KNOWN = ("hosts", "username", "password", "queue_type", "declare", "management", *TIMES, *TLS)
 QUEUE_TYPES = ("quorum", "classic")
 DECLARE, DECLARE_MISSING, DECLARE_NOTHING = "true", "missing", "false"
 """Declare and compare; declare missing objects; only check."""
@@ -51,6 +51,7 @@ class Address:
         publish_timeout: how long a retry, dead letter or published message may wait for its confirmation.
         queue_type: of the queues that the adapter declares, unless the topic says otherwise.
         declare: what is made on the broker, unless the topic says otherwise.
+        management: URL of the management API, without a password; None = not used.
         order: which host is next.
     """
 
@@ -64,6 +65,7 @@ class Address:
     publish_timeout: timedelta
     queue_type: str
     declare: str
+    management: str | None
     order: HostOrder[Host] = field(repr=False, compare=False)
 
     @property
@@ -124,6 +126,7 @@ def parse_address(url: str, options: Mapping[str, Any]) -> Address:
         publish_timeout=reader.duration("publish_timeout", 10 * SECOND, SECOND / 10, 600 * SECOND),
         queue_type=reader.choice("queue_type", "quorum", QUEUE_TYPES),
         declare=read_declare(reader, DECLARE),
+        management=_management(reader),
         order=HostOrder(hosts),
     )
     reader.finish()
@@ -140,6 +143,21 @@ def read_declare(reader: OptionReader, default: str) -> str:
         reader.complain("declare", f"declare cannot be {str(found)[:80]!r}", "write true, missing or false")
         return default
     return str(text)
+
+
+def _management(reader: OptionReader) -> str | None:
+    """Return the URL of the management API, which is called with the broker's user name and password."""
+    url = reader.text("management")
+    if url is None:
+        return None
+    if not url.startswith(("http://", "https://")) or "@" in url:
+        reader.complain(
+            "management",
+            "management is not the URL of an HTTP API",
+            "write http://host:15672, without user name and password",
+        )
+        return None
+    return url
 
 
 def _split(url: str) -> SplitResult:

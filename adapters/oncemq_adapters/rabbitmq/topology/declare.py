@@ -234,6 +234,16 @@ def depth_of(connection: Any, queue: str) -> int:
         return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
 
 
+def message_count(connection: Any, queue: str) -> int:
+    """Return how many messages are ready in a queue; 0 if it does not exist."""
+    try:
+        return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
+    except ChannelClosed as error:
+        if error.reply_code != faults.MISSING:
+            raise faults.declaring(error, "queue", queue, "") from error
+        return 0
+
+
 def remove_queue(connection: Any, queue: str) -> None:
     """Delete a queue with everything in it; one that is not there is no error.
 

@@ -23,7 +23,7 @@ from oncemq.contracts.adapter import (
     Sink,
     Subscription,
 )
-from oncemq.contracts.broker_queries import PrivateNames
+from oncemq.contracts.broker_queries import Backlog, PrivateNames
 from oncemq.contracts.capabilities import Capabilities, Order
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.transactional_messages import Decision, HeldMessages
@@ -256,6 +256,12 @@ class RocketMQAdapter:
         desk = self._opened_desk()
         topic = self._topic_of(subscription)
         return administration.depth(desk.routes, desk.brokers, topic, self._group(subscription))
+
+    def backlog(self, subscription: Subscription) -> Backlog:
+        """Return how many messages wait, and how many of these have been delivered; delayed ones are in neither."""
+        desk = self._opened_desk()
+        topic = self._topic_of(subscription)
+        return administration.backlog(desk.routes, desk.brokers, topic, self._group(subscription))
 
     def close(self, *, grace: timedelta) -> None:
         """Leave the groups, send the last commits, disconnect."""

@@ -14,7 +14,7 @@ from oncemq.cli.open_app import opened
 from oncemq.cli.output import Output, counted, json_option, shown, warn
 from oncemq.config import load
 from oncemq.contracts.adapter import Adapter
-from oncemq.contracts.broker_queries import ConcernedAdapter
+from oncemq.contracts.broker_queries import BacklogAdapter, ConcernedAdapter
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
 from oncemq.ledger import overview
@@ -33,6 +33,8 @@ COLUMNS = {
     "consumer": "consumer",
     "topic": "topic",
     "waiting": "waiting",
+    "unacknowledged": "unacked",
+    "retries": "retries",
     "parked": "parked",
     "next_due": "next due",
     "dead_letters": "dead letters",
@@ -50,6 +52,7 @@ class _Overview:
         processes: the live ones, and those without a recent heartbeat.
         problems: failed queries.
         concerns: conditions at a broker that keep messages from being read.
+        notes: which figures are unknown, and how to get them.
     """
 
     consumers: list[dict[str, Any]]
@@ -57,6 +60,12 @@ class _Overview:
     processes: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     concerns: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, broker: str, text: str) -> None:
+        """Add a note, once."""
+        if (note := f"broker {broker}: {text}") not in self.notes:
+            self.notes.append(note)
 
     def complaints(self) -> list[str]:
         """Return the problems that an operator should look at."""
@@ -73,7 +82,11 @@ class _Overview:
         if self.outbox.get("dead_letters"):
             dead = counted(self.outbox["dead_letters"], "unroutable message")
             found.append(f"{dead} kept in the outbox: `oncemq outbox list`, then retry or drop")
-        waiting = [row["consumer"] for row in self.consumers if row["waiting"] or row["parked"]]
+        waiting = [
+            row["consumer"]
+            for row in self.consumers
+            if any(row[name] for name in ("waiting", "unacknowledged", "retries", "parked"))
+        ]
         if waiting and self.outbox and not any(process["alive"] for process in self.processes):
             found.append(
                 f"messages wait for {', '.join(waiting)}, and no process of the app runs: `oncemq run`"
@@ -85,9 +98,11 @@ class _Overview:
 @json_option
 @app_option
 def status(files: Sequence[Path], *, as_json: bool) -> int:
-    """Show each consumer's backlog at the broker, parked messages, dead letters and when it last applied a message.
+    """Show each consumer's messages at the broker, parked messages, dead letters and when it last applied a message.
 
-    Below that: messages that wait in the outbox, and the processes of the app. It asks the brokers and the database; no process
+    `waiting` messages are ready to be delivered, `unacked` ones were delivered and are not settled, `retries` wait for their
+    next attempt, `parked` ones for their turn; `next due` is the time of the first retry or parked message at the latest.
+    A figure that the broker does not tell is a dash (null in --json). Below that: messages that wait in the outbox, and the processes of the app. It asks the brokers and the database; no process
     of the app need run.
 
     Exit code 0: no operator is needed. 1: dead letters, refused messages, or messages wait and no process runs. 4 or 5:
@@ -115,6 +130,8 @@ def status(files: Sequence[Path], *, as_json: bool) -> int:
 
 _UNKNOWN: dict[str, Any] = {
     "waiting": None,
+    "unacknowledged": None,
+    "retries": None,
     "parked": None,
     "next_due": None,
     "dead_letters": None,
@@ -167,11 +184,25 @@ def _ask_broker(plan: AppPlan, adapter: Adapter, consumers: Sequence[ConsumerPla
         found.concerns += adapter.concerns([consumer.subscription for consumer in consumers])
     for consumer in consumers:
         row = rows[consumer.name]
-        row["waiting"] = adapter.depth(consumer.subscription)
+        _count(adapter, consumer, row, found)
         if adapter.capabilities.browse_dead_letters:
             with browsing(letters_of(plan, adapter, consumer, warn), Filter(), MOST_LETTERS) as letters:
                 count = sum(1 for _ in letters)
             row["dead_letters"] = count if count < MOST_LETTERS else f"{MOST_LETTERS}+"
+
+
+def _count(adapter: Adapter, consumer: ConsumerPlan, row: dict[str, Any], found: _Overview) -> None:
+    if not isinstance(adapter, BacklogAdapter):
+        row["waiting"] = adapter.depth(consumer.subscription)
+        if row["waiting"] is None:
+            found.note(consumer.broker, "it does not tell how many messages wait")
+        return
+    backlog = adapter.backlog(consumer.subscription)
+    row["waiting"], row["unacknowledged"] = backlog.ready, backlog.unacknowledged
+    row["retries"] = backlog.retries
+    row["next_due"] = _first(row["next_due"], backlog.next_retry)
+    if backlog.unknown:
+        found.note(consumer.broker, backlog.unknown)
 
 
 def _print(output: Output, found: _Overview, complaints: list[str]) -> None:
@@ -182,6 +213,7 @@ def _print(output: Output, found: _Overview, complaints: list[str]) -> None:
             "processes": found.processes,
             "problems": found.problems,
             "complaints": complaints,
+            "notes": found.notes,
         }
     )
     if not output.as_json:
@@ -195,6 +227,8 @@ def _print(output: Output, found: _Overview, complaints: list[str]) -> None:
             alive = [process for process in found.processes if process["alive"]]
             places = ", ".join(f"{process['pid']} on {process['host']}" for process in alive)
             output.line(f"processes: {len(alive)}" + (f" ({places})" if alive else ""))
+        for note in found.notes:
+            output.line(note)
     for text in (*found.problems, *complaints):
         warn(text)
 

@@ -1,5 +1,6 @@
 """Requests for offsets: committed, first and last of a queue."""
 
+import re
 from datetime import datetime
 
 from oncemq_adapters.rocketmq.names import FIRST, LAST
@@ -51,6 +52,23 @@ def first_offset(connection: Connection, topic: str, number: int, start: str | d
 def last_offset(connection: Connection, topic: str, number: int) -> int:
     """Return the offset of the next message that will be stored in a queue."""
     return first_offset(connection, topic, number, LAST)
+
+
+def unsettled(connection: Connection, group: str, topic: str) -> int | None:
+    """Return how many messages a broker's queues have delivered beyond the committed offsets; None before RocketMQ 5."""
+    _, body = connection.call(codes.CONSUME_STATS, {"consumerGroup": group, "topic": topic})
+    total = 0
+    # The keys of this JSON are objects, so that no parser reads it: the values are found by their braces.
+    for queue in _QUEUE_STATS.findall(body):
+        figures = {name: int(number) for name, number in _FIGURE.findall(queue)}
+        if b"pullOffset" not in figures:
+            return None
+        total += max(0, figures[b"pullOffset"] - max(0, figures.get(b"consumerOffset", 0)))
+    return total
+
+
+_QUEUE_STATS = re.compile(rb"\}:\{([^{}]*)\}")
+_FIGURE = re.compile(rb'"?(pullOffset|consumerOffset)"?:(-?\d+)')
 
 
 def _offset(fields: Fields) -> int:

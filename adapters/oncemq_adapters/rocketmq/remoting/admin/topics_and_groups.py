@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 
+from oncemq.contracts.broker_queries import Backlog
 from oncemq.errors import BrokerRefused, BrokerUnavailable, Unroutable
 from oncemq_adapters.rocketmq.names import FIRST, TopicOptions, retry_topic
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
@@ -11,6 +12,7 @@ from oncemq_adapters.rocketmq.remoting.admin.offset_requests import (
     committed_offset,
     first_offset,
     last_offset,
+    unsettled,
 )
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.group_membership import GroupMembership
@@ -116,6 +118,26 @@ def depth(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> 
             done = first_offset(connection, name, number, topic.start if name == topic.name else FIRST)
         total += max(0, last_offset(connection, name, number) - done)
     return total
+
+
+def backlog(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> Backlog:
+    """Return which waiting messages have been delivered to a member already."""
+    waiting = depth(routes, brokers, topic, group)
+    found: list[int | None] = []
+    for name in (topic.name, retry_topic(group)):
+        for broker in sorted({place[0] for _, place in _places(routes, name)}):
+            try:
+                found.append(unsettled(brokers.get(broker), group, name))
+            except BrokerRefused:
+                found.append(None)
+    if None in found:
+        return Backlog(
+            waiting,
+            unknown="waiting includes unacknowledged messages: the broker tells them apart from RocketMQ 5 on, "
+            "to users that may read the group's statistics",
+        )
+    unacknowledged = min(waiting, sum(filter(None, found)))
+    return Backlog(waiting - unacknowledged, unacknowledged)
 
 
 def _ensure_group(connection: Connection, group: str, topic: TopicOptions) -> None:
