@@ -118,8 +118,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/transaction/error_attribution.py",
-                "return raw and classify",
-                "return classify",
+                "        raw and classify",
+                "        classify",
             )
         ],
         [f"{WHOSE}::test_a_lock_in_a_mysql_of_the_handlers_own_is_its_own[sqlite-True-deadlock]"],
