@@ -206,9 +206,9 @@ class Worker:
         hands.put_off.clear()
 
     def _segment(self, ready: list[Delivery], hands: TakeResult) -> Trouble | None:
-        unrun = self._consumer.judge_unrun(ready[0])
-        if unrun is not None:
-            self._settler.settle([(ready[0], unrun)])
+        if self._consumer.judge_unrun(ready[0]) is not None:
+            unrun = [(delivery, self._consumer.judge_unrun(delivery)) for delivery in ready]
+            self._settler.settle([(delivery, verdict) for delivery, verdict in unrun if verdict is not None])
             return None
         if ready[0].suspect:
             with self._alone:
@@ -283,18 +283,22 @@ def split(whole: Iterator[list[Delivery]], layout: Layout, limit: int) -> Iterat
 
 
 def segments(taken: list[Delivery]) -> Iterator[list[Delivery]]:
-    """Yield the units of one take: refused messages and crash suspects alone, all others together."""
+    """Yield the units of one take: crash suspects alone, all others together, then the refused ones, which run nowhere.
+
+    A refused message in the middle must not divide a unit: each part would pay for a transaction.
+    """
     together: list[Delivery] = []
+    refused: list[Delivery] = []
     for delivery in taken:
-        if delivery.refusal is None and not delivery.suspect:
+        if delivery.suspect:
+            yield from filter(None, (together, refused))
+            together, refused = [], []
+            yield [delivery]
+        elif delivery.refusal is not None:
+            refused.append(delivery)
+        else:
             together.append(delivery)
-            continue
-        if together:
-            yield together
-            together = []
-        yield [delivery]
-    if together:
-        yield together
+    yield from filter(None, (together, refused))
 
 
 Thing = TypeVar("Thing")

@@ -14,11 +14,18 @@ def delivery(name: str) -> Delivery:
     return made
 
 
-def test_suspects_and_refused_messages_have_units_of_their_own() -> None:
-    """What may end the process, or cannot run at all, takes nobody with it; what stands between stays together."""
-    taken = [delivery(name) for name in ("a", "b", "s1", "s2", "c", "r1", "d", "e")]
-    units = [[one.message.body.decode() for one in unit] for unit in segments(taken)]
-    assert units == [["a", "b"], ["s1"], ["s2"], ["c"], ["r1"], ["d", "e"]]
+def test_suspects_have_units_of_their_own() -> None:
+    """What may end the process is run alone; what stands between stays together."""
+    taken = [delivery(name) for name in ("a", "b", "s1", "s2", "c", "d")]
+    units = [[made.message.body.decode() for made in unit] for unit in segments(taken)]
+    assert units == [["a", "b"], ["s1"], ["s2"], ["c", "d"]]
+
+
+def test_refused_messages_do_not_divide_a_unit() -> None:
+    """They follow it together, since they run in no transaction; each part of a unit would need one."""
+    taken = [delivery(name) for name in ("a", "r1", "b", "r2", "s1", "r3", "c")]
+    units = [[made.message.body.decode() for made in unit] for unit in segments(taken)]
+    assert units == [["a", "b"], ["r1", "r2"], ["s1"], ["c"], ["r3"]]
 
 
 def test_a_unit_is_on_one_shard_and_full_at_the_limit() -> None:
