@@ -1,7 +1,8 @@
 """Health and readiness of an app: its expected consumers are subscribed and making progress.
 
-Healthy: restarting this process would not help. Ready: it does its work now. A database outage
-makes an app not ready but leaves it healthy; a consumer that has messages and settles none makes it unhealthy.
+Healthy asks whether restarting this process would help; ready asks whether it does its work now. A database or a broker
+that is away, and a missing table, make an app not ready but leave it healthy: a probe that restarts all processes then
+makes the outage longer. A consumer that has messages and settles none makes it both unhealthy and not ready.
 """
 
 from dataclasses import dataclass
@@ -13,8 +14,6 @@ from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase
 
 STUCK_AFTER = timedelta(minutes=1)
 """How long a consumer may have messages and settle none."""
-
-_NOT_MENDED_BY_WAITING = frozenset({PauseReason.STRATEGY_BUG, PauseReason.SETUP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Report:
 
 
 def health(state: AppState, now: float, stuck_after: timedelta = STUCK_AFTER) -> Report:
-    """Return whether every expected consumer is subscribed and progressing; an app that starts or drains is healthy.
+    """Return whether no consumer is stuck; an app that starts or drains is healthy, and one whose servers are away.
 
     Args:
         state: the app at this moment.
@@ -61,8 +60,14 @@ def health(state: AppState, now: float, stuck_after: timedelta = STUCK_AFTER) ->
     return _report(state, now, problems)
 
 
-def readiness(state: AppState, now: float) -> Report:
-    """Return whether every expected consumer does its work now."""
+def readiness(state: AppState, now: float, stuck_after: timedelta = STUCK_AFTER) -> Report:
+    """Return whether every expected consumer is subscribed and does its work now.
+
+    Args:
+        state: the app at this moment.
+        now: monotonic seconds, of the same clock as `last_progress`.
+        stuck_after: how long a consumer may have messages and settle none.
+    """
     problems = [] if state.phase is Phase.RUNNING else [f"the app is {state.phase.value}"]
     problems += _none_expected(state)
     for row in state.consumers:
@@ -70,6 +75,8 @@ def readiness(state: AppState, now: float) -> Report:
             problems.append(f"consumer {row.consumer} is paused ({row.paused.value}){_detail(row)}")
         elif not row.subscribed:
             problems.append(f"consumer {row.consumer} is not subscribed{_detail(row)}")
+        else:
+            problems += _stuck(row, now, stuck_after)
     return _report(state, now, problems)
 
 
@@ -78,12 +85,14 @@ def _none_expected(state: AppState) -> list[str]:
 
 
 def _ill(row: ConsumerState, now: float, stuck_after: timedelta) -> list[str]:
-    if row.paused in _NOT_MENDED_BY_WAITING:
+    if row.paused is PauseReason.STRATEGY_BUG:
         return [f"consumer {row.consumer} is paused until the cause is removed ({row.paused}){_detail(row)}"]
-    if row.paused is not None:
+    if row.paused is not None or not row.subscribed:
         return []
-    if not row.subscribed:
-        return [f"consumer {row.consumer} is not subscribed{_detail(row)}"]
+    return _stuck(row, now, stuck_after)
+
+
+def _stuck(row: ConsumerState, now: float, stuck_after: timedelta) -> list[str]:
     still = now - row.last_progress
     if row.waiting and still > stuck_after.total_seconds():
         return [f"consumer {row.consumer} has {row.waiting} messages and settled none for {still:.0f} s"]

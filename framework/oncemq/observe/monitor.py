@@ -84,7 +84,7 @@ class Monitor:
             return json_answer(report.as_json(), ok=report.ok)
 
         def readyz() -> Answer:
-            report = readiness(source(), self._clock.monotonic())
+            report = readiness(source(), self._clock.monotonic(), self._stuck_after)
             return json_answer(report.as_json(), ok=report.ok)
 
         def exposition() -> Answer:

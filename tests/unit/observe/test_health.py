@@ -36,17 +36,22 @@ def test_an_idle_app_is_healthy():
     assert health(app(row(waiting=0, last_progress=LATE)), NOW, MINUTE).ok
 
 
-def test_waiting_messages_without_progress_are_unhealthy():
-    """A consumer that has messages and settles none says so."""
-    report = health(app(row(waiting=5, last_progress=LATE)), NOW, MINUTE)
-    assert report.problems == ("consumer award has 5 messages and settled none for 61 s",)
+def test_waiting_messages_without_progress_are_neither():
+    """A consumer that has messages and settles none is said by both."""
+    state = app(row(waiting=5, last_progress=LATE))
+    said = ("consumer award has 5 messages and settled none for 61 s",)
+    assert (health(state, NOW, MINUTE).problems, readiness(state, NOW, MINUTE).problems) == (said, said)
 
 
-def test_a_consumer_without_subscription_is_neither():
+def test_a_consumer_without_subscription_is_not_ready():
     """An open socket is not enough: the broker must be sending to every expected consumer."""
     state = app(row(), row(consumer="mail", subscribed=False, detail="channel closed"))
-    assert health(state, NOW, MINUTE).problems == ("consumer mail is not subscribed: channel closed",)
-    assert not readiness(state, NOW).ok
+    assert readiness(state, NOW).problems == ("consumer mail is not subscribed: channel closed",)
+
+
+def test_a_broker_that_is_away_is_no_reason_to_restart():
+    """A new process would not reach it, either."""
+    assert health(app(row(subscribed=False, waiting=5, last_progress=LATE)), NOW, MINUTE).ok
 
 
 def test_a_database_outage_makes_it_unready_but_healthy():
@@ -56,10 +61,15 @@ def test_a_database_outage_makes_it_unready_but_healthy():
     assert readiness(state, NOW).problems == ("consumer award is paused (database)",)
 
 
-@pytest.mark.parametrize("reason", [PauseReason.STRATEGY_BUG, PauseReason.SETUP])
-def test_a_pause_that_somebody_must_mend_is_unhealthy(reason):
-    """What waiting does not mend is an illness."""
-    assert not health(app(row(paused=reason)), NOW, MINUTE).ok
+def test_a_strategy_that_raises_is_unhealthy():
+    """Its state may be broken: a new process begins with a fresh one."""
+    assert not health(app(row(paused=PauseReason.STRATEGY_BUG)), NOW, MINUTE).ok
+
+
+def test_a_missing_table_is_no_reason_to_restart():
+    """A new process would miss it, too."""
+    state = app(row(paused=PauseReason.SETUP, waiting=5, last_progress=LATE))
+    assert (health(state, NOW, MINUTE).ok, readiness(state, NOW).ok) == (True, False)
 
 
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.DRAINING])
@@ -83,7 +93,7 @@ def test_an_app_that_expects_no_consumer_is_neither():
 
 def test_a_report_shows_no_credentials():
     """A detail that holds a URL is masked, in the problem and in the row."""
-    report = health(app(row(subscribed=False, detail="amqp://u:canary-7Q9z@h gone\n")), NOW, MINUTE)
+    report = readiness(app(row(subscribed=False, detail="amqp://u:canary-7Q9z@h gone\n")), NOW)
     assert "canary-7Q9z" not in json.dumps(report.as_json())
 
 
