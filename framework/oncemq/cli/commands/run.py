@@ -1,6 +1,7 @@
 """`oncemq run`: worker processes that each load the app themselves, under one supervisor."""
 
 import threading
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -14,10 +15,12 @@ from oncemq.cli.preflight import failed_connections
 from oncemq.cli.worker import Mourner, Worker
 from oncemq.common.durations import parse_duration
 from oncemq.config import load
-from oncemq.config.build.plan import DEFAULT_GRACE
+from oncemq.config.build.plan import DEFAULT_GRACE, LoadedApp
 from oncemq.engine.supervisor import Supervisor
-from oncemq.errors import ConfigError, MissingExtra
+from oncemq.errors import BrokerUnavailable, ConfigError, InfrastructureError, MissingExtra, OnceMQError
 from oncemq.observe.logs import configure
+
+_BETWEEN_TRIES = 1.0
 
 
 def _duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
@@ -55,6 +58,12 @@ A second signal stops at once; unsettled messages are delivered again.
     callback=_duration,
     help="With --until-idle: end after so long in any case, with code 6 if something is left.",
 )
+@click.option(
+    "--wait",
+    metavar="DURATION",
+    callback=_duration,
+    help="At the start wait so long for brokers and databases that do not answer yet.",
+)
 @click.option("--reload", "reloading", is_flag=True, help="Start the workers again when a file changes.")
 @app_option
 def run(
@@ -62,6 +71,7 @@ def run(
     processes: int | None,
     until_idle: timedelta | None,
     deadline: timedelta | None,
+    wait: timedelta | None,
     reloading: bool,
 ) -> int:
     """Consume until stopped."""
@@ -70,7 +80,7 @@ def run(
     loaded = load(files)
     if not loaded.plan.consumers:
         raise ConfigError([f"{files[0]}: there are no consumers to run – declare one below consumers:"])
-    failures = list(failed_connections(loaded.plan))
+    loaded, failures = _connected(files, loaded, wait)
     if failures:
         for failure in failures:
             show_error(failure)
@@ -97,6 +107,25 @@ def run(
     if reloading:
         _watch(files, supervisor)
     return supervisor.run()
+
+
+def _connected(
+    files: Sequence[Path], loaded: LoadedApp, wait: timedelta | None
+) -> tuple[LoadedApp, list[OnceMQError]]:
+    """Connect to everything; while servers do not answer, try again until `wait` is over. Returns what failed last."""
+    end = time.monotonic() + (wait.total_seconds() if wait else 0)
+    said: set[str] = set()
+    while True:
+        failures = list(failed_connections(loaded.plan))
+        passing = all(isinstance(failure, BrokerUnavailable | InfrastructureError) for failure in failures)
+        if not failures or not passing or time.monotonic() >= end:
+            return loaded, failures
+        for text in [str(failure) for failure in failures if str(failure) not in said]:
+            said.add(text)
+            click.echo(f"waiting: {text}", err=True)
+        time.sleep(min(_BETWEEN_TRIES, max(0.0, end - time.monotonic())))
+        # Connecting closes the adapters behind it.
+        loaded = load(files)
 
 
 def _watch(files: Sequence[Path], supervisor: Supervisor) -> None:
