@@ -150,13 +150,11 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/workers/worker.py",
-                "if delivery.refusal is None and not delivery.suspect:",
-                "if delivery.refusal is None:",
+                "        if delivery.suspect:\n            yield from filter",
+                "        if False:\n            yield from filter",
             )
         ],
-        [
-            "tests/unit/engine/workers/test_segments.py::test_suspects_and_refused_messages_have_units_of_their_own"
-        ],
+        ["tests/unit/engine/workers/test_segments.py::test_suspects_have_units_of_their_own"],
     ),
     Defect(
         "two-suspects-at-once",
