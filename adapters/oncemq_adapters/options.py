@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from oncemq.common.durations import format_duration, parse_duration
@@ -19,13 +20,22 @@ class OptionReader:
         options: as declared.
         known: every name that may be there.
         what: how errors call the place, such as "RabbitMQ broker option".
+        instead: what to write instead of options that other brokers have.
     """
 
-    def __init__(self, options: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        known: Sequence[str],
+        what: str,
+        instead: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.options = options
         self._what = what
         self.problems: list[Problem] = [
-            Problem(f"unknown {what} {name!r}{did_you_mean(str(name), list(known))}", where=str(name))
+            Problem(f"there is no {what} {name!r}", instead[name], str(name))
+            if name in instead
+            else Problem(f"unknown {what} {name!r}{did_you_mean(str(name), list(known))}", where=str(name))
             for name in options
             if name not in known
         ]

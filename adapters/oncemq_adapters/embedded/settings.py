@@ -56,7 +56,9 @@ def read_settings(url: str, options: Mapping[str, Any], broker: str) -> Settings
         ConfigError: with every problem found.
     """
     problems = [
-        f"broker {broker!r}: unknown option {name!r}{did_you_mean(name, list(_OPTIONS))}"
+        f"broker {broker!r}: leave out 'declare': an embedded broker makes topics and groups on first use"
+        if name == "declare"
+        else f"broker {broker!r}: unknown option {name!r}{did_you_mean(name, list(_OPTIONS))}"
         for name in options
         if name not in _OPTIONS
     ]

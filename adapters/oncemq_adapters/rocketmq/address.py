@@ -9,6 +9,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from oncemq.errors import ConfigError
 from oncemq_adapters.options import OptionReader
+from oncemq_adapters.rocketmq.names import INSTEAD
 
 NAME_SERVER_PORT = 9876
 SECOND = timedelta(seconds=1)
@@ -72,7 +73,7 @@ def parse_address(url: str, options: Mapping[str, Any]) -> Address:
     parts = urlsplit(url)
     login, _, hosts = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
-    reader = OptionReader({**_query(parts), **options}, KNOWN, "RocketMQ broker option")
+    reader = OptionReader({**_query(parts), **options}, KNOWN, "RocketMQ broker option", INSTEAD)
     address = Address(
         name_servers=read_hosts(hosts, reader, NAME_SERVER_PORT, "rocketmq://host:9876"),
         username=reader.text("username", unquote(user)) or "",

@@ -14,6 +14,11 @@ from oncemq_adapters.options import OptionReader
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_PREFIX = "%DLQ%"
+INSTEAD = {
+    "declare": "RocketMQ has topics and groups alone: write create: true at the topic to have missing ones made, create: false to "
+    "have them refused; existing ones are used as they are"
+}
+"""What to write instead of another broker's options."""
 KNOWN = ("topic_name", "tags", "start", "fifo", "create", "queues")
 FIRST, LAST = "first", "last"
 LONGEST_TOPIC = 127
@@ -79,7 +84,7 @@ def parse_topic(topic: str, options: Mapping[str, Any], namespace: str) -> Topic
 
 def read_topic(topic: str, options: Mapping[str, Any], namespace: str) -> tuple[TopicOptions, list[Problem]]:
     """Return the topic's options as far as they can be understood, and their errors."""
-    reader = OptionReader(options, KNOWN, "RocketMQ topic option")
+    reader = OptionReader(options, KNOWN, "RocketMQ topic option", INSTEAD)
     name = reader.text("topic_name", topic) or topic
     tags = frozenset(reader.texts("tags"))
     create = options.get("create")

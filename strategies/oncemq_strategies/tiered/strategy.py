@@ -16,9 +16,9 @@ from oncemq.ledger.records import processed
 from oncemq.ledger.sql.tables import attach
 from oncemq.message.envelope import Delivery
 from oncemq_strategies.common.fingerprint import Fingerprint, fingerprint_option
+from oncemq_strategies.common.identity_checks import check_records, check_transactional
 from oncemq_strategies.common.options import Options
 from oncemq_strategies.common.processed_records import ProcessedRecords, other_content
-from oncemq_strategies.common.retention_checks import check_records, check_transactional
 from oncemq_strategies.tiered.options import TierOptions, tier_options
 from oncemq_strategies.tiered.tiers import Tiers
 

@@ -14,9 +14,9 @@ from oncemq.ledger.database.user_tables import UnfitTable, check_name
 from oncemq.ledger.records import processed
 from oncemq.ledger.sql.tables import attach
 from oncemq_strategies.common.fingerprint import fingerprint_option
+from oncemq_strategies.common.identity_checks import check_records, check_transactional
 from oncemq_strategies.common.options import Options
 from oncemq_strategies.common.processed_records import ProcessedRecords
-from oncemq_strategies.common.retention_checks import check_records, check_transactional
 from oncemq_strategies.unique_key.constraint_records import ConstraintRecords
 
 

@@ -164,19 +164,19 @@ DEFECTS = (
         "Records must be kept for at least as long as a message can come back.",
         [
             Edit(
-                "strategies/oncemq_strategies/common/retention_checks.py",
+                "framework/oncemq/config/build/consumer_rules.py",
                 "if facts.keep < facts.retry_horizon:",
                 "if False:",
             )
         ],
-        ["tests/unit/strategies/common/test_options.py::test_short_retention_is_refused"],
+        ["tests/unit/strategies/common/test_options.py::test_short_retention_is_reported_once"],
     ),
     Defect(
         "key-as-identity-before-states",
         "Without a version the key alone cannot be the identity where order matters.",
         [
             Edit(
-                "strategies/oncemq_strategies/common/retention_checks.py",
+                "strategies/oncemq_strategies/common/identity_checks.py",
                 "    if ordering and (",
                 "    if False and (",
             )

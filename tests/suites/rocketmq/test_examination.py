@@ -26,6 +26,19 @@ def test_a_missing_topic_is_found_unless_the_start_makes_it(bench: Bench) -> Non
     assert bench.examine({"create": True}) == []
 
 
+def test_a_misspelt_topic_is_answered_with_the_one_that_exists(bench: Bench) -> None:
+    """Where the start would make it, too: nothing would ever arrive there."""
+    bench.make_topic()
+    meant, bench.topic = bench.topic, bench.topic.replace("t", "tt", 1)
+    (made,) = bench.examine()
+    assert (made.severity, made.advice) == (
+        Severity.WARNING,
+        f"write topic_name: {meant} if that one is meant",
+    )
+    (refused,) = bench.examine({"create": False})
+    assert refused.text.endswith(f"did you mean '{meant}'?")
+
+
 def test_looking_makes_neither_topic_nor_group(bench: Bench) -> None:
     """A broker that makes both on demand has neither afterwards."""
     assert bench.examine() == []

@@ -1,10 +1,8 @@
 """Makes sure that a group's objects exist: declares our own, only checks foreign ones."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import islice
-from time import monotonic
 from typing import Any
 
 import structlog
@@ -12,6 +10,7 @@ from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError, ChannelClosed, ConnectionClosed
 
 from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from oncemq_adapters.near_names import nearest
 from oncemq_adapters.rabbitmq.connection import errors as faults
 from oncemq_adapters.rabbitmq.connection.address import (
     DECLARE,
@@ -28,42 +27,7 @@ from oncemq_adapters.rabbitmq.topology.names import (
 )
 from oncemq_adapters.rabbitmq.topology.queue_type import insist_on_queue
 
-_MOST = 250
-_LONGEST = 1.0
-"""Seconds for all tries together."""
-
 _ADVICE = "set queue_type to what it is, delete the queue when it is empty, or consume it as it is with queue: {queue}"
-
-_LETTERS = "aeious"
-_SEPARATORS = "._-"
-
-
-def nearest(name: str, exists: Callable[[str], bool]) -> str | None:
-    """Return a name that exists and differs by one slip of the hand; None where none of those that are tried does.
-
-    Args:
-        name: as it was written.
-        exists: whether there is something of that name.
-    """
-    end = monotonic() + _LONGEST
-    for other in islice(dict.fromkeys(_slips(name)), _MOST):
-        if other and other != name and exists(other):
-            return other
-        if monotonic() > end:
-            return None
-    return None
-
-
-def _slips(name: str) -> Iterator[str]:
-    yield from (name.lower(), name.removesuffix("s"), f"{name}s")
-    for separator in _SEPARATORS:
-        yield from (name.replace(other, separator) for other in _SEPARATORS)
-    places = range(len(name))
-    yield from (name[:at] + name[at + 1 :] for at in places)
-    yield from (name[:at] + name[at + 1 : at + 2] + name[at] + name[at + 2 :] for at in places)
-    yield from (name[:at] + name[at] + name[at:] for at in places)
-    yield from (name[:at] + letter + name[at:] for at in range(len(name) + 1) for letter in _LETTERS)
-
 
 Arguments = Mapping[str, Any]
 

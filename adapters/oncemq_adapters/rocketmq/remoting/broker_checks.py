@@ -6,6 +6,7 @@ from datetime import timedelta
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts
+from oncemq_adapters.near_names import nearest
 from oncemq_adapters.rocketmq.delays import LEVELS
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
@@ -42,9 +43,19 @@ def examine(
 def whereabouts(desk: Operations, topic: TopicOptions) -> tuple[Sequence[str], list[Problem]]:
     """Return which brokers a topic is on, or could be made on; and what is wrong with it."""
     route = administration.route_of(desk.routes, topic)
+    topics = desk.routes.topics()
+    meant = None if topic.name in topics else nearest(topic.name, topics.__contains__)
     if route is None:
-        missing = administration.missing(topic)
-        return sorted(desk.routes.brokers()), [Problem(str(missing), where="topic.topic_name")]
+        missing = str(administration.missing(topic)) + (f"; did you mean {meant!r}?" if meant else "")
+        return sorted(desk.routes.brokers()), [Problem(missing, where="topic.topic_name")]
+    if meant:
+        text = (
+            f"topic {topic.name!r} of RocketMQ does not exist and is made by the start, but {meant!r} exists"
+        )
+        advice = f"write topic_name: {meant} if that one is meant"
+        return sorted({name for name, _ in route.readable}), [
+            Problem(text, advice, "topic.topic_name", Severity.WARNING)
+        ]
     if not route.readable:
         text = f"topic {topic.name!r} of RocketMQ has no queue that can be read"
         advice = f"run `mqadmin updateTopicPerm -c <cluster> -t {topic.name} -p 6`"

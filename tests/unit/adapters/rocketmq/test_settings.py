@@ -9,7 +9,7 @@ from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerRefused, ConfigError
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.delays import delay_properties
-from oncemq_adapters.rocketmq.names import group_of, parse_topic
+from oncemq_adapters.rocketmq.names import group_of, parse_topic, read_topic
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import moves
 
 
@@ -89,3 +89,10 @@ def test_an_order_to_move_is_read_although_it_is_no_json() -> None:
     """Java writes objects as keys."""
     body = b'{"offsetTable":{{"brokerName":"a","queueId":1,"topic":"t"}:7,{"brokerName":"b"}:8,{"x":}:9}}'
     assert list(moves(body)) == [(("t", "a", 1), 7)]
+
+
+def test_declare_is_answered_with_create() -> None:
+    """An option of RabbitMQ says what does the same here."""
+    _, (problem,) = read_topic("paid", {"declare": "missing"}, "")
+    assert problem.text == "there is no RocketMQ topic option 'declare'"
+    assert "write create: true at the topic" in problem.advice

@@ -1,11 +1,12 @@
 """Options that cannot work are refused at start, in words that say what to write."""
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from oncemq import App
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts, Effects
 from oncemq.contracts.strategy import Scope
@@ -76,10 +77,23 @@ def test_a_sound_consumer_has_no_problems(scope: Scope, facts: MakeFacts) -> Non
     assert problems(NoStrategy.build({}, scope).check(facts(strategies=("none",), dialect=""))) == ""
 
 
-def test_short_retention_is_refused(scope: Scope, facts: MakeFacts) -> None:
-    """Records must outlive the last retry."""
-    short = facts(keep=timedelta(minutes=5), retry_horizon=timedelta(hours=1))
-    assert "set `keep` to 1h" in problems(UniqueKey.build({}, scope).check(short))
+def test_short_retention_is_reported_once(tmp_path: Path) -> None:
+    """Records must outlive the last retry; the app says so for every strategy, and none repeats it."""
+    app = App(
+        "shop",
+        brokers={"main": f"embedded:///{tmp_path}/broker.db"},
+        database=f"sqlite:///{tmp_path}/shop.db",
+    )
+    app.topic("orders", key="body.id", identity="body.number", strategies=["unique_key"])
+
+    @app.consumer(topic="orders", keep="1m")
+    def pay(body: dict) -> None:
+        """Do nothing."""
+
+    with pytest.raises(ConfigError) as caught:
+        app.check()
+    assert str(caught.value).count("records are kept for 1m") == 1
+    assert "keep:" in str(caught.value)
 
 
 @pytest.mark.parametrize("identity", [(), ("key",)])

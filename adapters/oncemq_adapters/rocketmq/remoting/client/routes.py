@@ -90,6 +90,14 @@ class Routes:
         self.masters.update(found)
         return found
 
+    def topics(self) -> frozenset[str]:
+        """Return the names of all topics; none where the account may not list them."""
+        try:
+            info = loose_json(self._call(codes.ALL_TOPICS, {})[1])
+            return frozenset(map(str, info["topicList"]))
+        except (Denied, AttributeError, KeyError, TypeError):
+            return frozenset()
+
     def close(self) -> None:
         """Disconnect for good."""
         with self._lock:

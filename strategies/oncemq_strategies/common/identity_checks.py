@@ -1,8 +1,7 @@
-"""Checks the retention of processed messages' records, for every strategy that keeps them."""
+"""Checks the identity of processed messages' records, for every strategy that keeps them."""
 
 from collections.abc import Iterable
 
-from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts, Effects
 
@@ -22,14 +21,7 @@ def check_transactional(facts: ConsumerFacts, name: str) -> Iterable[Problem]:
 
 
 def check_records(facts: ConsumerFacts, name: str) -> Iterable[Problem]:
-    """Yield where records of strategy `name` would be deleted too early, or take new messages for old ones."""
-    if facts.keep < facts.retry_horizon:
-        yield Problem(
-            f"records are kept for {format_duration(facts.keep)}, but a message can come back after "
-            f"{format_duration(facts.retry_horizon)} of retries and would run again",
-            f"set `keep` to {format_duration(facts.retry_horizon)} or longer, or retry for a shorter time",
-            "keep",
-        )
+    """Yield where records of strategy `name` would take new messages for old ones."""
     if not (facts.identity or facts.has_version or _ORDERING.intersection(facts.strategies)):
         yield Problem(
             f"nothing tells two messages of one key apart, so {name} takes every later one for a duplicate of the first",
