@@ -18,9 +18,9 @@ from oncemq.engine.crash.flight_recorder import AnyRecorder, NoRecorder
 from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.transaction.batch_loop import BatchLoop
 from oncemq.engine.transaction.item_loop import ItemLoop
+from oncemq.engine.transaction.retrier import TransactionRetrier
 from oncemq.engine.transaction.unit_transaction import UnitTransaction
-from oncemq.engine.workers.failure_isolation import Rescue, UnitResult
-from oncemq.engine.workers.transactional_unit import UnitRunner
+from oncemq.engine.workers.failure_isolation import UnitResult, UnitRunner
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.redis import RedisClient
@@ -95,19 +95,18 @@ class UnitBench:
         self.result = UnitResult()
         chain, recorder = Chain(built), recorder or NoRecorder()
         make_loop = BatchLoop if self.plan.handler.is_batch else ItemLoop
-        self.loop = make_loop(chain, self.plan.handler, self.clock.monotonic, recorder, self.slot)
+        self.loop = make_loop(chain, self.plan.handler, self.clock.monotonic, recorder, self.slot, point)
         self.attempt = UnitTransaction(
             engine, chain, self.plan.reader, self.loop, recorder, self.slot, self.clock, self._failed, point
         )
-        rescue = Rescue(
+        tries = TransactionRetrier(
             self.attempt,
             self.lane,
             lambda tries, *_: self.told.append(tries),
             lambda on, _: self.lanes.append(on),
             self.pauses.append,
-            second_look=chain.second_look,
         )
-        self._runner = UnitRunner(chain, rescue, self._failed)
+        self._runner = UnitRunner(chain, self.attempt, self.lane, tries, self._failed)
 
     def _built(self, asked: Any, engine: Engine) -> Strategy:
         if isinstance(asked, Strategy):

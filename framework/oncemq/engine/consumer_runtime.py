@@ -33,13 +33,13 @@ from oncemq.engine.settlement.ledger_dead_letters import KeptLetters
 from oncemq.engine.settlement.settler import Settler
 from oncemq.engine.transaction.batch_loop import BatchLoop
 from oncemq.engine.transaction.item_loop import ItemLoop
+from oncemq.engine.transaction.retrier import TransactionRetrier
 from oncemq.engine.transaction.unit_transaction import UnitTransaction
 from oncemq.engine.workers.async_worker import AsyncWorker, InFlightSlot
 from oncemq.engine.workers.direct_unit import DirectRunner, Finisher
-from oncemq.engine.workers.failure_isolation import Rescue
+from oncemq.engine.workers.failure_isolation import UnitRunner
 from oncemq.engine.workers.parked_sweep import sweeps
 from oncemq.engine.workers.threads import Threads
-from oncemq.engine.workers.transactional_unit import UnitRunner
 from oncemq.engine.workers.worker import Execute, ShardRuntime, Worker, by_unit
 from oncemq.errors import ConfigError
 from oncemq.ledger.records import history
@@ -235,12 +235,11 @@ class ConsumerRuntime:
         if not shop.engines:
             raise ConfigError([f"consumer {plan.name!r} has effects: database, but the app has no database"])
         make_loop = BatchLoop if handler.is_batch else ItemLoop
-        loop = make_loop(chain, handler, shop.clock.monotonic, recorder, slot)
         attempt = UnitTransaction(
             shop.engines[shard],
             chain,
             plan.reader,
-            loop,
+            make_loop(chain, handler, shop.clock.monotonic, recorder, slot, shop.point),
             recorder,
             slot,
             shop.clock,
@@ -251,15 +250,11 @@ class ConsumerRuntime:
             isolate=plan.isolate,
             commits=self._warn_of_commit,
         )
-        rescue = Rescue(
-            attempt,
-            self.consumer.lanes[shard],
-            self._infrastructure_failed,
-            self._lane_changed,
-            self.consumer.gate.sleep,
-            second_look=chain.second_look,
+        lane = self.consumer.lanes[shard]
+        tries = TransactionRetrier(
+            attempt, lane, self._infrastructure_failed, self._lane_changed, self.consumer.gate.sleep
         )
-        return UnitRunner(chain, rescue, shop.observers.failed, shop.point).execute
+        return UnitRunner(chain, attempt, lane, tries, shop.observers.failed, shop.point).execute
 
     def _direct(self, slot: TimeLimitSlot, recorder: AnyRecorder, shard: int) -> Execute:
         plan, shop = self.consumer.plan, self._shop

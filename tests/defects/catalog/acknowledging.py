@@ -13,10 +13,10 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/workers/worker.py",
-                "        result = self._execute(",
-                "        from oncemq.contracts.verdict import PROCEED\n"
-                "        self._settler.settle([(delivery, PROCEED) for delivery in ready])\n"
-                "        result = self._execute(",
+                "            result = self._execute(",
+                "            from oncemq.contracts.verdict import PROCEED\n"
+                "            self._settler.settle([(delivery, PROCEED) for delivery in ready])\n"
+                "            result = self._execute(",
             )
         ],
         [f"{APP}::test_nothing_is_acknowledged_before_its_commit"],

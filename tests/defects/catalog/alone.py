@@ -31,7 +31,7 @@ DEFECTS = (
         "What a handler set on a connection is gone before another message has it.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/unit_transaction.py",
+                "framework/oncemq/engine/transaction/open_transaction.py",
                 "                clean(connection, thoroughly=watch.raw)\n",
                 "                pass\n",
             )
@@ -120,7 +120,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/workers/failure_isolation.py",
-                "        if self._tries.keys_matter and self._cuts_before(charged):\n            return\n",
+                "        if self._attempt.keys_matter and self._cuts_before(charged):\n            return\n",
                 "",
             )
         ],

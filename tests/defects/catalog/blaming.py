@@ -85,9 +85,9 @@ DEFECTS = (
         "A bug in a strategy pauses the consumer; no message is charged.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/unit_transaction.py",
-                '        raise StrategyBug(f"{doing} failed: {describe(error)}") from error\n',
-                "        raise UnknownCulprit(describe(error)) from error\n",
+                "framework/oncemq/engine/transaction/open_transaction.py",
+                "    raise as_engine_error(error, doing) from error\n",
+                "    raise UnknownCulprit(describe(error)) from error\n",
             )
         ],
         ["tests/unit/engine/transaction/test_rescue.py::test_a_strategys_bug_charges_nobody"],
@@ -117,9 +117,9 @@ DEFECTS = (
         "A death while the unit was committing is charged to nobody.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/unit_transaction.py",
-                "        self._recorder.index[0] = FLUSHING\n        flush(",
-                "        flush(",
+                "framework/oncemq/engine/transaction/item_loop.py",
+                "            self._recorder.index[0] = FLUSHING\n            flush(",
+                "            flush(",
             )
         ],
         [
@@ -162,8 +162,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/workers/worker.py",
-                "            with self._alone:\n                return self._unit(ready, hands)\n",
-                "            return self._unit(ready, hands)\n",
+                "with self._alone if ready[0].suspect else _IN_COMPANY:",
+                "with _IN_COMPANY:",
             )
         ],
         [f"{APP}::test_suspects_run_alone_in_the_process"],

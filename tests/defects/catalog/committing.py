@@ -29,9 +29,9 @@ DEFECTS = (
         "A commit whose answer is lost is asked again through the chain, never taken for done.",
         [
             Edit(
-                ATTEMPT,
-                "                transaction.commit()\n",
-                "                with suppress(Exception):\n                    transaction.commit()\n",
+                "framework/oncemq/engine/transaction/open_transaction.py",
+                "        self.transaction.commit()\n",
+                "        with suppress(Exception):\n            self.transaction.commit()\n",
             )
         ],
         [
@@ -166,9 +166,9 @@ DEFECTS = (
         "What a handler did behind its own savepoint is undone when it fails.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/handler_savepoint.py",
-                "            savepoint.rollback()",
-                "            savepoint.commit()",
+                "framework/oncemq/engine/transaction/own_savepoint.py",
+                "                savepoint.rollback()",
+                "                savepoint.commit()",
             )
         ],
         [

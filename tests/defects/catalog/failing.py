@@ -94,7 +94,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/workers/failure_isolation.py",
-                "        elif not self._tries.database_answers():\n",
+                "        elif not self._attempt.database_answers():\n",
                 "        elif False:\n",
             )
         ],

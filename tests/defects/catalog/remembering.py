@@ -13,8 +13,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/transaction/savepoint_batches.py",
-                "                savepoint.rollback()\n",
-                "                savepoint.commit()\n",
+                "    return savepoint.undo() and ",
+                "    savepoint.release()\n    return ",
             )
         ],
         [

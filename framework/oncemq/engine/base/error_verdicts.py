@@ -3,13 +3,13 @@
 from oncemq.common.durations import delay_of
 from oncemq.common.error_text import MAX_ERROR_TEXT, attribute, describe, text_of
 from oncemq.contracts.verdict import Verdict, reject, retry
-from oncemq.errors import InfrastructureError, MessageRefused, Reject, Retry
+from oncemq.errors import InfrastructureError, MessageRefused, Reject, Retry, StrategyBug
 from oncemq.retry.classify import Fault, classify
 
 EXHAUSTED = "attempts-exhausted"
 CRASHED = "crashed"
 
-__all__ = ["INFRASTRUCTURE", "UnknownCulprit", "describe", "is_infrastructure", "judge"]
+__all__ = ["INFRASTRUCTURE", "UnknownCulprit", "as_engine_error", "describe", "is_infrastructure", "judge"]
 
 INFRASTRUCTURE = frozenset({Fault.TRANSIENT, Fault.OFFLINE, Fault.CANCELLED, Fault.SETUP})
 """Faults that are not caused by a message (rule 7)."""
@@ -22,6 +22,17 @@ class UnknownCulprit(Exception):
 def is_infrastructure(error: BaseException) -> bool:
     """Return whether the error is caused by the database, and not by a message."""
     return issubclass(type(error), InfrastructureError) or classify(error) in INFRASTRUCTURE
+
+
+def as_engine_error(error: BaseException, doing: str) -> InfrastructureError | StrategyBug:
+    """Return the error of the engine, caused by `error`, for a hook that failed in the step `doing`."""
+    found: InfrastructureError | StrategyBug = (
+        InfrastructureError(describe(error))
+        if is_infrastructure(error)
+        else StrategyBug(f"{doing} failed: {describe(error)}")
+    )
+    found.__cause__ = error
+    return found
 
 
 def judge(error: BaseException) -> Verdict:

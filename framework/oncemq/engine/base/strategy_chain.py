@@ -6,7 +6,12 @@ from typing import Any
 from oncemq.contracts.strategy import Strategy
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import PROCEED, Outcome, Verdict, before_a_try
+from oncemq.engine.base.error_verdicts import as_engine_error
 from oncemq.engine.base.overtaken import overtaken, was_tried
+from oncemq.errors import InfrastructureError, StrategyBug
+
+Failed = Callable[[str, BaseException], None]
+"""Called with what was done, and an error that changes nothing."""
 
 _DOES_NOT_FIT = frozenset({Outcome.REJECT, Outcome.RETRY})
 _WAITS = frozenset({Outcome.WAIT, Outcome.PARKED})
@@ -73,6 +78,23 @@ class Chain:
             strategy.traits.max_batch for strategy in strategies if strategy.traits.max_batch is not None
         ]
         self.max_batch = min(limits, default=None)
+
+    def reserve(self, unit: Unit) -> InfrastructureError | StrategyBug | None:
+        """Let every strategy reserve; returns why the unit cannot run."""
+        try:
+            for hook in self.reserves:
+                hook(unit)
+        except Exception as error:
+            return as_engine_error(error, "reserve")
+        return None
+
+    def release(self, unit: Unit, failed: Failed) -> None:
+        """Let every strategy release what it acquired, in reverse order; errors are reported and change nothing."""
+        for hook in self.releases:
+            try:
+                hook(unit)
+            except Exception as error:
+                failed("a strategy's release hook", error)
 
     def decide(self, run: Run, item: Item) -> Verdict:
         """Ask each strategy in order; the first answer other than PROCEED wins.

@@ -1,4 +1,4 @@
-"""Sizes units so that each lasts about as long as intended."""
+"""Learns the size of units, so that each lasts about as long as intended, and how to divide them for failures."""
 
 from math import sqrt
 
@@ -118,3 +118,27 @@ class SavepointPolicy:
 
     def _all(self) -> FailureRate:
         return FailureRate(SAVEPOINT_COST, self._late.rate + self._others.rate)
+
+
+_OFTEN_ALONE = 0.1
+_SELDOM_ALONE = 0.02
+
+
+class IsolationRate:
+    """Tracks how often messages had to run alone; if often, they do so at once.
+
+    Args:
+        always: the consumer requires it.
+    """
+
+    __slots__ = ("_rate", "always", "at_once")
+
+    def __init__(self, *, always: bool = False) -> None:
+        self.always = always
+        self.at_once = always
+        self._rate = 0.0
+
+    def learn(self, *, items: int, needed: int) -> None:
+        """Record `items` that ran, of which `needed` had to be alone."""
+        self._rate += min(1.0, 0.02 * items) * (needed / items - self._rate)
+        self.at_once = self.always or self._rate >= (_SELDOM_ALONE if self.at_once else _OFTEN_ALONE)

@@ -18,8 +18,7 @@ class BatchLoop(ItemLoop):
 
     one_by_one = False
 
-    def run(self, run: Run, frame: LoopContext) -> None:
-        """Give every item of `run` a verdict; raises as for single items."""
+    def _run_items(self, run: Run, frame: LoopContext) -> None:
         together: list[Item] = []
         copies: list[Item] = []
         joins, remembers = self._chain.joins, bool(self._chain.copies)

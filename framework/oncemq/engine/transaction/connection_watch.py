@@ -261,17 +261,11 @@ class UnitConnection(Connection):
             raise error
 
 
-def watch_connection(connection: UnitConnection, watch: ConnectionWatch) -> Callable[[], None]:
-    """Let `watch` observe `connection`, which is in a transaction; returns a function that ends this and never raises."""
+def watch_connection(connection: UnitConnection, watch: ConnectionWatch) -> None:
+    """Let `watch` observe `connection`, which is in a transaction, until `connection.watch` is None again."""
     watch.driver = connection.connection.driver_connection
     watch.routines = setting_routines(connection, monotonic())
     connection.watch = watch
-
-    def end() -> None:
-        if connection.watch is watch:
-            connection.watch = None
-
-    return end
 
 
 def install(engine: Engine) -> None:

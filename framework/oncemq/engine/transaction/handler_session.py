@@ -7,6 +7,7 @@ Statements that bypass the session are seen by `oncemq.engine.transaction.connec
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from threading import get_ident
 from typing import Any, Final, Self
 
@@ -204,6 +205,7 @@ class Collector(Session):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection, join_transaction_mode="rollback_only", expire_on_commit=False)
+        self._connection = connection
         self._plain: dict[type, bool] = {}
         self._values: set[type[Any]] = set(_VALUES)
         self.heard = _listened_to(self)
@@ -279,6 +281,15 @@ class Collector(Session):
     def pending(self) -> bool:
         """Return whether a flush would send anything."""
         return bool(self._new)
+
+    def discard(self) -> None:
+        """Close; never raises."""
+        try:
+            self.close()
+        except Exception:
+            # A handler may have closed the connection; then there is nothing left to discard.
+            with suppress(Exception):
+                self._connection.invalidate()
 
     def _may_wait(self, state: InstanceState[Any]) -> bool:
         kind = state.class_

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from oncemq.contracts.unit import Item, Run
 from oncemq.errors import HandlerFault, SessionOwned
 from oncemq.ledger.sql.column_types import MYSQL_NAMES
+from oncemq.retry.classify import Fault, classify
 
 _HOME: Final = "oncemq_home"
 _POSTGRESQL_SETTINGS: Final = (
@@ -24,8 +25,7 @@ _MYSQL_SETTINGS: Final = (
     *("character_set_client", "character_set_results", "collation_connection", "sql_mode", "time_zone"),
     *("innodb_lock_wait_timeout", "foreign_key_checks", "unique_checks"),
 )
-_OFTEN = 0.1
-_SELDOM = 0.02
+_LOST: Final = frozenset({Fault.TRANSIENT, Fault.OFFLINE})
 
 
 class NeedsIsolation(HandlerFault):
@@ -59,26 +59,6 @@ class HiddenCommit(SessionOwned):
         self.items = items
 
 
-class IsolationRate:
-    """Tracks how often messages had to run alone; if often, they do so at once.
-
-    Args:
-        always: the consumer requires it.
-    """
-
-    __slots__ = ("_rate", "always", "at_once")
-
-    def __init__(self, *, always: bool = False) -> None:
-        self.always = always
-        self.at_once = always
-        self._rate = 0.0
-
-    def learn(self, *, items: int, needed: int) -> None:
-        """Record `items` that ran, of which `needed` had to be alone."""
-        self._rate += min(1.0, 0.02 * items) * (needed / items - self._rate)
-        self.at_once = self.always or self._rate >= (_SELDOM if self.at_once else _OFTEN)
-
-
 class Proof:
     """A savepoint that lasts exactly as long as the transaction in which it was set.
 
@@ -101,6 +81,13 @@ class Proof:
     def held(self) -> bool:
         """Return the same after a failure; rolls back to the savepoint."""
         return self._exists("ROLLBACK TO SAVEPOINT")
+
+    def broken_by(self, error: Exception) -> bool:
+        """Return whether a handler that failed with `error` had ended the transaction in a hidden way."""
+        # A roll-back by SQLAlchemy itself, after a failed flush, is not hidden; nor is a lost connection,
+        # or a deadlock that makes MySQL roll back everything.
+        lost = classify(error.__cause__ or error) in _LOST
+        return not lost and self._connection.in_transaction() and not self.held()
 
     def _exists(self, doing: str) -> bool:
         connection = self._connection

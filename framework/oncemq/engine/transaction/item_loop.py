@@ -1,7 +1,9 @@
-"""Loop of one run: decide, handle, record, item by item in arrival order; attributes failures to items."""
+"""One run in an open transaction: load, then decide, handle and record each item, flush, save.
+
+Items are handled in arrival order; a failure is attributed to an item.
+"""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
@@ -10,45 +12,71 @@ from oncemq.common.error_text import is_a
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
 from oncemq.engine.base.error_verdicts import UnknownCulprit, describe, is_infrastructure, judge
+from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.base.strategy_chain import Chain
-from oncemq.engine.crash.flight_recorder import AnyRecorder
+from oncemq.engine.crash.flight_recorder import FLUSHING, AnyRecorder
 from oncemq.engine.crash.time_limits import TimeLimitSlot
-from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection
 from oncemq.engine.transaction.error_attribution import Suspicion, is_units
-from oncemq.engine.transaction.handler_savepoint import HandlerSavepoint
 from oncemq.engine.transaction.handler_session import Collector
-from oncemq.engine.transaction.isolation import HiddenCommit, NeedsIsolation, Proof
+from oncemq.engine.transaction.isolation import HiddenCommit, Home, NeedsIsolation, Proof
+from oncemq.engine.transaction.open_transaction import OpenTransaction, end_run
+from oncemq.engine.transaction.own_savepoint import OwnSavepoint
 from oncemq.errors import HandlerFault, InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler.binding import BoundHandler
 from oncemq.observe.logs import now_handling
 from oncemq.retry.classify import is_stale, is_unique_violation
 
 
-@dataclass(slots=True)
 class LoopContext:
     """Context of the loop of one run.
 
     Args:
-        connection: of the run.
+        opened: the transaction.
         collector: holds objects that handlers only added.
-        watch: the observations on the connection.
         flush_each: flush after every item, so that a failing flush concerns one item.
-        sound: whether the transaction can continue.
-        write: writes the strategies' records of earlier items to the database.
+        writes: write the strategies' records of earlier items to the database.
+
+    Attributes:
+        connection: the transaction's.
+        watch: the observations on it.
         unflushed: items whose objects the collector holds; one of them is at fault when its flush fails.
         proof: that the transaction is still the one that began; only if a handler may bypass the observation.
         failed: the error of writing earlier items' work to the database; not caused by the handler.
     """
 
-    connection: UnitConnection
-    collector: Collector
-    watch: ConnectionWatch
-    flush_each: bool
-    sound: Callable[[], bool]
-    write: Callable[[Run], None] | None = None
-    unflushed: list[Item] = field(default_factory=list)
-    proof: Proof | None = None
-    failed: Exception | None = None
+    __slots__ = (
+        "_opened",
+        "_writes",
+        "collector",
+        "connection",
+        "failed",
+        "flush_each",
+        "proof",
+        "unflushed",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        opened: OpenTransaction,
+        collector: Collector,
+        writes: Sequence[Callable[[Run], None]],
+        *,
+        flush_each: bool,
+    ) -> None:
+        self._opened = opened
+        self._writes = writes
+        self.collector = collector
+        self.connection = opened.connection
+        self.watch = opened.watch
+        self.flush_each = flush_each
+        self.unflushed: list[Item] = []
+        self.proof: Proof | None = None
+        self.failed: Exception | None = None
+
+    def sound(self) -> bool:
+        """Return whether the transaction can continue."""
+        return self._opened.obstacle(self.collector) is None
 
     def bring(self, run: Run) -> None:
         """Write earlier items' work to the database: the next statement may read it.
@@ -61,8 +89,7 @@ class LoopContext:
         try:
             if self.collector.pending():
                 flush(self)
-            if self.write is not None:
-                self.write(run)
+            self._write(run)
         except Exception as error:
             self.failed = error
             watch.doom(error)
@@ -70,9 +97,24 @@ class LoopContext:
         finally:
             watch.handling = handling
 
+    def _write(self, run: Run) -> None:
+        try:
+            for write in self._writes:
+                write(run)
+        except Exception as error:
+            end_run(error, "write")
+
 
 class ItemLoop:
-    """Runs the items of transactional runs.
+    """Executes runs.
+
+    Args:
+        chain: the strategies' hooks.
+        handler: the user's function.
+        monotonic: seconds, for the unit's deadline.
+        recorder: the worker's flight recorder.
+        slot: where the watchdog finds when a handler began.
+        point: called with each kill point reached.
 
     Attributes:
         dropped: items that were removed while their run continued, since the last look.
@@ -88,8 +130,10 @@ class ItemLoop:
         monotonic: Callable[[], float],
         recorder: AnyRecorder,
         slot: TimeLimitSlot,
+        point: Callable[[str], None] = nothing,
     ) -> None:
         self._chain = chain
+        self._point = point
         self._call = handler.call
         self._call_batch = handler.call_batch
         self._monotonic = monotonic
@@ -98,14 +142,69 @@ class ItemLoop:
         self.dropped = 0
         self._consumer = ""
 
-    def run(self, run: Run, frame: LoopContext) -> None:
-        """Give every item of `run` a verdict.
+    def run(self, opened: OpenTransaction, items: Sequence[Item], *, flush_each: bool) -> Run:
+        """Return a run with a verdict for each of `items`; its effects are flushed and saved.
+
+        Args:
+            opened: the transaction.
+            items: of the run.
+            flush_each: find the item at fault.
 
         Raises:
             Culprits: roll back; these items get these verdicts.
             UnknownCulprit: roll back; the item at fault is unknown.
+            NeedsIsolation: roll back; these items must run isolated.
+            HiddenCommit: a handler has ended the transaction.
             InfrastructureError: roll back; no item is at fault.
+            StrategyBug: roll back; a strategy's hook failed.
         """
+        chain, connection, doing = self._chain, opened.connection, "load"
+        collector = Collector(connection)
+        try:
+            run = Run(opened.unit, items, connection, collector)
+            frame = LoopContext(opened, collector, chain.writes, flush_each=flush_each)
+            for load in chain.loads:
+                load(run, items)
+            # Reflecting the user's tables may have turned off error events.
+            connection.forget_options()
+            self._point("loaded")
+            doing = "decide or record"
+            if opened.watch.isolated:
+                self._isolated(run, frame)
+            else:
+                self._run_items(run, frame)
+            self._recorder.index[0] = FLUSHING
+            flush(frame)
+            self._point("handled")
+            doing = "save"
+            for save in chain.saves:
+                save(run)
+            opened.require_no_strays()
+            opened.require_whole(collector)
+        except Exception as error:
+            end_run(error, doing)
+        finally:
+            opened.watch.handling = False
+            collector.discard()
+        return run
+
+    def _isolated(self, run: Run, frame: LoopContext) -> None:
+        """Run a call that may bypass the observation; afterwards the transaction must be the one that began."""
+        home = Home(run.connection)
+        proof = frame.proof = Proof(run.connection, run.unit.owner)
+        try:
+            self._run_items(run, frame)
+        except HiddenCommit:
+            raise
+        except Exception as error:
+            if frame.watch.settings and proof.broken_by(error):
+                raise HiddenCommit(run, run.items) from error
+            raise
+        if frame.watch.settings:
+            home.come_back()
+
+    def _run_items(self, run: Run, frame: LoopContext) -> None:
+        """Give every item of `run` a verdict; raises as `run`."""
         decide, record, index, clock = (
             self._chain.decide,
             self._chain.record,
@@ -217,7 +316,7 @@ class Call:
     def __init__(self, run: Run, items: Sequence[Item], frame: LoopContext, started: float) -> None:
         self.run, self.items, self.frame, self.started = run, items, frame, started
         watch = frame.watch
-        self.guard: HandlerSavepoint | None = None
+        self.guard: OwnSavepoint | None = None
         watch.refused, watch.went_on = None, False
         self.statements, self.writes = watch.statements, watch.writes
         self.session = run.session = frame.collector.session(frame.connection, watch, items)
@@ -287,7 +386,10 @@ class Call:
     def undo(self, error: BaseException) -> bool:
         """Roll back all of the handler's work, and nothing else; returns whether the run can continue."""
         guard, frame = self.guard, self.frame
-        if guard is None or frame.failed is not None or not guard.undo(error):
+        if guard is None or frame.failed is not None or is_infrastructure(error):
+            return False
+        doomed = frame.watch.doomed
+        if (doomed is not None and not isinstance(doomed, DBAPIError)) or not guard.undo():
             return False
         self.session.end()
         return frame.sound()
@@ -296,7 +398,7 @@ class Call:
         """Write earlier work to the database, which the handler's first statement may read."""
         self.frame.bring(self.run)
         if self.run.unit.guarded and not self.frame.watch.isolated:
-            self.guard = HandlerSavepoint(self.frame.connection, self.frame.watch)
+            self.guard = OwnSavepoint(self.frame.connection, self.frame.watch)
 
 
 def _judge(call: Call, error: BaseException, *, swallowed: bool) -> Verdict:

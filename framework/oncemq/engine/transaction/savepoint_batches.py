@@ -1,72 +1,24 @@
-"""Runs items inside one transaction: all in one run, or part by part with a savepoint before each.
+"""Divides the items of one transaction into parts, each a run of its own with a savepoint before it.
 
 A failure after writing rolls back its whole run. If failures are frequent, parts keep that cheap: the failing item's part
 is rolled back to its savepoint and runs again without it; the parts before stay, and all are committed together.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, NestedTransaction, RootTransaction
-
-from oncemq.contracts.unit import Item, Run, Unit
+from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import RETURNED, Culprits, Verdict
-from oncemq.engine.base.error_verdicts import UnknownCulprit, is_infrastructure, judge
+from oncemq.engine.base.error_verdicts import UnknownCulprit
 from oncemq.engine.base.items import make_items
 from oncemq.engine.crash.flight_recorder import AnyRecorder
-from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection
-from oncemq.engine.transaction.handler_session import Collector, obstacle
 from oncemq.engine.transaction.isolation import HiddenCommit
-from oncemq.engine.transaction.item_loop import LoopContext
+from oncemq.engine.transaction.item_loop import ItemLoop
+from oncemq.engine.transaction.open_transaction import OpenTransaction
+from oncemq.engine.transaction.own_savepoint import OwnSavepoint
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import is_unique_violation
-
-Work = Callable[[Run, LoopContext], None]
-"""Executes a run from its load to its save."""
-
-
-@dataclass(slots=True)
-class OpenTransaction:
-    """One open transaction.
-
-    Args:
-        unit: the unit.
-        connection: its connection.
-        transaction: the open one.
-        watch: the observations on the connection.
-        flush_each: flush after every item.
-    """
-
-    unit: Unit
-    connection: UnitConnection
-    transaction: RootTransaction
-    watch: ConnectionWatch
-    flush_each: bool
-
-    def begin_part(self) -> NestedTransaction:
-        """Return a new savepoint, which is not mistaken for a handler's."""
-        savepoint = self.connection.begin_nested()
-        self.watch.savepoint = savepoint
-        return savepoint
-
-    def undo_part(self, savepoint: NestedTransaction) -> bool:
-        """Roll back to the savepoint; returns whether the transaction can continue."""
-        doomed = self.watch.doomed
-        if doomed is not None and is_infrastructure(doomed):
-            # The server may have rolled back everything.
-            return False
-        if self.connection.get_nested_transaction() not in (savepoint, None):
-            # A savepoint of the handler's is still open; their nesting is not examined.
-            return False
-        try:
-            if savepoint.is_active:
-                savepoint.rollback()
-        except Exception:
-            return False
-        self.watch.forgive()
-        return obstacle(self.connection, self.transaction, self.watch) is None
 
 
 def first_of_each_key(
@@ -139,69 +91,63 @@ class TransactionResult:
 
 
 class SavepointBatches:
-    """Runs the items of open transactions.
+    """Runs the items of open transactions in parts.
 
     Args:
-        work: executes a run from its load to its save.
+        loop: executes runs.
         reader: decodes payloads again for a second run.
         recorder: the worker's flight recorder.
         monotonic: seconds, for the unit's deadline.
         second_look: an item that violated a unique constraint runs once more, by failure isolation, before it is charged.
         keys_matter: decisions about an item may depend on earlier ones of its key.
-        write: writes the strategies' records to the database; None = there are none.
     """
 
     def __init__(
         self,
-        work: Work,
+        loop: ItemLoop,
         reader: Reader,
         recorder: AnyRecorder,
         monotonic: Callable[[], float],
         *,
         second_look: bool,
         keys_matter: bool,
-        write: Callable[[Run], None] | None = None,
     ) -> None:
-        self._work = work
-        self._write = write
+        self._loop = loop
         self._reader = reader
         self._recorder = recorder
         self._monotonic = monotonic
         self._second_look = second_look
         self._keys_matter = keys_matter
 
-    def run(self, scene: OpenTransaction, items: Sequence[Item], every: int | None) -> TransactionResult:
-        """Run all items; with a savepoint after `every` items, None = without.
+    def run(self, opened: OpenTransaction, items: Sequence[Item], every: int) -> TransactionResult:
+        """Run all items, with a savepoint before each `every` of them.
 
         Raises:
-            Culprits, UnknownCulprit, InfrastructureError, StrategyBug: the whole transaction must be rolled back.
+            Exception: as ItemLoop.run; the whole transaction must be rolled back.
         """
         done = TransactionResult()
-        if every is None or every >= len(items):
-            done.runs.append(self._once(scene, items, flush_each=scene.flush_each))
-            return done
         for start in range(0, len(items), every):
-            if done.runs and self._monotonic() > scene.unit.deadline:
+            if done.runs and self._monotonic() > opened.unit.deadline:
                 rest = [item.delivery for item in items[start:]]
                 done.leave_out(rest, dict.fromkeys(rest, RETURNED), done.held)
                 break
             part = items[start : start + every]
             done.leave_out([item.delivery for item in part], {}, done.held)
-            self._part(scene, [item for item in part if item.key not in done.held], done)
+            self._part(opened, [item for item in part if item.key not in done.held], done)
         return done
 
-    def _part(self, scene: OpenTransaction, items: Sequence[Item], done: TransactionResult) -> None:
+    def _part(self, opened: OpenTransaction, items: Sequence[Item], done: TransactionResult) -> None:
         """Run items none of which is behind a held key; a key held by a later one holds back nothing before it."""
         flush_each = False
         while items:
             self._recorder.begin([item.envelope for item in items])
-            savepoint = scene.begin_part()
+            savepoint = OwnSavepoint(opened.connection, opened.watch)
             try:
-                run = self._once(scene, items, flush_each=flush_each)
-                savepoint.commit()
+                run = self._loop.run(opened, items, flush_each=flush_each)
+                savepoint.release()
             except Culprits as culprits:
                 charged = {item.delivery: verdict for item, verdict in culprits.verdicts.items()}
-                if not self._can_charge(charged, items) or not scene.undo_part(savepoint):
+                if not self._can_charge(charged, items) or not _undo(opened, savepoint):
                     raise
                 order = [item.delivery for item in items]
                 at = unproved(order, charged) if self._keys_matter else None
@@ -209,11 +155,11 @@ class SavepointBatches:
                     left = done.leave_out(order, first_of_each_key(order, charged), ())
                 else:
                     before = done.held.copy()
-                    self._part(scene, make_items(order[:at], self._reader), done)
+                    self._part(opened, make_items(order[:at], self._reader), done)
                     left = done.leave_out(order[at:], {}, done.held - before)
                 items = make_items(left, self._reader)
             except UnknownCulprit:
-                if flush_each or not scene.undo_part(savepoint):
+                if flush_each or not _undo(opened, savepoint):
                     raise
                 flush_each = True
                 items = make_items([item.delivery for item in items], self._reader)
@@ -229,38 +175,7 @@ class SavepointBatches:
             return False
         return not charged.keys().isdisjoint(item.delivery for item in items)
 
-    def _once(self, scene: OpenTransaction, items: Sequence[Item], *, flush_each: bool) -> Run:
-        collector = Collector(scene.connection)
-        try:
-            run = Run(scene.unit, items, scene.connection, collector)
 
-            def reason_to_end() -> BaseException | None:
-                return obstacle(scene.connection, scene.transaction, scene.watch, collector)
-
-            frame = LoopContext(
-                scene.connection,
-                collector,
-                scene.watch,
-                flush_each,
-                lambda: reason_to_end() is None,
-                self._write,
-            )
-            self._work(run, frame)
-            if scene.watch.strays:
-                raise Culprits({item: judge(error) for item, error in scene.watch.strays.items()})
-            reason = reason_to_end()
-            if reason is not None:
-                raise UnknownCulprit(str(reason)) from reason
-            return run
-        finally:
-            scene.watch.handling = False
-            _close(collector, scene.connection)
-
-
-def _close(session: Collector, connection: Connection) -> None:
-    try:
-        session.close()
-    except Exception:
-        # A handler may have closed the connection; then there is nothing left to discard.
-        with suppress(Exception):
-            connection.invalidate()
+def _undo(opened: OpenTransaction, savepoint: OwnSavepoint) -> bool:
+    """Roll back a part; returns whether the transaction can continue."""
+    return savepoint.undo() and opened.obstacle() is None

@@ -39,7 +39,7 @@ class SessionLoan:
         except BaseException:
             self.connection.close()
             raise
-        self._unwatch = watch_connection(self.connection, self._watch)
+        watch_connection(self.connection, self._watch)
         self._watch.handling = True
 
     @property
@@ -72,7 +72,7 @@ class SessionLoan:
     def roll_back(self) -> None:
         """Roll back, unless it is already ended; never raises."""
         self._watch.handling = False
-        self._unwatch()
+        self.connection.watch = None
         try:
             self.session.close()
             if self._watch.settings:

@@ -1,47 +1,33 @@
 """One transaction: load, the items, flush, save, confirm, commit – or a roll-back with the reason."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import NoReturn
 
-from sqlalchemy import Connection, Engine, RootTransaction, Table, false, literal, select
+from sqlalchemy import Engine, Table, false, literal, select
 
 from oncemq.common.clock import Clock
-from oncemq.contracts.unit import Item, Run, Unit
-from oncemq.contracts.verdict import Culprits, reject
-from oncemq.engine.base.error_verdicts import UnknownCulprit, describe, is_infrastructure
+from oncemq.contracts.unit import Run, Unit
+from oncemq.contracts.verdict import PROCEED, Culprits, reject
 from oncemq.engine.base.items import history_rows, make_items
 from oncemq.engine.base.strategy_chain import Chain
+from oncemq.engine.consumer.batch_sizing import IsolationRate
 from oncemq.engine.crash.flight_recorder import FLUSHING, IDLE, AnyRecorder
 from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.outbox.relay import Relay
-from oncemq.engine.transaction.connection_watch import (
-    ConnectionWatch,
-    UnitConnection,
-    install,
-    watch_connection,
-)
-from oncemq.engine.transaction.handler_session import obstacle
-from oncemq.engine.transaction.isolation import (
-    HiddenCommit,
-    Home,
-    IsolationRate,
-    NeedsIsolation,
-    Proof,
-)
-from oncemq.engine.transaction.item_loop import ItemLoop, LoopContext, flush
-from oncemq.engine.transaction.savepoint_batches import OpenTransaction, SavepointBatches, TransactionResult
-from oncemq.engine.transaction.statement_cancel import canceller
-from oncemq.errors import InfrastructureError, StrategyBug
-from oncemq.ledger.database.connect import READ_ONLY, clean
+from oncemq.engine.transaction.connection_watch import install
+from oncemq.engine.transaction.isolation import HiddenCommit
+from oncemq.engine.transaction.item_loop import ItemLoop
+from oncemq.engine.transaction.open_transaction import OpenTransaction, end_run
+from oncemq.engine.transaction.savepoint_batches import SavepointBatches, TransactionResult
+from oncemq.errors import InfrastructureError
+from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.records import exclusive_units as lanes
 from oncemq.ledger.records import history
 from oncemq.ledger.sql.lock_waits import only_a_moment
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
-from oncemq.retry.classify import Fault, classify, is_lock_timeout
-
-_LOST = frozenset({Fault.TRANSIENT, Fault.OFFLINE})
+from oncemq.retry.classify import is_lock_timeout
 
 Point = Callable[[str], None]
 """Called with the name of each kill point that a run reaches; tests kill the process there."""
@@ -54,7 +40,7 @@ class UnitTransaction:
         engine: the app's database.
         chain: the strategies' hooks.
         reader: decodes payloads again for a second run.
-        loop: decides and handles the items.
+        loop: executes runs.
         recorder: the worker's flight recorder.
         slot: where the watchdog finds the function that cancels a statement.
         clock: the source of time.
@@ -88,9 +74,7 @@ class UnitTransaction:
         isolate: bool = False,
         commits: Callable[[], None] = lambda: None,
     ) -> None:
-        self._commits = commits
         install(engine)
-        self._tables = tables
         self._engine = engine
         self._chain = chain
         self._reader = reader
@@ -101,18 +85,19 @@ class UnitTransaction:
         self._failed = failed
         self._point = point
         self._relay = relay
+        self._tables = tables
+        self._commits = commits
         self._divisible = chain.divisible and loop.one_by_one
         self.one_by_one = loop.one_by_one
         self.keys_matter = not chain.joins
         self.isolation = IsolationRate(always=isolate)
-        self._parts = SavepointBatches(
-            self._work,
+        self._batches = SavepointBatches(
+            loop,
             reader,
             recorder,
             clock.monotonic,
             second_look=chain.second_look,
             keys_matter=self.keys_matter,
-            write=self._write if chain.writes else None,
         )
 
     def run(
@@ -144,39 +129,35 @@ class UnitTransaction:
         """
         items = make_items(deliveries, self._reader)
         self._recorder.begin([item.envelope for item in items])
-        started, waited, committed, locked = self._clock.monotonic(), unit.waited, False, False
+        started, waited = self._clock.monotonic(), unit.waited
+        divided = self._divisible and not flush_each and not exclusive and not isolated
+        every = unit.savepoint_every if divided else None
+        opened = OpenTransaction(
+            self._engine,
+            unit,
+            self._slot,
+            self._clock,
+            isolated=isolated,
+            always_clean=isolated and self.isolation.always,
+        )
         try:
-            connection = UnitConnection(self._engine)
-            with connection:
-                done = self._in_transaction(
-                    connection,
-                    unit,
-                    items,
-                    flush_each=flush_each,
-                    exclusive=exclusive,
-                    lock_nowait=lock_nowait,
-                    isolated=isolated,
-                )
-            committed = True
-        except InfrastructureError as error:
-            locked = is_lock_timeout(error.__cause__ or error)
-            raise
-        except HiddenCommit as hidden:
-            self._take_back(hidden)
-        except (Culprits, UnknownCulprit, StrategyBug, NeedsIsolation):
-            raise
+            with opened, only_a_moment(opened.connection) if lock_nowait else nullcontext():
+                self._prepare(opened, exclusive=exclusive)
+                if every is None or every >= len(items):
+                    done = TransactionResult([self._loop.run(opened, items, flush_each=flush_each)])
+                else:
+                    done = self._batches.run(opened, items, every)
+                self._finish(done.runs)
+                opened.require_whole()
+                self._point("before-commit")
+                opened.commit()
+            self.isolation.learn(items=len(items), needed=len(items) if opened.watch.settings else 0)
         except Exception as error:
-            self._raise_for(error, "the transaction")
+            self._not_committed(error, unit, started, waited)
         finally:
             self._recorder.index[0] = IDLE
-            if not committed:
-                # Time in which nothing was done; otherwise the next run would have none left.
-                lost = self._clock.monotonic() - started - (unit.waited - waited)
-                unit.deadline += lost
-                # How long others hold their locks is unrelated to the right size of our units.
-                unit.waited += lost if locked else 0.0
-                # Items that parts could not save are left to failure isolation: whole units, in the order that strategies lock.
-                unit.savepoint_every, unit.guarded = None, False
+            if opened.watch.commits:
+                self._commits()
         self._after_commit(done.runs)
         return done
 
@@ -190,93 +171,26 @@ class UnitTransaction:
             return False
         return True
 
-    def _in_transaction(
-        self,
-        connection: UnitConnection,
-        unit: Unit,
-        items: list[Item],
-        *,
-        flush_each: bool,
-        exclusive: bool,
-        lock_nowait: bool,
-        isolated: bool,
-    ) -> TransactionResult:
-        watch = ConnectionWatch(isolated=isolated)
-        transaction = self._begin(connection, unit)
-        unwatch = watch_connection(connection, watch)
-        self._slot.cancel = canceller(self._engine, connection)
-        committed = False
-        try:
-            if exclusive:
-                lanes.enter_exclusive(connection, unit.consumer)
-            scene = OpenTransaction(unit, connection, transaction, watch, flush_each=flush_each)
-            divided = self._divisible and not flush_each and not exclusive and not isolated
-            with only_a_moment(connection) if lock_nowait else nullcontext():
-                done = self._parts.run(scene, items, unit.savepoint_every if divided else None)
-                self._finish(done.runs)
-                reason = obstacle(connection, transaction, watch)
-                if reason is not None:
-                    raise UnknownCulprit(str(reason)) from reason
-                self._point("before-commit")
-                transaction.commit()
-                committed = True
-            self.isolation.learn(items=len(items), needed=len(items) if watch.settings else 0)
-            return done
-        finally:
-            self._slot.cancel = None
-            unwatch()
-            _leave(connection, transaction, committed=committed)
-            if watch.commits:
-                self._commits()
-            if watch.settings or (isolated and self.isolation.always):
-                clean(connection, thoroughly=watch.raw)
-
-    def _begin(self, connection: Connection, unit: Unit) -> RootTransaction:
-        """Begin; with a single writer, waiting for others is not part of our items' duration."""
-        asked = self._clock.monotonic()
-        transaction = connection.begin()
-        waited = self._clock.monotonic() - asked
-        unit.waited += waited
-        unit.deadline += waited
+    def _prepare(self, opened: OpenTransaction, *, exclusive: bool) -> None:
         if not self._chain.loads:
             # A driver may begin with the first statement only; without one the transaction looks ended at its end.
-            connection.execute(select(1))
-        return transaction
+            opened.connection.execute(select(1))
+        if exclusive:
+            lanes.enter_exclusive(opened.connection, opened.unit.consumer)
 
-    def _work(self, run: Run, frame: LoopContext) -> None:
-        for load in self._chain.loads:
-            self._guard(lambda load=load: load(run, run.items), "load")  # type: ignore[misc]
-        # Reflecting the user's tables may have turned off error events.
-        frame.connection.forget_options()
-        self._point("loaded")
-        if frame.watch.isolated:
-            self._isolated(run, frame)
-        else:
-            self._guard(lambda: self._loop.run(run, frame), "decide or record")
-        self._recorder.index[0] = FLUSHING
-        flush(frame)
-        self._point("handled")
-        for save in self._chain.saves:
-            self._guard(lambda save=save: save(run), "save")  # type: ignore[misc]
-
-    def _isolated(self, run: Run, frame: LoopContext) -> None:
-        """Run a call that may bypass the observation; afterwards the transaction must be the one that began."""
-        home = Home(run.connection)
-        proof = frame.proof = Proof(run.connection, run.unit.owner)
-        try:
-            self._guard(lambda: self._loop.run(run, frame), "decide or record")
-        except HiddenCommit:
-            raise
-        except Exception as error:
-            # A roll-back by SQLAlchemy itself, after a failed flush, is not hidden; nor is a lost connection,
-            # or a deadlock that makes MySQL roll back everything.
-            lost = classify(error.__cause__ or error) in _LOST
-            open_still = frame.watch.settings and not lost and run.connection.in_transaction()
-            if open_still and not proof.held():
-                raise HiddenCommit(run, run.items) from error
-            raise
-        if frame.watch.settings:
-            home.come_back()
+    def _not_committed(self, error: Exception, unit: Unit, started: float, waited: float) -> NoReturn:
+        """Give the unit the time for another run, and raise the reason of the roll-back."""
+        # Time in which nothing was done; otherwise the next run would have none left.
+        lost = self._clock.monotonic() - started - (unit.waited - waited)
+        unit.deadline += lost
+        if isinstance(error, InfrastructureError) and is_lock_timeout(error.__cause__ or error):
+            # How long others hold their locks is unrelated to the right size of our units.
+            unit.waited += lost
+        # Items that parts could not save are left to failure isolation: whole units, in the order that strategies lock.
+        unit.savepoint_every, unit.guarded = None, False
+        if isinstance(error, HiddenCommit):
+            self._take_back(error)
+        end_run(error, "the transaction")
 
     def _take_back(self, hidden: HiddenCommit) -> NoReturn:
         """Delete the records saved by a hidden commit, and charge its message, which must not run again."""
@@ -294,24 +208,28 @@ class UnitTransaction:
             self._failed("taking back the records of a message whose handler committed them", error)
         raise Culprits(verdicts) from hidden
 
-    def _write(self, run: Run) -> None:
-        for write in self._chain.writes:
-            self._guard(lambda write=write: write(run), "write")  # type: ignore[misc]
-
     def _finish(self, runs: Sequence[Run]) -> None:
+        """Write what comes after every run of the transaction, and let the strategies confirm it."""
         if len(runs) > 1:
             self._recorder.begin([item.envelope for run in runs for item in run.items])
             self._recorder.index[0] = FLUSHING
-        for run in runs:
-            self._guard(lambda run=run: self._note(run), "the ledger's history")  # type: ignore[misc]
-        if self._relay is not None:
+        doing = "the ledger's history"
+        try:
+            for run in runs:
+                if any(item.verdict is not PROCEED for item in run.items):
+                    self._note(run)
+            doing = "the outbox"
             # After every lock that makes this transaction wait for another of the key: numbers follow that order.
-            relay = self._relay
             for run in runs:
-                self._guard(lambda run=run: relay.store(run), "the outbox")  # type: ignore[misc]
-        for confirm in self._chain.confirms:
-            for run in runs:
-                self._guard(lambda run=run, confirm=confirm: confirm(run), "confirm")  # type: ignore[misc]
+                if self._relay is not None and run.outgoing:
+                    self._relay.store(run)
+                run.outgoing = None
+            doing = "confirm"
+            for confirm in self._chain.confirms:
+                for run in runs:
+                    confirm(run)
+        except Exception as error:
+            end_run(error, doing)
         self._point("saved")
 
     def _note(self, run: Run) -> None:
@@ -319,25 +237,10 @@ class UnitTransaction:
         if rows:
             history.add(run.connection, rows)
 
-    def _guard(self, hook: Callable[[], None], doing: str) -> None:
-        try:
-            hook()
-        except (Culprits, UnknownCulprit, InfrastructureError, StrategyBug, NeedsIsolation, HiddenCommit):
-            raise
-        except Exception as error:
-            self._raise_for(error, doing)
-
-    def _raise_for(self, error: Exception, doing: str) -> NoReturn:
-        if is_infrastructure(error):
-            raise InfrastructureError(describe(error)) from error
-        if classify(error) is Fault.DATA:
-            raise UnknownCulprit(describe(error)) from error
-        raise StrategyBug(f"{doing} failed: {describe(error)}") from error
-
     def _after_commit(self, runs: Sequence[Run]) -> None:
         self._point("committed")
         for run in runs:
-            if self._relay is not None:
+            if self._relay is not None and run.published:
                 self._quietly(self._relay.committed, run, "sending what handlers published")
             for committed in self._chain.committeds:
                 self._quietly(committed, run, "a strategy's committed hook")
@@ -347,15 +250,3 @@ class UnitTransaction:
             hook(run)
         except Exception as error:
             self._failed(doing, error)
-
-
-def _leave(connection: Connection, transaction: RootTransaction, *, committed: bool) -> None:
-    """End the transaction; after a commit nothing may raise any more."""
-    try:
-        # A transaction ended by a handler is rolled back by the pool when the connection returns to it.
-        if not committed and connection.get_transaction() is transaction:
-            transaction.rollback()
-    except Exception:
-        # A handler may have closed the connection; then there is nothing left to discard.
-        with suppress(Exception):
-            connection.invalidate()

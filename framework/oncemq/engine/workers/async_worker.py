@@ -12,12 +12,12 @@ from oncemq.common.sharding import Layout
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import PROCEED, RETURNED, Outcome, Verdict
 from oncemq.engine.base.items import make_items
+from oncemq.engine.base.strategy_chain import Failed
 from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.crash.flight_recorder import IDLE, AnyRecorder
 from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.settlement.settler import Settler
 from oncemq.engine.workers.direct_unit import before, handle_async
-from oncemq.engine.workers.transactional_unit import Failed, release, reserve
 from oncemq.engine.workers.worker import ShardRuntime, TakeResult, Trouble, by_key
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
@@ -191,7 +191,7 @@ class AsyncWorker:
         chain, shards = self._track(delivery.key).chain, self._consumer.shards
         seat.recorder.index[0] = 1
         try:
-            trouble = await self._blocked(lambda: reserve(chain, unit))
+            trouble = await self._blocked(lambda: chain.reserve(unit))
             if trouble is not None:
                 return self._troubled(delivery, trouble)
             verdict = unit.verdicts.get(delivery) or await self._handle(unit, delivery, seat.slot)
@@ -203,7 +203,7 @@ class AsyncWorker:
             return verdict
         finally:
             seat.recorder.index[0] = IDLE
-            await self._blocked(lambda: release(chain, unit, self._failed))
+            await self._blocked(lambda: chain.release(unit, self._failed))
 
     async def _handle(self, unit: Unit, delivery: Delivery, slot: TimeLimitSlot) -> Verdict:
         plan, track = self._consumer.plan, self._track(delivery.key)

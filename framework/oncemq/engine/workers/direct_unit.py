@@ -11,13 +11,12 @@ from oncemq.common.clock import Clock
 from oncemq.common.error_text import is_a
 from oncemq.contracts.unit import Item, Outbox, Run, Unit
 from oncemq.contracts.verdict import PROCEED, RETURNED, Culprits, Verdict, retry
-from oncemq.engine.base.error_verdicts import describe, is_infrastructure, judge
+from oncemq.engine.base.error_verdicts import as_engine_error, judge
 from oncemq.engine.base.items import make_item
-from oncemq.engine.base.strategy_chain import Chain
+from oncemq.engine.base.strategy_chain import Chain, Failed
 from oncemq.engine.crash.flight_recorder import IDLE, AnyRecorder
 from oncemq.engine.crash.time_limits import TimeLimitSlot
-from oncemq.engine.workers.failure_isolation import UnitResult
-from oncemq.engine.workers.transactional_unit import Failed, open_deliveries, release, reserve
+from oncemq.engine.workers.failure_isolation import UnitResult, open_deliveries
 from oncemq.errors import InfrastructureError, StrategyBug, TimeLimitExceeded
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.envelope import Delivery
@@ -148,9 +147,7 @@ def with_bugs(work: Step, doing: str) -> None:
     except (StrategyBug, InfrastructureError, Culprits):
         raise
     except Exception as error:
-        if is_infrastructure(error):
-            raise InfrastructureError(describe(error)) from error
-        raise StrategyBug(f"{doing} failed: {describe(error)}") from error
+        raise as_engine_error(error, doing) from error
 
 
 class DirectRunner:
@@ -194,14 +191,16 @@ class DirectRunner:
         result = UnitResult()
         self._consumer = unit.consumer.partition(".")[2]
         try:
-            result.trouble = reserve(self._chain, unit)
+            result.trouble = self._chain.reserve(unit)
             if result.trouble is not None:
                 result.verdicts = dict.fromkeys(unit.deliveries, RETURNED)
                 return result
-            self._run_all(unit, open_deliveries(unit, result), result)
+            todo, decided = open_deliveries(unit)
+            result.verdicts.update(decided)
+            self._run_all(unit, todo, result)
         finally:
             self._recorder.index[0] = IDLE
-            release(self._chain, unit, self._failed)
+            self._chain.release(unit, self._failed)
         return result
 
     def _run_all(self, unit: Unit, todo: list[Delivery], result: UnitResult) -> None:

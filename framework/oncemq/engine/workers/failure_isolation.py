@@ -10,13 +10,15 @@ a lock stays held → halves, then solo, without waiting for locks : an item tha
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from oncemq.contracts.unit import Unit
-from oncemq.contracts.verdict import RETURNED, Culprits, Verdict, defer, retry
+from oncemq.contracts.verdict import RETURNED, Culprits, Verdict, before_a_try, defer, retry
 from oncemq.engine.base.error_verdicts import UnknownCulprit, cause_of, judge
+from oncemq.engine.base.hook_points import nothing
+from oncemq.engine.base.strategy_chain import Chain, Failed
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.transaction import error_attribution as whose
 from oncemq.engine.transaction.error_attribution import Suspicion
@@ -66,51 +68,92 @@ class UnitResult:
     committed: int = 0
 
 
-class Rescue:
-    """Runs units of one worker until every delivery has a verdict.
+class UnitRunner:
+    """Runs transactional units of one worker, with the hooks around their transactions.
 
     Args:
+        chain: the strategies' hooks.
         attempt: runs deliveries in one transaction.
         lane: shared with the consumer's other workers.
-        on_infrastructure: called with (tries, pause in seconds, error) before the same run is repeated.
-        on_lane: called when units become exclusive (True, error) or no longer are (False, None).
-        sleep: waits seconds between attempts.
-        second_look: an item that violated a unique constraint runs once more before it is charged.
+        tries: repeats a run while the database fails temporarily.
+        failed: called with errors in `release`, which change nothing.
+        point: called with each kill point reached.
     """
 
     def __init__(
         self,
+        chain: Chain,
         attempt: UnitTransaction,
         lane: Contention,
-        on_infrastructure: Callable[[int, float, BaseException], None],
-        on_lane: Callable[[bool, BaseException | None], None],
-        sleep: Callable[[float], None],
-        *,
-        second_look: bool = False,
+        tries: TransactionRetrier,
+        failed: Failed,
+        point: Callable[[str], None] = nothing,
     ) -> None:
-        self._tries = TransactionRetrier(attempt, lane, on_infrastructure, on_lane, sleep)
-        self._second_look = second_look
+        self._chain = chain
+        self._attempt = attempt
+        self._lane = lane
+        self._tries = tries
+        self._failed = failed
+        self._point = point
 
-    def execute(self, unit: Unit, todo: Sequence[Delivery]) -> UnitResult:
-        """Return a verdict for every delivery of `todo`; never raises an Exception."""
-        return _Execution(self._tries, unit, list(todo), second_look=self._second_look).finish()
+    def execute(self, unit: Unit) -> UnitResult:
+        """Return a verdict for every delivery of `unit`; never raises an Exception."""
+        try:
+            trouble = self._chain.reserve(unit)
+            if trouble is not None:
+                return UnitResult(dict.fromkeys(unit.deliveries, RETURNED), trouble=trouble)
+            self._point("reserved")
+            todo, decided = open_deliveries(unit)
+            second_look = self._chain.second_look
+            result = _Execution(
+                self._attempt, self._lane, self._tries, unit, todo, second_look=second_look
+            ).finish()
+            result.verdicts.update(decided)
+            return result
+        finally:
+            self._chain.release(unit, self._failed)
+
+
+def open_deliveries(unit: Unit) -> tuple[list[Delivery], dict[Delivery, Verdict]]:
+    """Return deliveries that may run, and the verdicts on those decided by `reserve` and on those behind them."""
+    if not unit.verdicts:
+        return list(unit.deliveries), {}
+    held: set[str] = set()
+    todo, decided = [], {}
+    for delivery in unit.deliveries:
+        verdict = RETURNED if delivery.key in held else unit.verdicts.get(delivery)
+        if verdict is None:
+            todo.append(delivery)
+            continue
+        decided[delivery] = before_a_try(verdict)
+        if verdict.holds_key:
+            held.add(delivery.key)
+    return todo, decided
 
 
 class _Execution:
     """One unit during failure isolation."""
 
     def __init__(
-        self, tries: TransactionRetrier, unit: Unit, todo: list[Delivery], *, second_look: bool
+        self,
+        attempt: UnitTransaction,
+        lane: Contention,
+        tries: TransactionRetrier,
+        unit: Unit,
+        todo: list[Delivery],
+        *,
+        second_look: bool,
     ) -> None:
+        self._attempt = attempt
+        self._lane = lane
         self._tries = tries
-        self._lane = tries.lane
         self._second_look = second_look
         self._unit = unit
         self._todo = todo
         self._size = len(todo)
         self._careful = False
         self._lonely_failures = 0
-        self._hurried = self._lane.lock_nowait
+        self._hurried = lane.lock_nowait
         self._isolated: set[Delivery] = set()
         self._looks: Counter[Delivery] = Counter()
         self._aside: list[Delivery] = []
@@ -126,37 +169,68 @@ class _Execution:
                 self._return_all()
                 continue
             try:
-                done = self._tries.run(
-                    self._unit, part, flush_each=self._careful, lock_nowait=self._hurried, isolated=isolated
+                done = self._attempt.run(
+                    self._unit,
+                    part,
+                    flush_each=self._careful,
+                    # The holder of a lock may be in an exclusive unit itself.
+                    exclusive=self._lane.exclusive and not self._hurried,
+                    lock_nowait=self._hurried,
+                    isolated=isolated,
                 )
-            except NeedsIsolation as needs:
-                self._isolated.update(item.delivery for item in needs.items)
-            except Culprits as culprits:
-                self._without(culprits)
-            except UnknownCulprit as error:
-                self._closer(part, error)
-            except InfrastructureError as error:
-                self._isolate(part, error, self._lane.now() - began)
-            except StrategyBug as error:
-                self._give_up(error)
+            except Exception as error:
+                self._failed(error, part, began, isolated=isolated)
             else:
+                if self._lane.succeeded():
+                    self._tries.concurrent_again()
                 self._accept(done, part)
         return self.result
+
+    def _failed(self, error: Exception, part: list[Delivery], began: float, *, isolated: bool) -> None:
+        """Repeat a run if that can help, else choose what runs next."""
+        if isinstance(error, InfrastructureError):
+            try:
+                done = self._tries.again(
+                    error,
+                    self._lane.now() - began,
+                    self._unit,
+                    part,
+                    flush_each=self._careful,
+                    lock_nowait=self._hurried,
+                    isolated=isolated,
+                )
+            except Exception as last:
+                error = last
+            else:
+                self._accept(done, part)
+                return
+        if isinstance(error, NeedsIsolation):
+            self._isolated.update(item.delivery for item in error.items)
+        elif isinstance(error, Culprits):
+            self._without(error)
+        elif isinstance(error, UnknownCulprit):
+            self._closer(part, error)
+        elif isinstance(error, InfrastructureError):
+            self._isolate(part, error, self._lane.now() - began)
+        elif isinstance(error, StrategyBug):
+            self._give_up(error)
+        else:
+            raise error
 
     def _next(self) -> tuple[list[Delivery], bool]:
         """Return the next deliveries, and whether they are a call alone in its transaction; none if time is up."""
         todo, alone = self._todo[: self._size], self._isolated
         if self._cut in todo[1:]:
             todo = todo[: todo.index(self._cut)]
-        if self._tries.isolation.at_once:
+        if self._attempt.isolation.at_once:
             if self.result.committed and self._lane.now() > self._unit.deadline:
                 return [], True
-            return (todo[:1] if self._tries.one_by_one else todo), True
+            return (todo[:1] if self._attempt.one_by_one else todo), True
         if not alone:
             return todo, False
         isolated = todo[0] in alone
         end = next((at for at, delivery in enumerate(todo) if (delivery in alone) is not isolated), len(todo))
-        return todo[: min(end, 1) if isolated and self._tries.one_by_one else end], isolated
+        return todo[: min(end, 1) if isolated and self._attempt.one_by_one else end], isolated
 
     def _accept(self, done: TransactionResult, part: list[Delivery]) -> None:
         result = self.result
@@ -188,7 +262,7 @@ class _Execution:
 
     def _charge(self, charged: dict[Delivery, Verdict]) -> None:
         charged = first_of_each_key(self._todo, charged)
-        if self._tries.keys_matter and self._cuts_before(charged):
+        if self._attempt.keys_matter and self._cuts_before(charged):
             return
         charged = {
             failed: verdict for failed, verdict in charged.items() if not self._look_again(failed, verdict)
@@ -244,7 +318,7 @@ class _Execution:
         fault = classify(cause)
         if fault is Fault.TRANSIENT:
             self._wait_aside(part, error, seconds)
-        elif not self._tries.database_answers():
+        elif not self._attempt.database_answers():
             self._give_up(error)
         elif len(part) == 1:
             self._try_alone(part[0], error)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -25,6 +25,7 @@ from oncemq.observe.events import RescueStep
 _TAKE_TIMEOUT = 0.2
 _AWAY = timedelta(seconds=10)
 """How long the broker keeps messages whose shard is unavailable for long; equal for all, so that their order is kept."""
+_IN_COMPANY = nullcontext()
 _ROLLED_BACK = (RescueStep.RERUN, RescueStep.CAREFUL, RescueStep.HALVE)
 
 Trouble = InfrastructureError | StrategyBug
@@ -103,6 +104,7 @@ class Worker:
         self._failures = FailureRate()
         self._undoing = SavepointPolicy()
         self._layout = layout
+        self._run = self._segment if consumer.shards is None else self._on_shard
 
     def loop(self) -> None:
         """Work until stopped."""
@@ -161,7 +163,7 @@ class Worker:
                 if trouble is not None:
                     hands.back += ready
                 elif ready:
-                    trouble = self._on_shard(ready, hands)
+                    trouble = self._run(ready, hands)
         finally:
             self._consumer.scheduler.done(taken, [*hands.follow, *hands.back], hands.sleep)
         if trouble is not None:
@@ -206,34 +208,38 @@ class Worker:
         hands.put_off.clear()
 
     def _segment(self, ready: list[Delivery], hands: TakeResult) -> Trouble | None:
+        """Run deliveries as one unit, settle them, and learn from it."""
         if self._consumer.judge_unrun(ready[0]) is not None:
             unrun = [(delivery, self._consumer.judge_unrun(delivery)) for delivery in ready]
             self._settler.settle([(delivery, verdict) for delivery, verdict in unrun if verdict is not None])
             return None
-        if ready[0].suspect:
-            with self._alone:
-                return self._unit(ready, hands)
-        return self._unit(ready, hands)
+        with self._alone if ready[0].suspect else _IN_COMPANY:
+            clock = self._consumer.clock.monotonic
+            started = clock()
+            unit = self._consumer.unit(ready, started + self._unit_time)
+            unit.guarded, unit.savepoint_every = (
+                self._undoing.guarded,
+                self._undoing.savepoint_every(len(ready)),
+            )
+            result = self._execute(unit)
+            seconds = clock() - started - unit.waited
+            pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
+            self._settle(pairs, hands)
+            hands.follow += result.follow
+            self._learn(unit, pairs, result, seconds)
+            return result.trouble
 
-    def _unit(self, ready: list[Delivery], hands: TakeResult) -> Trouble | None:
-        clock = self._consumer.clock.monotonic
-        started = clock()
-        unit = self._consumer.unit(ready, started + self._unit_time)
-        unit.guarded, unit.savepoint_every = self._undoing.guarded, self._undoing.savepoint_every(len(ready))
-        result = self._execute(unit)
-        seconds = clock() - started - unit.waited
-        pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
+    def _settle(self, pairs: list[tuple[Delivery, Verdict]], hands: TakeResult) -> None:
         for delivery, verdict in pairs:
             if not verdict.acknowledged:
                 hands.keep(delivery, verdict, self._settler.held_too_long)
         self._settler.settle(pairs)
-        self._settler.put_off(hands.put_off)
-        hands.put_off.clear()
-        if ready[0].suspect and pairs[0][1].acknowledged:
-            self._consumer.ended(ready[0])
-        hands.follow += result.follow
-        self._learn(unit, pairs, result, seconds)
-        return result.trouble
+        if hands.put_off:
+            self._settler.put_off(hands.put_off)
+            hands.put_off.clear()
+        first, verdict = pairs[0]
+        if first.suspect and verdict.acknowledged:
+            self._consumer.ended(first)
 
     def _learn(
         self, unit: Unit, pairs: list[tuple[Delivery, Verdict]], result: UnitResult, seconds: float

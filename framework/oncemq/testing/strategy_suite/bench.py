@@ -23,10 +23,10 @@ from oncemq.engine.parking.parked_source import ParkedMessages
 from oncemq.engine.parking.parking_strategies import with_parking
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.engine.transaction.item_loop import ItemLoop
+from oncemq.engine.transaction.retrier import TransactionRetrier
 from oncemq.engine.transaction.unit_transaction import UnitTransaction
 from oncemq.engine.workers.direct_unit import DirectRunner, Finisher
-from oncemq.engine.workers.failure_isolation import Rescue
-from oncemq.engine.workers.transactional_unit import UnitRunner
+from oncemq.engine.workers.failure_isolation import UnitRunner
 from oncemq.handler.binding import BoundHandler
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
@@ -273,19 +273,22 @@ class Bench:
     def _make_runner(self, point: Callable[[str], None]) -> UnitRunner:
         chain = Chain(with_parking(self.strategies, self.parked))
         slot, recorder = TimeLimitSlot(), NoRecorder()
-        loop = ItemLoop(chain, BoundHandler("suite:handler", self._call), time.monotonic, recorder, slot)
+        handler, lane = BoundHandler("suite:handler", self._call), Contention()
         attempt = UnitTransaction(
-            self.engine, chain, self._reader, loop, recorder, slot, self.clock, self.errors, point
+            self.engine,
+            chain,
+            self._reader,
+            ItemLoop(chain, handler, time.monotonic, recorder, slot, point),
+            recorder,
+            slot,
+            self.clock,
+            self.errors,
+            point,
         )
-        rescue = Rescue(
-            attempt,
-            Contention(),
-            lambda _tries, _pause, _error: None,
-            lambda _on, _error: None,
-            time.sleep,
-            second_look=chain.second_look,
+        tries = TransactionRetrier(
+            attempt, lane, lambda _tries, _pause, _error: None, lambda _on, _error: None, time.sleep
         )
-        return UnitRunner(chain, rescue, self.errors)
+        return UnitRunner(chain, attempt, lane, tries, self.errors)
 
     def _make_direct(self, point: Callable[[str], None]) -> DirectRunner:
         chain = Chain(self.strategies)

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from oncemq.engine.crash.time_limits import EXIT_HARD_LIMIT, TimeLimits, TimeLimitSlot, Watchdog
-from oncemq.engine.transaction.statement_cancel import canceller
+from oncemq.engine.transaction.statement_cancel import cancel_statement
 from oncemq.ledger.database.engine import make_engine
 from oncemq.message import headers
 from oncemq.observe.events import TimeLimit
@@ -215,12 +215,12 @@ def test_cancelling_works_while_the_pool_is_empty(engine: Engine, database_url: 
             ended.append(error)
 
     with small.connect() as first, small.connect():
-        cancel = canceller(small, first)
+        driver = first.connection.driver_connection
         worker = threading.Thread(target=run, args=(first,))
         worker.start()
         while worker.is_alive():
             # Repeated, since the statement may not have reached the server yet.
-            cancel()
+            cancel_statement(small, driver)
             worker.join(0.1)
     assert len(ended) == 1
     small.dispose()

@@ -1,20 +1,19 @@
-"""Sets a handler's own savepoint when it first sends a statement: its failure rolls back only its own work.
+"""Sets the framework's own savepoints: one for a part of a unit, or one for a handler call that sends a statement.
 
-Most handlers only add objects, which are flushed for all of them together; they send nothing, and cost nothing here.
+Most handlers only add objects, which are flushed for all of them together; they send nothing, and need no savepoint.
 """
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from oncemq.engine.base.error_verdicts import is_infrastructure
 from oncemq.engine.transaction.connection_watch import ConnectionWatch
 
 
-class HandlerSavepoint:
-    """Savepoint of one handler call.
+class OwnSavepoint:
+    """A savepoint that the watch does not mistake for a handler's; the innermost one is `watch.savepoint`.
 
     Args:
-        connection: a connection on which the handler has sent nothing yet.
+        connection: in its transaction, and in no savepoint of a handler's.
         watch: the observations on it.
     """
 
@@ -28,24 +27,19 @@ class HandlerSavepoint:
 
     @property
     def lost(self) -> bool:
-        """Whether what the handler did is already rolled back: SQLAlchemy rolls back a session whose flush fails."""
+        """Whether everything since is already rolled back: SQLAlchemy rolls back a session whose flush fails."""
         return not self._savepoint.is_active
 
     def release(self) -> None:
-        """Keep the handler's work."""
+        """Keep everything since."""
         self._savepoint.commit()
         self._watch.savepoint = self._before
 
-    def undo(self, error: BaseException) -> bool:
-        """Roll back all of the handler's work, and nothing else; returns whether that was possible.
-
-        Args:
-            error: the handler's error; an error that ended the whole transaction cannot be undone alone.
-        """
+    def undo(self) -> bool:
+        """Roll back everything since, and the reason that doomed the run with it; returns whether that was possible."""
         doomed, savepoint = self._watch.doomed, self._savepoint
-        if is_infrastructure(error):
-            return False
-        if doomed is not None and (not isinstance(doomed, DBAPIError) or is_infrastructure(doomed)):
+        if doomed is not None and is_infrastructure(doomed):
+            # The server may have rolled back everything.
             return False
         if self._connection.get_nested_transaction() not in (savepoint, self._before):
             # A savepoint of the handler's is still open; their nesting is not examined.
