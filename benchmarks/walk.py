@@ -56,8 +56,8 @@ class Walk:
 
     @property
     def files(self) -> list[str]:
-        """The files of the steps, in order."""
-        return list(dict.fromkeys(step.partition(":")[0] for step in self.steps))
+        """The files of the frames and of the steps, in order."""
+        return list(dict.fromkeys(step.partition(":")[0] for step in [*self.frames[:1], *self.steps]))
 
 
 class Tracer:
@@ -126,8 +126,8 @@ def follow(database: str, strategies: list[str]) -> Walk:
                 tracer.on = number == WARM_UP
                 app.publish(TOPIC, {"order_id": f"order-{number}"})
                 _wait_for(lambda number=number: len(handled) > number)  # type: ignore[misc]
-                # The acknowledgement follows the handler; nothing outside shows its end.
-                time.sleep(0.5)
+            # The acknowledgement follows the handler, and stopping waits for it.
+            app.stop()
             tracer.on = False
         finally:
             threading.setprofile(None)
@@ -163,9 +163,14 @@ def main() -> None:
     print("\nthe whole way on that thread, each function at its first call:")
     for step in walk.steps:
         print(f"  {step}")
+    print("\nthe files of the whole way:")
+    for file in walk.files:
+        print(f"  {file}")
+    own = [file for file in walk.files if file.startswith("oncemq/")]
+    engine = [file for file in own if file.startswith("oncemq/engine/")]
     print(
-        f"\n{len(walk.frames)} frames to the handler, {len(walk.files)} files on the way, "
-        f"{walk.changes} changes of file"
+        f"\n{len(walk.frames)} frames to the handler; {len(walk.files)} files on the way, {len(own)} of them the framework's "
+        f"and {len(engine)} the engine's; {walk.changes} changes of file"
     )
 
 

@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from benchmarks.walk import follow
 
 HOUSE = Path(__file__).parents[2]
 ARCHITECTURE = (HOUSE / "docs" / "architecture.md").read_text()
@@ -38,6 +39,23 @@ def test_every_place_on_the_architecture_page_is_there() -> None:
     assert (
         sorted(name for name in named if not any(any(root.glob(name.rstrip("/"))) for root in SOURCES)) == []
     )
+
+
+MOST_FRAMES = 12
+MOST_FILES = 25
+
+
+def test_the_way_of_a_message_is_short_and_on_the_architecture_page() -> None:
+    """The frames and files that the page lists are those that a message passes, and they are few."""
+    way = follow("sqlite:///{folder}/walk.db", ["unique_key"])
+    frames, files = (
+        [line.strip() for line in block.split("\n")]
+        for block in re.findall(r"```\n(.*?)\n```", ARCHITECTURE, re.DOTALL)
+    )
+    assert frames == way.frames
+    assert sorted(files) == sorted(way.files)
+    assert len(way.frames) <= MOST_FRAMES
+    assert len([file for file in way.files if file.startswith("oncemq/engine/")]) <= MOST_FILES
 
 
 def test_every_package_of_the_engine_is_on_the_architecture_page() -> None:

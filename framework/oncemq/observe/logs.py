@@ -5,11 +5,11 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import suppress
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Literal, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import structlog
 from structlog.types import Processor
@@ -34,12 +34,11 @@ _STRUCTLOGS_OWN = ("_record", "_from_structlog")
 _handling: ContextVar[tuple[str, Envelope] | None] = ContextVar("oncemq_handling", default=None)
 
 
-def now_handling(consumer: str, envelope: Envelope | None) -> None:
-    """Add this message to every line that this thread or task logs from now on; None ends that.
+now_handling: Final[Callable[[tuple[str, Envelope] | None], object]] = _handling.set
+"""Adds a consumer's message to every line that this thread or task logs from now on; None ends that.
 
-    Costs one assignment: the fields are built only when a line is logged.
-    """
-    _handling.set(None if envelope is None else (consumer, envelope))
+It is called for every message, so it is the variable's own method: the fields are built only when a line is logged.
+"""
 
 
 class LogHandler(logging.StreamHandler[TextIO]):

@@ -55,7 +55,7 @@ DEFECTS = (
         "The ledger's statements after a handler find the ledger's own tables, wherever the handler has gone.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/unit_transaction.py",
+                "framework/oncemq/engine/transaction/item_loop.py",
                 "            home.come_back()\n",
                 "            pass\n",
             )

@@ -59,7 +59,7 @@ def restored():
     yield
     logging.captureWarnings(capture=False)
     sys.excepthook, threading.excepthook, sys.unraisablehook = hooks
-    now_handling("", None)
+    now_handling(None)
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()
@@ -211,9 +211,9 @@ def test_libraries_are_shown_from_warning_on(stream):
 def test_lines_of_a_handler_say_which_message_they_are_about(stream):
     """While a message is handled every line is bound to it, those of plain logging too."""
     configure(style="json", stream=stream)
-    now_handling("award-points", envelope())
+    now_handling(("award-points", envelope()))
     logging.getLogger("handlers").info("giving points")
-    now_handling("award-points", None)
+    now_handling(None)
     logging.getLogger("handlers").info("done")
     bound, unbound = records(stream)
     about = {

@@ -234,7 +234,7 @@ class ItemLoop:
         watch, slot = frame.watch, self._slot
         call = Call(run, (item,), frame, now)
         slot.started = now
-        now_handling(self._consumer, item.envelope)
+        now_handling((self._consumer, item.envelope))
         try:
             item.result = self._call(run, item)
             waits = call.complete()
@@ -244,7 +244,7 @@ class ItemLoop:
         finally:
             call.over()
             slot.started = 0.0
-            now_handling("", None)
+            now_handling(None)
             if slot.overdue == now:
                 slot.wait_for_cancel()
         fault = call.fault()

@@ -212,13 +212,13 @@ class AsyncWorker:
         await self._blocked(lambda: before(track.chain, run, item))
         ran = item.verdict is PROCEED
         if ran:
-            now_handling(plan.name, item.envelope)
+            now_handling((plan.name, item.envelope))
             slot.started = self._consumer.clock.monotonic()
             item.verdict = await handle_async(
                 track.handler, run, item, self._soft, lambda: self._overdue(delivery)
             )
             slot.started = 0.0
-            now_handling(plan.name, None)
+            now_handling(None)
         await self._blocked(lambda: track.finisher.finish(run, item, ran=ran))
         for follower in run.follow:
             self._consumer.scheduler.put([follower])

@@ -236,7 +236,7 @@ class DirectRunner:
 
     def _handle(self, run: Run, item: Item) -> Verdict:
         slot = self._slot
-        now_handling(self._consumer, item.envelope)
+        now_handling((self._consumer, item.envelope))
         slot.started = self._clock.monotonic()
         try:
             item.result = self._handler.call(run, item)
@@ -244,7 +244,7 @@ class DirectRunner:
             return judge(error)
         finally:
             slot.started = 0.0
-            now_handling("", None)
+            now_handling(None)
         # Also when it took too long: the effect has happened and cannot be rolled back.
         return PROCEED
 
