@@ -8,6 +8,7 @@ import os
 import random
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import cycle, islice, product
 
 import pytest
@@ -15,8 +16,10 @@ from sqlalchemy import Engine, create_engine, make_url, text
 
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
+from oncemq.redis import RedisClient
+from oncemq.redis.connect import make_client
 from support.effects import Base
-from support.histories import CHAINS, Reference, draw_history, wrong_with
+from support.histories import CHAINS, LOCKED, OUTSIDE, Reference, draw_history, wrong_with
 from support.history_life import LEDGER, OTHER, HistoryLife, clean, play_together
 from support.shared_database import drop_database
 
@@ -77,6 +80,28 @@ def test_no_message_ends_in_silence_on_a_real_database(lived: Engine) -> None:
         played = draw_history(seed)
         ends = HistoryLife(lived, played, chain, hold_key=hold_key).play()
         assert wrong_with(played, chain, ends) == [], (seed, chain, hold_key, played, ends)
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[RedisClient]:
+    """Return a Redis."""
+    with closing(make_client(redis_url)) as client:
+        yield client
+
+
+@pytest.mark.server
+@pytest.mark.slow
+@pytest.mark.timeout(7200 if LONG else 120)
+@pytest.mark.parametrize("chains", [LOCKED, OUTSIDE], ids=["locked", "outside"])
+def test_no_message_ends_in_silence_under_a_lock_or_outside(
+    lived: Engine, redis: RedisClient, chains: tuple[tuple[str, ...], ...]
+) -> None:
+    """Chains with a lock in Redis, and those for effects outside the database, leave each message exactly one end, too."""
+    for seed, chain in zip(range(FIRST, FIRST + ON_DATABASES // 2), cycle(chains), strict=False):
+        played = draw_history(seed)
+        clean(lived)
+        life = HistoryLife(lived, played, chain, hold_key=chains is LOCKED and seed % 2 == 1, redis=redis)
+        assert wrong_with(played, chain, life.play()) == [], (seed, chain, played)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,42 @@ def test_the_keys_of_the_other_shard_go_on(two: Shards, tmp_path: Path) -> None:
     places = {order["id"]: at for at, order in enumerate(sent)}
     for key in KEYS:
         mine = [one for one in two.effects(1) if one in places and sent[places[one]]["key"] == key]
+        assert mine == sorted(mine, key=places.__getitem__)
+
+
+def test_keys_that_are_held_for_a_retry_go_on_at_the_other_shard(two: Shards, tmp_path: Path) -> None:
+    """A failed message waits in its own shard's ledger with its successors behind it; the other shard's keys keep their order."""
+    app, failed = app_on(two, tmp_path), set[str]()
+
+    @app.consumer(
+        topic="orders",
+        strategies=["unique_key"],
+        name="points",
+        on_retry="hold_key",
+        retry={"attempts": 5, "backoff": {"first": "200ms"}},
+    )
+    def count(order: dict, session: Session) -> None:
+        give(session, order)
+        if order.get("fails") and order["id"] not in failed:
+            failed.add(order["id"])
+            raise ValueError("not yet")
+
+    plan = started(app)
+    sent = [{**order, "fails": at % 7 == 0} for at, order in enumerate(orders(0, 200))]
+    with running(plan) as run:
+        publish(plan, orders(1000, 40))
+        eventually(lambda: len(two.effects(0)) + len(two.effects(1)) == 40, "both shards")
+        two.door.refuse()
+        publish(plan, sent)
+        eventually(lambda: of(0, sent) <= set(two.effects(0)), "the shard that answers", PROMPTLY)
+        assert not of(1, sent) & set(two.effects(1))
+        two.door.accept()
+        eventually(lambda: of(1, sent) <= set(two.effects(1)), "the shard that was away")
+        eventually(lambda: run.state().consumers[0].paused is None, "the end of the pause")
+    assert sorted(two.effects(0) + two.effects(1)) == sorted(order["id"] for order in sent + orders(1000, 40))
+    places = {order["id"]: at for at, order in enumerate(sent)}
+    for shard, key in product((0, 1), KEYS):
+        mine = [name for name in two.effects(shard) if name in places and sent[places[name]]["key"] == key]
         assert mine == sorted(mine, key=places.__getitem__)
 
 

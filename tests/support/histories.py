@@ -16,18 +16,25 @@ ROOM: Final = 2
 """Messages of one key that may be parked."""
 
 SINGLE: Final = ("unique_key", "tiered", "state_machine", "sequence", "optimistic_lock", "precondition")
-"""Every strategy that decides in a transaction; those for effects outside and those in Redis are in `tests/matrix`."""
+"""Every strategy that decides in a transaction."""
 LISTED: Final = ("unique_key", "state_machine", "sequence", "optimistic_lock")
-KNOW_COPIES: Final = frozenset({"unique_key", "tiered"})
+KNOW_COPIES: Final = frozenset({"unique_key", "tiered", "two_phase", "redis_flag"})
 STRICT: Final = frozenset({"sequence", "optimistic_lock"})
 """Places are taken one after the other, from the first one on."""
 CHAINS: Final = (
     *((name,) for name in SINGLE),
-    *(pair for pair in permutations(SINGLE, 2) if KNOW_COPIES.difference(pair)),
+    *(pair for pair in permutations(SINGLE, 2) if len(KNOW_COPIES.intersection(pair)) < len(pair)),
     *(pair for name in SINGLE for pair in permutations((name, "pessimistic_lock"), 2)),
     LISTED,
     LISTED[::-1],
 )
+LOCKED: Final = tuple(pair for name in SINGLE for pair in permutations((name, "redis_lock"), 2))
+OUTSIDE: Final = (
+    *(("two_phase",), ("redis_flag",), ("redis_lock", "two_phase"), ("redis_lock", "redis_flag")),
+    ("two_phase", "redis_lock"),
+)
+"""For effects outside the database. They are played without deaths: a dead process's claim lasts for a lease in real time."""
+GUARDS: Final = frozenset({"pessimistic_lock", "redis_lock"})
 FINAL: Final = frozenset({"applied", "duplicate", "stale"})
 REASONS: Final = frozenset({"rejected", "attempts-exhausted", "overtaken", "gap"})
 
@@ -265,7 +272,7 @@ class Reference:
         return "duplicate" if self._known(copy.event) else "overtaken"
 
     def _ask(self, name: str, event: Event) -> str:
-        if name == "pessimistic_lock":
+        if name in GUARDS:
             return "proceed"
         if name in KNOW_COPIES:
             return "duplicate" if event.identity in self._identities else "proceed"
@@ -348,5 +355,6 @@ def options_of(name: str, columns: str = "") -> Mapping[str, object]:
         },
         "pessimistic_lock": {"table": "history_rows", "key": "name"},
         "tiered": {"redis": False, "bloom": True},
+        "redis_lock": {"name": "history-{key}"},
     }
     return options.get(name, {})

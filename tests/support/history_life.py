@@ -2,22 +2,26 @@
 
 import json
 import random
+import uuid
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import Engine, delete, insert, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
+from oncemq import Done, NotDone
+from oncemq.contracts.checks import Effects
 from oncemq.errors import Reject
 from oncemq.ledger.messages import parking
-from oncemq.ledger.records import history, processed, sequences, states
+from oncemq.ledger.records import claims, history, processed, sequences, states
 from oncemq.ledger.records import row_mutexes as locked_rows
 from oncemq.message.envelope import Envelope, Message
+from oncemq.redis import RedisClient
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.strategy_suite.effects import Name
 from support.effects import Base, Effect, empty
-from support.histories import Ends, History, options_of
+from support.histories import KNOW_COPIES, OUTSIDE, Ends, History, options_of
 from support.model_broker import ModelBroker
 from support.model_process import CONSUMER, Bad, Killed, Process, Told
 
@@ -28,6 +32,7 @@ LEDGER = (
     parking.TABLE,
     history.TABLE,
     locked_rows.TABLE,
+    claims.TABLE,
 )
 _ROUNDS = 80
 _PATIENT = 20
@@ -65,6 +70,34 @@ def act(body: dict[str, Any], envelope: Envelope, session: Session, own: str = "
         raise Bad("not this time")
 
 
+class Outside:
+    """A handler whose effect is committed elsewhere, and what answers for it.
+
+    Args:
+        engine: where its effects are seen.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def act(self, body: dict[str, Any], envelope: Envelope) -> None:
+        """Do what the message says for this attempt."""
+        does = body["does"][envelope.attempt - 1] if envelope.attempt <= len(body["does"]) else "add"
+        if does == "reject":
+            raise Reject("no")
+        if does != "add":
+            raise Bad("not this time")
+        effect = {"order_id": envelope.identity, "key": body["key"], "attempt": envelope.attempt}
+        with self._engine.begin() as connection:
+            connection.execute(insert(Effect).values(**effect))
+
+    def verify(self, envelope: Envelope) -> Done | NotDone:
+        """Say whether a message's effect has happened."""
+        with self._engine.connect() as connection:
+            found = connection.scalar(select(Effect.id).where(Effect.order_id == envelope.identity))
+        return NotDone() if found is None else Done()
+
+
 def act_besides(body: dict[str, Any], envelope: Envelope, session: Session) -> None:
     """Do the same as another consumer."""
     act(body, envelope, session, OTHER)
@@ -79,15 +112,30 @@ class HistoryLife:
         chain: the strategies' names, in order.
         hold_key: keys wait while one of their messages is tried again.
         own: empty for the first consumer of the messages, `OTHER` for the second.
+        redis: for chains that need it; what they leave there is named after the history.
     """
 
     def __init__(
-        self, engine: Engine, played: History, chain: Sequence[str], *, hold_key: bool, own: str = ""
+        self,
+        engine: Engine,
+        played: History,
+        chain: Sequence[str],
+        *,
+        hold_key: bool,
+        own: str = "",
+        redis: RedisClient | None = None,
     ) -> None:
         self._engine = engine
         self._history = played
         self._own = own
+        self._redis = redis
+        self._name = f"{own}{CONSUMER}" if redis is None else f"{CONSUMER}{uuid.uuid4().hex[:8]}"
+        self._outside = Outside(engine) if chain in OUTSIDE else None
         self._chain = [(name, dict(options_of(name, own))) for name in chain]
+        if self._outside is not None:
+            for name, options in self._chain:
+                if name in KNOW_COPIES:
+                    options["verify"] = self._outside.verify
         self._hold_key = hold_key
         self._clock = FakeClock()
         self._clock.advance(timedelta(days=1))
@@ -118,7 +166,8 @@ class HistoryLife:
 
     def move(self, turn: int) -> bool:
         """Let everything that is ready be delivered and handled; returns whether all has come to its end."""
-        self._round(kills=self._history.kills if turn < _PATIENT else 0.0)
+        mortal = turn < _PATIENT and self._outside is None
+        self._round(kills=self._history.kills if mortal else 0.0)
         if not self._broker.copies() and not self._parked():
             return True
         # In the end what waits has waited too long.
@@ -131,20 +180,19 @@ class HistoryLife:
         return f"{self._broker.copies()}, parked: {self._parked()}"
 
     def _boot(self) -> Process:
+        handler = act_besides if self._own else act
         return Process(
             self._engine,
             self._clock,
             self._broker,
             self._chain,
             self._told,
-            act_besides if self._own else act,
+            handler if self._outside is None else self._outside.act,
             hold_key=self._hold_key,
             name=self._name,
+            effects=Effects.DATABASE if self._outside is None else Effects.EXTERNAL,
+            redis=self._redis,
         )
-
-    @property
-    def _name(self) -> str:
-        return f"{self._own}{CONSUMER}"
 
     def _round(self, kills: float) -> None:
         draw = self._draw

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, MetaData, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from oncemq.contracts.checks import Effects
 from oncemq.contracts.strategy import Scope, Strategy
 from oncemq.engine.application import ConsumerSink
 from oncemq.engine.base.overtaken import OVERTAKEN
@@ -21,6 +22,7 @@ from oncemq.message.expressions import compile_expression
 from oncemq.observe.events import Observer
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import PauseReason
+from oncemq.redis import RedisClient
 from oncemq.registry import STRATEGIES, Registry
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.fake_clock import FakeClock
@@ -197,6 +199,8 @@ class Process:
         handler: the consumer's.
         hold_key: keys wait while one of their messages is tried again.
         name: the consumer's.
+        effects: where the handler has them.
+        redis: the strategies'; None = there is none.
 
     Attributes:
         ambushes: by a point's name, what happens when a message next comes there.
@@ -213,11 +217,13 @@ class Process:
         *,
         hold_key: bool = False,
         name: str = CONSUMER,
+        effects: Effects = Effects.DATABASE,
+        redis: RedisClient | None = None,
     ) -> None:
         self.ambushes: dict[str, Callable[[], None]] = {}
         self.taken: list[list[Delivery]] = [[] for _ in range(WORKERS)]
         self.line = broker.connect()
-        built = _build(engine, clock, strategies, f"shop.{name}")
+        built = _build(engine, clock, strategies, f"shop.{name}", redis)
         plan = make_consumer(
             handler,
             built,
@@ -226,6 +232,7 @@ class Process:
             identity=(),
             workers=WORKERS,
             hold_key=hold_key,
+            effects=effects,
             retry=RetryPolicy(attempts=ATTEMPTS, first=timedelta(seconds=1), factor=2, jitter=0),
         )
         shop = ProcessContext(
@@ -294,7 +301,9 @@ def _nobody(consumer: str) -> None:
     """No handler has a time limit here."""
 
 
-def _build(engine: Engine, clock: FakeClock, strategies: Strategies, consumer: str) -> list[Strategy]:
+def _build(
+    engine: Engine, clock: FakeClock, strategies: Strategies, consumer: str, redis: RedisClient | None
+) -> list[Strategy]:
     registry: Registry[Strategy] = Registry(STRATEGIES, "strategy")
     scope = Scope(
         app="shop",
@@ -306,5 +315,6 @@ def _build(engine: Engine, clock: FakeClock, strategies: Strategies, consumer: s
         keep=timedelta(days=7),
         expression=compile_expression,
         import_object=lambda name: name,
+        redis=redis,
     )
     return [registry.get(name).build(options, scope) for name, options in strategies]
