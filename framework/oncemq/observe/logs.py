@@ -18,6 +18,7 @@ from oncemq.common.error_text import clean_text, describe
 from oncemq.common.redaction import Redactor, escape
 from oncemq.message.envelope import Envelope
 from oncemq.observe.fields import Cleaner, message_fields
+from oncemq.observe.log_output import LogOutput
 from oncemq.observe.render import ConsoleLine, json_line
 
 Style = Literal["auto", "console", "json"]
@@ -41,8 +42,25 @@ It is called for every message, so it is the variable's own method: the fields a
 """
 
 
-class LogHandler(logging.StreamHandler[TextIO]):
-    """The only handler that `configure` installs; a type of its own, so that it can be replaced."""
+class LogHandler(logging.Handler):
+    """The only handler that `configure` installs; a type of its own, so that it can be replaced.
+
+    Args:
+        stream: where lines go; a pipe that nothing reads loses them, and blocks no thread.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        super().__init__()
+        self._output = LogOutput(stream)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record's line."""
+        try:
+            self._output.write(f"{self.format(record)}\n")
+        except RecursionError:
+            raise
+        except Exception:
+            self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class's name
         """Report that a line is lost, without its content: the base class would print its arguments unredacted."""
@@ -176,8 +194,8 @@ def _level(level: str) -> int:
     return number
 
 
-def _renderer(style: Style, stream: TextIO) -> Processor:
-    terminal = stream.isatty()
+def _renderer(style: Style, stream: TextIO | None) -> Processor:
+    terminal = stream is not None and stream.isatty()
     if style == "json" or (style == "auto" and not terminal):
         return json_line
     if style in {"auto", "console"}:

@@ -208,4 +208,18 @@ DEFECTS = (
             "tests/unit/ledger/test_schema.py::test_replicas_may_create_the_tables_at_the_same_time[postgresql]"
         ],
     ),
+    Defect(
+        "log-waits-for-its-reader",
+        "A log pipe that nothing reads blocks no thread.",
+        [
+            Edit(
+                "framework/oncemq/observe/log_output.py",
+                "            if self._descriptor is not None:\n",
+                "            if False:\n",
+            )
+        ],
+        [
+            "tests/unit/observe/test_log_output.py::test_an_app_works_and_ends_whatever_becomes_of_its_log[never-read]"
+        ],
+    ),
 )
