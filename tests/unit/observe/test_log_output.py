@@ -75,7 +75,7 @@ def test_lost_lines_are_counted(pipe: Pipe) -> None:
     """Once the reader goes on, the first line says how many it missed."""
     pipe.fill()
     for _ in range(9):
-        pipe.output.write("lost\n")
+        pipe.output.write(f"{'x' * 999}\n")
     pipe.read()
     pipe.output.write("seen\n")
     assert pipe.read() == "10 log lines are lost: their reader was too slow\nseen\n"
