@@ -3,6 +3,9 @@
 from datetime import timedelta
 
 from oncemq.testing.adapter_suite.bench import Bench, bodies
+from oncemq_adapters.rocketmq.grpc.receiver import AT_ONCE
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY
+from support.packed_bodies import assert_unpacked_bytes_are_counted
 
 
 def test_an_outage_is_noticed_with_a_full_window(bench: Bench) -> None:
@@ -19,3 +22,8 @@ def test_an_outage_is_noticed_with_a_full_window(bench: Bench) -> None:
     bench.publish(topic, b"second")
     bench.settled(member.adapter.acknowledge(held))
     assert bodies(bench.receive(member, 2)) == [b"first", b"second"]
+
+
+def test_unpacked_bytes_are_counted(bench: Bench, rocketmq_url: str) -> None:
+    """What one answer may bring is held unpacked; more is received when that is settled."""
+    assert_unpacked_bytes_are_counted(bench, rocketmq_url, count=48, most=AT_ONCE * LARGEST_BODY)

@@ -6,6 +6,7 @@ import pytest
 
 from oncemq.testing.adapter_suite.bench import Bench
 from oncemq_adapters.rocketmq.native.member import Member
+from support.packed_bodies import assert_unpacked_bytes_are_counted
 from support.rocketmq_queues import queue_console
 
 COMPRESSED, LZ4, ZSTD = 1, 1 << 8, 2 << 8
@@ -63,3 +64,8 @@ def test_library_that_crashes_before_it_has_joined_does_not_block_the_start(
     got = member.sink.wait_for(1, bench.harness.patience)
     assert not member.adapter.acknowledge(got)
     bench.eventually(lambda: member.adapter.depth(subscription) == 0, "the group to be at the end")
+
+
+def test_unpacked_bytes_are_counted(bench: Bench, rocketmq_native_url: str) -> None:
+    """Small packed bodies are held unpacked up to 64 MiB; the rest waits on the broker."""
+    assert_unpacked_bytes_are_counted(bench, rocketmq_native_url)

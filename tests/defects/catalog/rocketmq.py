@@ -158,6 +158,49 @@ DEFECTS = (
         ["tests/unit/adapters/rocketmq/test_forgery.py::test_a_small_packed_body_takes_little_memory"],
     ),
     Defect(
+        "pull-unpacked-as-a-whole",
+        "A pull of many packed bodies takes little memory, though each is within its limit.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/protocol/message_codec.py",
+                "if unpacked >= UNPACKED_AT_ONCE:",
+                "if unpacked < 0:",
+            )
+        ],
+        [
+            "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec.py::test_a_pull_is_cut_where_enough_is_unpacked"
+        ],
+    ),
+    Defect(
+        "unpacked-bytes-not-counted",
+        "A window of small packed bodies does not take gigabytes.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/consumer/prefetch_window.py",
+                "while waiting and len(found) < room and self._unpacked < MOST_UNPACKED:",
+                "while waiting and len(found) < room:",
+            ),
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/consumer/prefetch_window.py",
+                "            and self._unpacked < MOST_UNPACKED\n",
+                "",
+            ),
+        ],
+        ["tests/suites/rocketmq/test_packed_bodies.py::test_unpacked_bytes_are_counted"],
+    ),
+    Defect(
+        "decompressed-body-waits",
+        "Messages with compressed bodies wait for their run without what was decompressed.",
+        [
+            Edit(
+                "framework/oncemq/engine/consumer/receiver.py",
+                "None if CONTENT_ENCODING in delivery.message.headers else payload",
+                "payload",
+            )
+        ],
+        ["tests/unit/engine/consumer/test_receiver.py::test_what_waits_holds_no_decompressed_body"],
+    ),
+    Defect(
         "header-gives-orders",
         "A header of an application cannot give orders to the broker.",
         [

@@ -31,7 +31,8 @@ from oncemq_adapters.rocketmq.properties import (
     to_text,
 )
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY, kind_of
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import unpack as unpack_kind
 from oncemq_adapters.rocketmq.sealed_copies import opened, sealed
 
 _IDENTITY, _GZIP = 1, 2
@@ -43,6 +44,12 @@ def unpack(raw: Any) -> str:
     system = raw.system_properties
     if system.body_encoding != _GZIP:
         return ""
+    if kind := kind_of(raw.body):
+        body, trouble = unpack_kind(raw.body, kind)
+        if not trouble:
+            raw.body = body
+            system.body_encoding = _IDENTITY
+        return trouble
     try:
         unpacker = zlib.decompressobj(_EITHER)
         body = unpacker.decompress(raw.body, LARGEST_BODY + 1)

@@ -9,6 +9,7 @@ from typing import Any
 from oncemq.common.clock import Clock
 from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery, Message
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY, MOST_UNPACKED
 
 PRUNE_EVERY = 0.2
 """Seconds between looks at leases that have ended, while there is no room."""
@@ -28,6 +29,7 @@ class Lease:
         endpoints: of the proxy that gave it.
         raw: the message as it came.
         copied: its copy is confirmed; another settlement only has to finish the original.
+        unpacked: bytes of the body if it came packed, else 0.
     """
 
     shelf: "Shelf"
@@ -36,6 +38,7 @@ class Lease:
     endpoints: Any
     raw: Any
     copied: bool = field(default=False, init=False)
+    unpacked: int = field(default=0, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
     _claimed: bool = field(default=False, init=False)
     _extension: Event | None = field(default=None, init=False)
@@ -172,9 +175,15 @@ class Shelf:
 
     def _room(self) -> int:
         now = self._clock.monotonic()
-        if len(self._out) >= self._limit:
+        if self._fitting() <= 0:
             # Whatever has expired comes again, to us or to others: dropped here, refused when settled.
             self._out = {
                 key: delivery for key, delivery in self._out.items() if (delivery.expires_at or 0.0) > now
             }
-        return 0 if self._paused or self._closed else self._limit - len(self._out)
+        return 0 if self._paused or self._closed else self._fitting()
+
+    def _fitting(self) -> int:
+        room = self._limit - len(self._out)
+        unpacked = sum([delivery.token.unpacked for delivery in self._out.values()])
+        # One message more may have as many bytes as any.
+        return min(room, (MOST_UNPACKED - unpacked) // LARGEST_BODY) if unpacked else room

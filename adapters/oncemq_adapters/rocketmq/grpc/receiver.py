@@ -119,9 +119,11 @@ class Receiving:
         self._failing_since, self._trouble = None, ""
         messages = []
         for raw, endpoints in taken:
+            packed = raw.body
             message = read_taken(self._topic.topic, raw, fifo=self._topic.fifo)
             system = raw.system_properties
             lease = Lease(self.shelf, system.message_id, system.receipt_handle, endpoints, raw)
+            lease.unpacked = 0 if raw.body is packed else len(raw.body)
             messages.append((message, lease))
         late = self.shelf.offer(messages, self._settings.lease)
         if late:

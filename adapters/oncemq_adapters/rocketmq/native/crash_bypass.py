@@ -20,7 +20,7 @@ from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import UNPACKED_AT_ONCE, StoredMessage, decode
 
 _SIZE = struct.Struct(">i")
 _FLAGS_AT = 36
@@ -63,9 +63,9 @@ def heads_of(routes: Routes, brokers: Brokers, topics: Iterable[str], group: str
 
 def _next_of(connection: Connection, topic: str, number: int, at: int) -> tuple[Sequence[StoredMessage], int]:
     messages: list[StoredMessage] = []
-    fatal = 0
+    fatal, unpacked = 0, 0
     # The library pulls from any of them on while it holds others.
-    while len(messages) < 2 * PULLED:
+    while len(messages) < 2 * PULLED and unpacked < UNPACKED_AT_ONCE:
         try:
             answer, body = connection.call(codes.PULL_MESSAGE, browsing_fields(topic, number, at))
         except Denied as denied:
@@ -74,11 +74,13 @@ def _next_of(connection: Connection, topic: str, number: int, at: int) -> tuple[
                 break
             at = following
             continue
-        for message, flags in zip(decode(body, topic, at), _flags(body), strict=True):
+        pulled, cut = decode(body, topic, at)
+        for message, flags in zip(pulled, _flags(body), strict=not cut):
             messages.append(message)
+            unpacked += message.unpacked
             if is_fatal(message, flags):
                 fatal = len(messages)
-        at = int(answer["nextBeginOffset"])
+        at = messages[-1].offset + 1 if cut else int(answer["nextBeginOffset"])
     return messages, fatal
 
 

@@ -9,7 +9,7 @@ from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import message_of
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import MOST_UNPACKED, StoredMessage
 
 
 class Holding(Protocol):
@@ -77,6 +77,12 @@ class Inbox:
         self.lock = RLock()
         self._waiting: deque[Held] = deque()
         self.out = 0
+        self._unpacked = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether deliveries that are out hold as many unpacked bytes as they may."""
+        return self._unpacked >= MOST_UNPACKED
 
     @property
     def waits(self) -> bool:
@@ -95,10 +101,11 @@ class Inbox:
             self._waiting.appendleft(held)
             self._flush()
 
-    def left(self, count: int = 1) -> None:
+    def left(self, many: Sequence[Held]) -> None:
         """Note that deliveries are out no more."""
         with self.lock:
-            self.out -= count
+            self.out -= len(many)
+            self._unpacked -= sum([held.stored.unpacked for held in many])
             self._flush()
 
     def pause(self) -> None:
@@ -116,17 +123,18 @@ class Inbox:
         """Forget everything: it is void."""
         with self.lock:
             self._waiting.clear()
-            self.out = 0
+            self.out = self._unpacked = 0
         if tell:
             self._sink.lost(self.consumer, generation)
 
     def _flush(self) -> None:
         ready: list[Delivery] = []
-        while self._waiting and self.out < self.limit and not self.paused:
+        while self._waiting and self.out < self.limit and not self.paused and not self.full:
             held = self._waiting.popleft()
             if not held.session.alive:
                 continue
             self.out += 1
+            self._unpacked += held.stored.unpacked
             held.claimed = False
             held.delivery = Delivery(message_of(self.topic, held.stored), held, held.session.generation)
             ready.append(held.delivery)

@@ -21,7 +21,7 @@ from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage, decode
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import UNPACKED_AT_ONCE, StoredMessage, decode
 
 PULLED = 32
 """Messages that librocketmq pulls at once, at most."""
@@ -135,7 +135,13 @@ class WholeMessages:
 
     def _read(self, queue: Queue, offset: int) -> Sequence[StoredMessage]:
         connection = self._brokers.get(queue.broker)
-        return list(browse(connection, queue.topic, queue.number, offset, offset + AHEAD))
+        found, unpacked = [], 0
+        for message in browse(connection, queue.topic, queue.number, offset, offset + AHEAD):
+            found.append(message)
+            unpacked += message.unpacked
+            if unpacked >= UNPACKED_AT_ONCE:
+                break
+        return found
 
     def after(
         self,
@@ -159,7 +165,7 @@ class WholeMessages:
             found: Sequence[StoredMessage] = ()
             if error is None:
                 with suppress(MalformedFrame):
-                    found = decode(body, topic, offset + 1)
+                    found = decode(body, topic, offset + 1).messages
             done(found)
 
         connection = self._brokers.alive().get(broker)

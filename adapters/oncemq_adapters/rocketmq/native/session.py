@@ -270,10 +270,11 @@ class Session:
     def _pull(self, queue: Queue) -> None:
         """Ask the broker for more of a queue, unless that is being done, or enough has been read ahead."""
         busy = any(inbox.waits for inbox in self._inboxes.values())
+        full = any(inbox.full for inbox in self._inboxes.values())
         with self._lock:
             last = self._read_to[queue]
             enough = last >= self._reached[queue] + (PULLED - 1 if busy else FAR)
-            if enough or not self.alive:
+            if enough or full or not self.alive:
                 return
             if queue in self._pulling:
                 # What we have heard of may have been stored after that answer was made.

@@ -51,7 +51,7 @@ def give_back(deliveries: Iterable[Delivery], leave: Callable[[Held], None]) -> 
             delivery.settled = True
             held.delivery = None
             held.inbox.again(held)
-            held.inbox.left()
+            held.inbox.left([held])
         if held.inbox.paused:
             leave(held)
     return failed
@@ -90,7 +90,7 @@ def _finish(deliveries: Sequence[Delivery]) -> list[SettleFailed]:
             if gone:
                 for delivery in part:
                     delivery.settled = True
-                inbox.left(len(part))
+                inbox.left(held)
         if gone:
             session.let_pass(held)
         else:

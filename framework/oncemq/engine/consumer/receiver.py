@@ -5,6 +5,7 @@ from datetime import datetime
 
 from oncemq.errors import MessageRefused, Undecodable
 from oncemq.message.envelope import Delivery
+from oncemq.message.headers import CONTENT_ENCODING
 from oncemq.message.reader import Reader
 
 REFUSED_KEY = "\0refused"
@@ -46,7 +47,8 @@ class Intake:
             return
         delivery.envelope = envelope
         delivery.key = envelope.key
-        delivery.payload = payload
+        # Small compressed bodies, thousands of which may wait, would be large ones: each is decoded again when it runs.
+        delivery.payload = None if CONTENT_ENCODING in delivery.message.headers else payload
         if self.suspects or self.distrust_before is not None:
             self.suspect(delivery)
 

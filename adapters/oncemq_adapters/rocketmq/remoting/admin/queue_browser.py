@@ -50,11 +50,12 @@ def browse(
                 raise
             at = following
             continue
-        for message in decode(body, topic, at):
+        messages, cut = decode(body, topic, at)
+        for message in messages:
             if message.offset >= end:
                 return
             yield message
-        at = int(answer["nextBeginOffset"])
+        at = messages[-1].offset + 1 if cut else int(answer["nextBeginOffset"])
 
 
 def wait_until_shown(connection: Connection) -> None:

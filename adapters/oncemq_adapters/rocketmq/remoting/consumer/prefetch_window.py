@@ -9,7 +9,7 @@ from oncemq.contracts.adapter import Sink
 from oncemq.message.envelope import Delivery, Message
 from oncemq_adapters.rocketmq.properties import by_stranger, read_message, refuse_unread
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import MOST_UNPACKED, StoredMessage
 
 ONE_PULL = 32
 """Messages that one pull brings at most."""
@@ -28,14 +28,14 @@ class PrefetchWindow:
         sink: where they go.
 
     Attributes:
-        on_settled: called with (window, queue, count) of settled messages; the member's, once it is set.
+        on_settled: called with (window, queue, count, unpacked bytes) of settled messages; the member's, once it is set.
     """
 
     def __init__(self, consumer: str, topic: str, group: str, limit: int, sink: Sink) -> None:
         self.consumer = consumer
         self.group = group
         self.paused = False
-        self.on_settled: Callable[[PrefetchWindow, ProcessQueue, int], None] = PrefetchWindow.settled
+        self.on_settled: Callable[[PrefetchWindow, ProcessQueue, int, int], None] = PrefetchWindow.settled
         self._topic = topic
         self._limit = limit
         self._sink = sink
@@ -45,11 +45,17 @@ class PrefetchWindow:
         self._lock = Lock()
         self._waiting: deque[Waiting] = deque()
         self._out = 0
+        self._unpacked = 0
 
     @property
     def has_room(self) -> bool:
         """Whether more should be pulled."""
-        return not self.paused and not self._waiting and self._out < self._limit
+        return (
+            not self.paused
+            and not self._waiting
+            and self._out < self._limit
+            and self._unpacked < MOST_UNPACKED
+        )
 
     @property
     def spare(self) -> int:
@@ -68,15 +74,15 @@ class PrefetchWindow:
                 self._waiting.extend([(queue, message) for message in messages])
             self._flush()
 
-    def settled(self, queue: ProcessQueue, count: int) -> None:
+    def settled(self, queue: ProcessQueue, count: int, unpacked: int) -> None:
         """Note that deliveries of a queue are out no more, and deliver messages that wait for room."""
-        self.leave(queue, count)
+        self.leave(queue, count, unpacked)
         self.flush()
 
-    def leave(self, queue: ProcessQueue, count: int) -> bool:
+    def leave(self, queue: ProcessQueue, count: int, unpacked: int) -> bool:
         """Note that deliveries of a queue are out no more; returns whether others wait for room."""
         with self._lock:
-            self._leave(queue, count)
+            self._leave(queue, count, unpacked)
             return bool(self._waiting)
 
     def flush(self) -> None:
@@ -88,7 +94,7 @@ class PrefetchWindow:
         """Deliver something once more, before all that waits."""
         with self._turn:
             with self._lock:
-                self._leave(queue, 1)
+                self._leave(queue, 1, message.unpacked)
                 if not queue.lost and not queue.draining:
                     self._waiting.appendleft((queue, message))
             self._flush()
@@ -99,7 +105,7 @@ class PrefetchWindow:
             with self._lock:
                 self._waiting = deque(entry for entry in self._waiting if entry[0] is not queue)
                 if lost:
-                    self._leave(queue, queue.out[self])
+                    self._leave(queue, queue.out[self], queue.unpacked[self])
             self._flush()
 
     def pause(self) -> None:
@@ -118,11 +124,14 @@ class PrefetchWindow:
         """Tell the sink that deliveries are void."""
         self._sink.lost(self.consumer, generation, alone=alone)
 
-    def _leave(self, queue: ProcessQueue, count: int) -> None:
+    def _leave(self, queue: ProcessQueue, count: int, unpacked: int) -> None:
         # After a loss nothing of the queue is counted.
         count = min(count, queue.out[self])
         queue.out[self] -= count
         self._out -= count
+        unpacked = min(unpacked, queue.unpacked[self])
+        queue.unpacked[self] -= unpacked
+        self._unpacked -= unpacked
 
     def _flush(self) -> None:
         ready = [
@@ -137,9 +146,14 @@ class PrefetchWindow:
         with self._lock:
             waiting, room = self._waiting, 0 if self.paused else self._limit - self._out
             found: list[Waiting] = []
-            while waiting and len(found) < room:
-                ready = [waiting.popleft() for _ in range(min(len(waiting), room - len(found)))]
-                found += [entry for entry in ready if not entry[0].lost and not entry[0].draining]
+            while waiting and len(found) < room and self._unpacked < MOST_UNPACKED:
+                queue, message = entry = waiting.popleft()
+                if queue.lost or queue.draining:
+                    continue
+                found.append(entry)
+                if message.unpacked:
+                    queue.unpacked[self] += message.unpacked
+                    self._unpacked += message.unpacked
             self._out += len(found)
             for queue, count in Counter([queue for queue, _ in found]).items():
                 queue.out[self] += count

@@ -61,6 +61,7 @@ class ProcessQueue:
         lost: nothing of it may be settled or committed any more.
         draining: it belongs to another member; what is out may still be settled for a while.
         out: how many deliveries are out and unsettled, by the window that delivered them.
+        unpacked: how many bytes of these were unpacked, by the same.
     """
 
     def __init__(self, key: QueueKey, generation: int) -> None:
@@ -77,6 +78,7 @@ class ProcessQueue:
         self.settled_since_commit = 0
         self.commit = Commit()
         self.out: Counter[Any] = Counter()
+        self.unpacked: Counter[Any] = Counter()
         self._lock = Lock()
         self._skip: Collection[int] = ()
         self._order: deque[int] = deque()

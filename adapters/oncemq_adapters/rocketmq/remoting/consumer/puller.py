@@ -155,7 +155,8 @@ class Puller:
         self, queue: ProcessQueue, offset: int, error: BrokerError | None, fields: Fields, body: bytes
     ) -> tuple[Sequence[StoredMessage], int]:
         if error is None:
-            return decode(body, queue.topic, offset), int(fields["nextBeginOffset"])
+            messages, cut = decode(body, queue.topic, offset)
+            return messages, messages[-1].offset + 1 if cut else int(fields["nextBeginOffset"])
         if not isinstance(error, Denied) or error.code not in _NOTHING_NEW | {codes.PULL_OFFSET_MOVED}:
             raise error
         following = int(error.fields["nextBeginOffset"])
@@ -203,9 +204,9 @@ class FlowControl:
         self._puller = puller
         self._idle = idle
 
-    def settled(self, window: PrefetchWindow, queue: ProcessQueue, count: int) -> None:
+    def settled(self, window: PrefetchWindow, queue: ProcessQueue, count: int, unpacked: int) -> None:
         """Follow up on settled deliveries."""
-        if window.leave(queue, count) or queue.settled_since_commit >= COMMIT_AFTER:
+        if window.leave(queue, count, unpacked) or queue.settled_since_commit >= COMMIT_AFTER:
             self.steward.at(0, self._go_on, window, queue)
         else:
             self.more(window, queue)

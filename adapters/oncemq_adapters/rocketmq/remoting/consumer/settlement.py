@@ -60,7 +60,7 @@ def give_back(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
         unclaim(delivery)
         delivery.settled = True
         window.again(queue, stored)
-        window.on_settled(window, queue, 0)
+        window.on_settled(window, queue, 0, 0)
     return failed
 
 
@@ -94,7 +94,8 @@ def _finish(done: dict[tuple[PrefetchWindow, ProcessQueue], list[Delivery]]) -> 
             continue
         for delivery in deliveries:
             delivery.settled = True
-        window.on_settled(window, queue, len(deliveries))
+        unpacked = sum([delivery.token.stored.unpacked for delivery in deliveries])
+        window.on_settled(window, queue, len(deliveries), unpacked)
     return failed
 
 

@@ -172,7 +172,7 @@ class HalfMessages:
     def _answer(self, broker: str, frame: Frame) -> None:
         own_id = frame.fields.get("transactionId") or frame.fields.get("msgId", "")
         with suppress(BrokerError):
-            topic = decode(frame.body, "")[0].topic
+            topic = decode(frame.body, "").messages[0].topic
             decision = self._decision(own_id)
             fields = {
                 "topic": topic,

@@ -7,7 +7,7 @@ ends as a dead letter and holds up no other.
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from oncemq.message import headers as names
 from oncemq.message.decoding import Limits
@@ -17,6 +17,10 @@ from oncemq_adapters.rocketmq.sealed_copies import opened
 
 LARGEST_BODY = Limits().body_bytes
 """Bytes after unpacking: more is refused anyway, and a pull of small bodies must not take a gigabyte."""
+UNPACKED_AT_ONCE = 8 * 1024 * 1024
+"""Bytes unpacked out of one pull; what follows is pulled again when there is room."""
+MOST_UNPACKED = 64 * 1024 * 1024
+"""Unpacked bytes in unsettled deliveries of one consumer; more are delivered when some are settled."""
 _LARGEST_WINDOW = 8 * 1024 * 1024
 """Bytes that every ZSTD decoder should grant, however small the body."""
 _PART = 256 * 1024
@@ -25,6 +29,7 @@ PACKING = 0x701
 """The bits of a message's flags that say how its body is packed."""
 _COMPRESSED, _SENDER_6, _BROKER_6 = 1, 16, 32
 _ZLIB, _LZ4, _ZSTD, _ZLIB_AGAIN = 0, 1, 2, 3
+_KINDS = {b"\x04\x22\x4d\x18": _LZ4, b"\x28\xb5\x2f\xfd": _ZSTD}
 _MAGIC_LONG_TOPIC = -626843477
 _MAGICS = (_MAGIC_LONG_TOPIC, -626843481)
 
@@ -49,6 +54,7 @@ class StoredMessage:
         flag: the sender's own bits.
         trouble: why it cannot be understood; empty for a good one.
         packing: the bits that say how the body is packed, where it could not be unpacked; copies keep them.
+        unpacked: bytes of the body if it was stored packed, else 0: a sender pays for far fewer than a consumer holds.
         ours: what its properties say of tries before was written by this process.
     """
 
@@ -64,6 +70,7 @@ class StoredMessage:
         "stored",
         "topic",
         "trouble",
+        "unpacked",
     )
 
     def __init__(
@@ -78,6 +85,7 @@ class StoredMessage:
         flag: int,
         trouble: str = "",
         packing: int = 0,
+        unpacked: int = 0,
     ) -> None:
         self.topic = topic
         self.body = body
@@ -89,11 +97,24 @@ class StoredMessage:
         self.flag = flag
         self.trouble = trouble
         self.packing = packing
+        self.unpacked = unpacked
         self.ours = False
 
 
-def decode(data: bytes, topic: str, expected: int = 0) -> Sequence[StoredMessage]:
-    """Return the messages of a pull.
+class Pulled(NamedTuple):
+    """Messages of a pull.
+
+    Args:
+        messages: in order.
+        cut: the pull has more, which would be too many bytes after unpacking.
+    """
+
+    messages: Sequence[StoredMessage]
+    cut: bool
+
+
+def decode(data: bytes, topic: str, expected: int = 0) -> Pulled:
+    """Return the messages of a pull; of packed ones no more than fit into memory, and at least one.
 
     Args:
         data: as it came.
@@ -103,9 +124,11 @@ def decode(data: bytes, topic: str, expected: int = 0) -> Sequence[StoredMessage
     Raises:
         MalformedFrame: their lengths are invalid, so the end of each message is unknown.
     """
-    found = []
-    at, end = 0, len(data)
+    found: list[StoredMessage] = []
+    at, end, unpacked = 0, len(data), 0
     while at < end:
+        if unpacked >= UNPACKED_AT_ONCE:
+            return Pulled(found, cut=True)
         if end - at < _SIZE.size:
             raise MalformedFrame("a pull ends in the middle of a message")
         (size,) = _SIZE.unpack_from(data, at)
@@ -116,9 +139,10 @@ def decode(data: bytes, topic: str, expected: int = 0) -> Sequence[StoredMessage
         except (struct.error, ValueError, IndexError) as error:
             message = _unreadable(data[at : at + size], topic, expected, error)
         found.append(message)
+        unpacked += message.unpacked
         expected = message.offset + 1
         at += size
-    return found
+    return Pulled(found, cut=False)
 
 
 def _decode(data: bytes, start: int, end: int) -> StoredMessage:
@@ -150,21 +174,28 @@ def _decode(data: bytes, start: int, end: int) -> StoredMessage:
     text, at = data[at + 2 : at + 2 + length], at + 2 + length
     if at > end:
         raise ValueError("a part is longer than the message")
-    trouble, packing = "", 0
+    trouble, packing, unpacked = "", 0, 0
     if system & _COMPRESSED:
         body, trouble = unpack(body, system >> 8 & 7)
-        packing = system & PACKING if trouble else 0
+        packing, unpacked = (system & PACKING, 0) if trouble else (0, len(body))
     properties, name = from_text(text.decode(errors="replace")), topic.decode()
     if names.SEALED in properties and name.startswith("%") and (found := opened(properties, body)):
         properties, body, packing = found
         if packing:
             body, trouble = unpack(body, packing >> 8 & 7)
-            packing = packing if trouble else 0
-    return StoredMessage(name, body, properties, offset, born, stored, attempts, flag, trouble, packing)
+            packing, unpacked = (packing, 0) if trouble else (0, len(body))
+    return StoredMessage(
+        name, body, properties, offset, born, stored, attempts, flag, trouble, packing, unpacked
+    )
 
 
 def _unreadable(data: bytes, topic: str, expected: int, error: Exception) -> StoredMessage:
     return StoredMessage(topic, data, {}, expected, 0, 0, 0, 0, f"its layout cannot be read: {error}")
+
+
+def kind_of(packed: bytes) -> int:
+    """Return RocketMQ's number of the way of packing that a body's first bytes show."""
+    return _KINDS.get(packed[:4], _ZLIB)
 
 
 def unpack(body: bytes, kind: int) -> tuple[bytes, str]:

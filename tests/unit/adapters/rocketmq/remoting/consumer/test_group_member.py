@@ -160,7 +160,7 @@ def test_who_settles_does_not_wait_for_who_hands_over() -> None:
     slow = threading.Thread(target=window.offer, args=(queue, [stored(0), stored(1), stored(2)]))
     slow.start()
     assert sink.begun.wait(10)
-    assert window.leave(queue, 1)
+    assert window.leave(queue, 1, 0)
     behind = threading.Thread(target=window.flush)
     behind.start()
     sink.go_on.set()

@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
-from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY, decode, unpack
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import (
+    LARGEST_BODY,
+    UNPACKED_AT_ONCE,
+    decode,
+    unpack,
+)
 from support.stored import LONG_TOPIC, SHORT_TOPIC, stored
 
 
@@ -19,7 +24,9 @@ from support.stored import LONG_TOPIC, SHORT_TOPIC, stored
 @pytest.mark.parametrize("system", [0, 16, 32, 48])
 def test_every_layout_is_read(magic: int, system: int) -> None:
     """Long topics and IPv6 senders and brokers move the parts; each is found."""
-    (message,) = decode(stored(b"body", magic=magic, system=system, offset=8, attempts=3, flag=5), "t")
+    (message,) = decode(
+        stored(b"body", magic=magic, system=system, offset=8, attempts=3, flag=5), "t"
+    ).messages
     assert (message.topic, message.body, message.properties) == ("topic", b"body", {"KEYS": "k"})
     assert (message.offset, message.born, message.stored, message.attempts, message.flag) == (
         8,
@@ -42,7 +49,7 @@ def test_every_layout_is_read(magic: int, system: int) -> None:
 )
 def test_packed_bodies_are_unpacked(kind: int, packed: bytes) -> None:
     """Zlib as older clients and as newer ones mark it, LZ4 and ZSTD."""
-    (message,) = decode(stored(packed, system=1 | kind << 8), "t")
+    (message,) = decode(stored(packed, system=1 | kind << 8), "t").messages
     assert (message.body, message.trouble) == (b"plain", "")
 
 
@@ -78,7 +85,7 @@ def test_a_pull_of_bombs_takes_little_memory(kind: int) -> None:
     pulled = stored(bomb, system=1 | kind << 8) * 32
     tracemalloc.start()
     try:
-        found = decode(pulled, "t")
+        found = decode(pulled, "t").messages
         assert tracemalloc.get_traced_memory()[1] < len(pulled) * 2 + 32 * 1024 * 1024
     finally:
         tracemalloc.stop()
@@ -86,10 +93,25 @@ def test_a_pull_of_bombs_takes_little_memory(kind: int) -> None:
     assert all(each.trouble for each in found)
 
 
+@pytest.mark.parametrize("kind", [1, 2, 3])
+def test_a_pull_is_cut_where_enough_is_unpacked(kind: int) -> None:
+    """Each body is within its limit, thirty-two are not: the rest is pulled again when there is room."""
+    pack = {1: lz4.frame.compress, 2: zstandard.compress, 3: zlib.compress}[kind]
+    pulled = stored(pack(bytes(LARGEST_BODY)), system=1 | kind << 8) * 32
+    tracemalloc.start()
+    try:
+        found, cut = decode(pulled, "t")
+        assert tracemalloc.get_traced_memory()[1] < UNPACKED_AT_ONCE + 5 * LARGEST_BODY
+    finally:
+        tracemalloc.stop()
+    assert cut
+    assert [message.unpacked for message in found] == [LARGEST_BODY] * (UNPACKED_AT_ONCE // LARGEST_BODY)
+
+
 def test_an_unknown_layout_holds_up_nobody() -> None:
     """It is delivered as it is, with a reason, between its neighbours; its offset is counted on."""
     odd = stored(b"odd", magic=12345, offset=8)
-    first, trouble, last = decode(stored(offset=7) + odd + stored(offset=9), "topic")
+    first, trouble, last = decode(stored(offset=7) + odd + stored(offset=9), "topic").messages
     assert (first.offset, trouble.offset, last.offset) == (7, 8, 9)
     assert (trouble.body, trouble.topic) == (odd, "topic")
     assert "layout 12345 is unknown" in trouble.trouble
@@ -102,7 +124,7 @@ def test_a_message_that_is_cut_off_inside_is_told(cut: int) -> None:
     whole = stored(b"body" * 10)
     size = min(cut, len(whole) - 1)
     damaged = struct.pack(">i", size) + whole[4:size]
-    first, last = decode(damaged + stored(offset=9), "t", expected=7)
+    first, last = decode(damaged + stored(offset=9), "t", expected=7).messages
     assert first.trouble
     assert last.body == b"x"
 
