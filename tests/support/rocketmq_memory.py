@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import sys
+import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -14,6 +15,9 @@ from typing import NamedTuple
 
 from oncemq.contracts.adapter import Adapter, Confirmed, Subscription
 from oncemq.message.envelope import Delivery, OutgoingMessage
+from oncemq.testing.adapter_suite.bench import Bench
+from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY, MOST_UNPACKED
+from support.rocketmq_queues import queue_console
 
 _LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
 BATCH = 500
@@ -27,6 +31,7 @@ GROWTH = 8.0
 """Megabytes: forty bytes for each message of the long form; the short one finds by it what keeps whole messages only."""
 KEPT = 0.2
 """Python objects of this process for each message; their number hardly varies, so the short form finds one a message."""
+_COMPRESSED = 1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -125,3 +130,35 @@ def _resident(pid: int) -> int:
 def _children() -> Iterator[int]:
     for task in Path(f"/proc/{os.getpid()}/task").iterdir():
         yield from map(int, (task / "children").read_text().split())
+
+
+def assert_unpacked_bytes_are_counted(
+    bench: Bench, url: str, count: int = 24, most: int = MOST_UNPACKED + LARGEST_BODY
+) -> None:
+    """Publish more than a consumer may hold; each comes once, and never more at a time than that.
+
+    Args:
+        bench: of the driver.
+        url: of the name server.
+        count: of messages, each as large as a body may be.
+        most: bytes that may be unsettled at a time.
+    """
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    bench.prepare(subscription)
+    body = bytes(LARGEST_BODY - 1)
+    with queue_console(url) as console:
+        for number in range(count):
+            packed = zlib.compress(body + bytes([number]))
+            console.put_raw(f"{bench.harness.options['namespace']}%{topic.name}", 0, packed, _COMPRESSED)
+    member = bench.open(subscription)
+    numbers: list[int] = []
+    came = 0
+    while len(numbers) < count:
+        fresh = member.sink.wait_for(came + 1, bench.harness.patience)[came:]
+        came += len(fresh)
+        assert (came - len(numbers)) * LARGEST_BODY <= most
+        for delivery in fresh:
+            assert not member.adapter.acknowledge([delivery])
+            numbers.append(delivery.message.body[-1])
+    assert sorted(numbers) == list(range(count))
