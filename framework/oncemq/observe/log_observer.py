@@ -32,6 +32,8 @@ _SUMMARY = (Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED)
 
 TRACEBACK_PAUSE = 60.0
 """Seconds for which a repeated error of the same class and place is logged without its traceback."""
+REPEAT_PAUSE = 60.0
+"""Seconds for which an equal event of the background is counted and not logged."""
 _MOST_PLACES = 1_000
 _NAMED = 10
 
@@ -54,6 +56,43 @@ def _cause(error: BaseException | None) -> dict[str, Any]:
     return {"error": error_text(error)} | ({"at": place} if place else {})
 
 
+class Repeats:
+    """Decides which of many equal events is logged: the first, then one a minute.
+
+    Args:
+        clock: the time source.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[object, ...], tuple[float, float, int]] = {}
+
+    def times(self, event: tuple[object, ...]) -> int:
+        """Return how often it has happened since its last line, now included; 0 if it is not to be logged.
+
+        After two minutes without it, it counts as new.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            if len(self._seen) >= _MOST_PLACES:
+                self._seen.clear()
+            logged, last, count = self._seen.get(event, (0.0, -2 * REPEAT_PAUSE, 0))
+            if now - last >= 2 * REPEAT_PAUSE:
+                self._seen[event] = now, now, 0
+                return 1
+            if now - logged < REPEAT_PAUSE:
+                self._seen[event] = logged, now, count + 1
+                return 0
+            self._seen[event] = now, now, 0
+            return count + 1
+
+    def ended(self, event: tuple[object, ...]) -> None:
+        """Make its next occurrence new."""
+        with self._lock:
+            self._seen.pop(event, None)
+
+
 class LogObserver(Observer):
     """Writes events to structlog.
 
@@ -69,6 +108,7 @@ class LogObserver(Observer):
         self._lock = threading.Lock()
         self._counts = Counter[str]()
         self._traced: dict[tuple[str, type, str | None], tuple[float, int]] = {}
+        self._repeats = Repeats(self._clock)
 
     def consumer_started(self, consumer: str, topic: str, *, workers: int) -> None:
         """One line."""
@@ -82,8 +122,14 @@ class LogObserver(Observer):
         retry_in: timedelta | None = None,
         error: BaseException | None = None,
     ) -> None:
-        """One line; with the traceback if code has to be fixed."""
+        """One line, and one a minute while it lasts; with the traceback if code has to be fixed."""
+        times = self._repeats.times(("paused", consumer, reason))
+        if times == 0:
+            return
         fields = {"consumer": consumer, "next": "when it is restarted" if retry_in is None else _in(retry_in)}
+        if times > 1:
+            self._log.warning(_PAUSED[reason], **fields, **_cause(error), times=times)
+            return
         if reason is PauseReason.STRATEGY_BUG:
             self._log.error(_PAUSED[reason], **fields, **_cause(error), exc_info=error)
         else:
@@ -91,6 +137,8 @@ class LogObserver(Observer):
 
     def consumer_resumed(self, consumer: str, *, after: timedelta) -> None:
         """One line."""
+        for reason in PauseReason:
+            self._repeats.ended(("paused", consumer, reason))
         self._log.info("consumer resumed", consumer=consumer, after=spaced(after))
 
     def unit_done(self, consumer: str, counts: Mapping[Outcome, int], **_: Any) -> None:  # noqa: ARG002
@@ -103,8 +151,10 @@ class LogObserver(Observer):
     def infrastructure_failed(
         self, consumer: str, *, tries: int, next_in: timedelta, error: BaseException
     ) -> None:
-        """One line, from the second failure in a row: a single failure is normal."""
-        if tries > 1:
+        """One line, and one a minute, from the second failure in a row: a single failure is normal."""
+        if tries == 1:
+            self._repeats.ended(("infrastructure", consumer))
+        elif self._repeats.times(("infrastructure", consumer)):
             self._log.warning(
                 "database failed, no message is charged",
                 consumer=consumer,
@@ -250,8 +300,17 @@ class LogObserver(Observer):
         self._log.warning(text)
 
     def failed(self, doing: str, error: BaseException) -> None:
-        """One line with the traceback: it is reported nowhere else."""
-        self._log.error(f"{doing} failed, nothing is lost", **_cause(error), exc_info=error)
+        """One line with the traceback, as it is reported nowhere else; then one a minute with the number of failures."""
+        cause = _cause(error)
+        times = self._repeats.times((doing, type(error)))
+        if times > 1:
+            self._log.error(f"{doing} failed, nothing is lost", **cause, times=times)
+        elif times:
+            # In an outage many things fail by one cause: its traceback is the same for all.
+            new = self._repeats.times(("cause", type(error), cause.get("at"))) == 1
+            self._log.error(
+                f"{doing} failed, nothing is lost", **cause, **({"exc_info": error} if new else {})
+            )
 
     def draining(self, grace: timedelta) -> None:
         """One line."""

@@ -241,3 +241,40 @@ def test_no_line_holds_a_body(observer, log):
 def test_durations_are_spaced_for_people(seconds, text):
     """Number and unit stand apart."""
     assert spaced(timedelta(seconds=seconds)) == text
+
+
+def test_a_background_task_that_keeps_failing_is_said_once_a_minute(log):
+    """One traceback for a cause, whatever fails by it; then a line a minute with the number of failures."""
+    clock = FakeClock()
+    observer = LogObserver(log, clock)
+    for _ in range(100):
+        observer.failed("the heartbeat", raised(OSError("gone")))
+        observer.failed("purging", raised(OSError("gone")))
+        clock.advance(timedelta(seconds=1))
+    said = [(call.args[0].partition(" failed")[0], call.kwargs.get("times")) for call in log.calls]
+    assert said == [("the heartbeat", None), ("purging", None), ("the heartbeat", 60), ("purging", 60)]
+    assert ["exc_info" in call.kwargs for call in log.calls] == [True, False, False, False]
+
+
+def test_a_pause_that_lasts_is_said_once_a_minute(log):
+    """The next pause after a resumed one is a new one."""
+    clock = FakeClock()
+    observer = LogObserver(log, clock)
+    for _ in range(14):
+        observer.consumer_paused("award", PauseReason.DATABASE, retry_in=timedelta(seconds=5))
+        clock.advance(timedelta(seconds=5))
+    observer.consumer_resumed("award", after=timedelta(seconds=70))
+    observer.consumer_paused("award", PauseReason.DATABASE, retry_in=timedelta(seconds=5))
+    said = [(call.args[0].partition(":")[0], call.kwargs.get("times")) for call in log.calls]
+    paused, resumed = "consumer paused", "consumer resumed"
+    assert said == [(paused, None), (paused, 12), (resumed, None), (paused, None)]
+
+
+def test_a_failure_of_long_ago_is_no_repetition(log):
+    """After two quiet minutes it is told with its traceback again."""
+    clock = FakeClock()
+    observer = LogObserver(log, clock)
+    for _ in range(2):
+        observer.failed("purging", raised(OSError("gone")))
+        clock.advance(timedelta(seconds=121))
+    assert ["exc_info" in call.kwargs for call in log.calls] == [True, True]
