@@ -87,7 +87,7 @@ class OptionReader:
     @staticmethod
     def _as_text(value: Any) -> str:
         if not isinstance(value, str) or not value:
-            raise ValueError("write a text that is not empty")
+            raise ValueError("write text that is not empty")
         return value
 
     @staticmethod

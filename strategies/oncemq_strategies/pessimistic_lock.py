@@ -83,7 +83,7 @@ class PessimisticLock(Strategy):
         if timeout is not None and rival is not Rival.WAIT:
             given.refuse(f"`locked: {rival}` does not wait", "leave `timeout` out", name="timeout")
         if timeout is not None and timeout <= timedelta(0):
-            given.refuse("a time-out of nothing", "write `locked: nowait`", name="timeout")
+            given.refuse("the time-out is zero", "write `locked: nowait`", name="timeout")
         model = _model(given) if given.has("model") else None
         entity = _entity(given, model)
         return cls(scope, entity, model, RowLock(rival, timeout, of=model))

@@ -26,8 +26,11 @@ PRINTED = {
     "ClickException",
 }
 REPORTED = {"Problem", "ConfigProblem", "WrongValue", "at", "at_key", "complain", "refuse", "add"}
-LOGGED = {"debug", "info", "warning", "error", "critical", "warned", "failed", "still_runs"}
+LOGGED = {"debug", "info", "warning", "error", "exception", "critical", "log", "warned"}
+JOBS = {"failed", "_failed", "_quietly"}
+"""Take the name of a job, and log `… failed, nothing is lost`."""
 VERDICTS = {"reject", "retry", "stale", "conflict", "defer", "parked", "wait"}
+_PLACEHOLDER = re.compile(r"%[\d.]*[a-z]")
 BY_ADVICE = re.compile(r"(?: – |; )(?P<advice>[^;–]+)$")
 
 
@@ -77,6 +80,13 @@ def _of_call(call: ast.Call, name: str) -> Iterator[Text]:
     if not written:
         return
     text, *more = written
+    if kind == "log":
+        # What stands behind if and else are two events.
+        shape = {"still_runs": "until idle: {}"} | dict.fromkeys(JOBS, "{} failed, nothing is lost")
+        for event in written:
+            found = _PLACEHOLDER.sub("…", " ".join(event.split()))
+            yield Text(kind, f"{name}:{call.lineno}", shape.get(called, "{}").format(found))
+        return
     advice = " ".join(more) if kind == "problem" else ""
     found = BY_ADVICE.search(text)
     if not advice and kind == "error" and found:
@@ -93,7 +103,7 @@ def _kind(called: str) -> str:
         return "output"
     if called in REPORTED:
         return "problem"
-    if called in LOGGED:
+    if called in LOGGED or called in JOBS or called == "still_runs":
         return "log"
     if called in VERDICTS:
         return "verdict"

@@ -1,9 +1,12 @@
-"""Texts that a user can see are plain technical English."""
+"""Texts that a user can see are plain technical English, and docs/operations.md lists every log event."""
 
 import re
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from oncemq.observe import log_observer
 from support.texts import Text, texts
 
 TEXTS = list(texts())
@@ -16,8 +19,19 @@ WORDS = (
     r"\banew\b",
     r"\bin vain\b",
     r"\bstands still\b",
+    r"\bfor ever\b",
+    r"\brival\b",
+    r"\b(delivers|delivered) (it )?again\b",
+    r"\bout of sight\b",
+    r"\bhas not let\b",
 )
 UNUSUAL = re.compile("|".join(WORDS))
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+ENDING = " failed, nothing is lost"
+SHORT = {"drained", "stopped"}
+"""Events of one word, which the list of texts leaves out."""
+PASSED_ON = {"… …"}
+"""Other libraries' lines."""
 
 
 def test_the_list_holds_every_kind() -> None:
@@ -38,3 +52,18 @@ def test_texts_are_plain_english(kind: str) -> None:
 
 def _shown(text: Text) -> str:
     return f"{text.place}: {text.text} {text.advice}"
+
+
+def _first_cells() -> Counter[str]:
+    rows = re.findall(r"^\| `(.+?)` \|(.*)\|$", PAGE, re.MULTILINE)
+    return Counter(cell if "|" in rest else f"{cell}{ENDING}" for cell, rest in rows)
+
+
+def test_the_page_lists_what_is_logged() -> None:
+    """Each event once, in the words of the code."""
+    logged = {text.text for text in TEXTS if text.kind == "log"} | SHORT
+    logged |= set(log_observer._PAUSED.values())
+    listed = _first_cells()
+    assert sorted(logged - PASSED_ON - set(listed)) == []
+    assert sorted(set(listed) - logged) == []
+    assert [event for event, times in listed.items() if times > 1] == []

@@ -150,5 +150,5 @@ def _reason_against(delivery: Delivery, generation: int) -> Exception | None:
 
 def _void(delivery: Delivery) -> DeliveryVoid:
     return DeliveryVoid(
-        f"{delivery!r} is not ours any more: its lease ended or its connection is gone; it is delivered again"
+        f"{delivery!r} is no longer leased to this process: its lease ended or its connection is gone; it is redelivered"
     )

@@ -266,7 +266,7 @@ class RabbitMQAdapter:
         """Send dead letters; a full queue of them is a refusal, since waiting does not make it shorter."""
         errors = self._send_own(publications)
         return [
-            BrokerRefused(f"the dead-letter queue {sent.routing_key!r} takes no more: {error}")
+            BrokerRefused(f"the dead-letter queue {sent.routing_key!r} accepts no more: {error}")
             if isinstance(error, NotTaken)
             else error
             for sent, error in zip(publications, errors, strict=True)

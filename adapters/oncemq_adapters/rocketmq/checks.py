@@ -24,7 +24,7 @@ def check_consumer(facts: ConsumerFacts, namespace: str) -> Iterator[Problem]:
         yield Problem(str(error), where="group")
     if facts.retry_horizon > KEPT:
         yield Problem(
-            f"retries reach over {format_duration(facts.retry_horizon)}, but RocketMQ deletes messages after "
+            f"retries can take {format_duration(facts.retry_horizon)}, but RocketMQ deletes messages after "
             f"{format_duration(KEPT)} unless fileReservedTime says more",
             "shorten the backoff or raise fileReservedTime in broker.conf",
             "retry",

@@ -16,13 +16,11 @@ from oncemq.registry import COMMANDS as STRATEGY_COMMANDS
 
 COMMANDS = {
     "init": Command("oncemq.cli.commands.init:init", "Write a runnable project into a folder."),
-    "check": Command(
-        "oncemq.cli.commands.check:check", "Say everything that is wrong with the app, or that it may run."
-    ),
+    "check": Command("oncemq.cli.commands.check:check", "Report every error of the app, or that it can run."),
     "tables": Command(
         "oncemq.cli.commands.tables:tables", "Create, upgrade, drop or print the ledger's tables."
     ),
-    "run": Command("oncemq.cli.commands.run:run", "Consume until told to stop."),
+    "run": Command("oncemq.cli.commands.run:run", "Consume until stopped."),
     "status": Command(
         "oncemq.cli.commands.status:status", "Show what waits, what failed and which processes run."
     ),

@@ -149,7 +149,7 @@ def confirm(question: str) -> None:
     except click.Abort:
         if not sys.stdin.isatty():
             raise click.UsageError(
-                "not done: there is no terminal to ask at – add --yes if it is meant"
+                "not done: there is no terminal to confirm at – add --yes to confirm"
             ) from None
         raise
     if not meant:

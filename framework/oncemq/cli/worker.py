@@ -99,7 +99,10 @@ class Mourner:
         try:
             crashes = collect(state, SuspectBook(self._plan.engine, state))
         except (exc.SQLAlchemyError, OSError) as error:
-            self._log.warning("what ran in it is not known yet", error=f"{type(error).__name__}: {error}")
+            self._log.warning(
+                "messages of a dead worker process are not known yet",
+                error=f"{type(error).__name__}: {error}",
+            )
             return
         finally:
             for engine in self._plan.engines:
@@ -107,9 +110,9 @@ class Mourner:
         for crash in crashes:
             for key, identity in crash.suspects:
                 self._log.warning(
-                    "a process died while this message ran"
+                    "worker process died while this message ran"
                     if crash.known
-                    else "a process may have died of it",
+                    else "worker process may have died of this message",
                     consumer=crash.consumer.partition(".")[2],
                     key=key,
                     identity=identity,

@@ -255,7 +255,7 @@ class Application:
             for crew in self._crews.values():
                 crew.refresh_suspects()
         except Exception as error:
-            self._observer.failed("the heartbeat in the ledger", error)
+            self._observer.failed("writing the heartbeat", error)
 
     def _ending(self, until: Until) -> Ending:
         return Ending(
@@ -273,7 +273,7 @@ class Application:
         found = {}
         for name, crew in self._crews.items():
             if crew.parked is not None:
-                count = self._quietly(f"asking how much is parked for {name}", crew.parked.count)
+                count = self._quietly(f"counting the parked messages of {name}", crew.parked.count)
                 found[name] = 1 if count is None else count
         return found
 

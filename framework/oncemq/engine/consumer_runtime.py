@@ -358,7 +358,7 @@ class ConsumerRuntime:
                 with self._shop.engines[shard].begin() as connection:
                     history.add(connection, rows)
             except Exception as error:
-                self._shop.observers.failed("noting in the history what failed", error)
+                self._shop.observers.failed("writing the history of failures", error)
 
     def _infrastructure_failed(self, tries: int, pause: float, error: BaseException) -> None:
         self._shop.observers.infrastructure_failed(
@@ -383,7 +383,7 @@ class ConsumerRuntime:
             book.note(crash)
             tell([crash], book, self._shop.observers)
         except Exception as error:
-            self._shop.observers.failed("noting what a thread held when it failed", error)
+            self._shop.observers.failed("recording the messages of a failed thread", error)
 
     def _forget(self, identity: str) -> None:
         if self._shop.book is not None:

@@ -95,7 +95,7 @@ class StatusReporter:
         try:
             depths = [_depth(engine, plan.name) for engine in plan.engines]
         except Exception as error:
-            self._observers.failed("asking how much waits in the outbox", error)
+            self._observers.failed("counting the outbox", error)
             self.outbox = None
             return
         oldest = min((depth.oldest for depth in depths if depth.oldest is not None), default=None)
@@ -111,7 +111,7 @@ class StatusReporter:
             try:
                 depth = self._plan.adapters[consumer.broker].depth(consumer.subscription)
             except Exception as error:
-                self._observers.failed(f"asking how much waits for {consumer.name}", error)
+                self._observers.failed(f"counting the waiting messages of {consumer.name}", error)
                 depth = None
             self._depths[consumer.name] = depth
 
@@ -122,7 +122,7 @@ class StatusReporter:
             try:
                 self._parked[name] = crew.parked.count()
             except Exception as error:
-                self._observers.failed(f"asking how much is parked for {name}", error)
+                self._observers.failed(f"counting the parked messages of {name}", error)
                 self._parked[name] = None
 
 

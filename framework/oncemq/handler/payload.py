@@ -77,7 +77,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
     except PydanticUndefinedAnnotation as error:
         raise TypeError(f"its field types name {error.name!r}, which is not defined there") from None
     except PydanticSchemaGenerationError:
-        raise TypeError("pydantic knows no way to make one from a message") from None
+        raise TypeError("pydantic cannot build one from a message") from None
     except (PydanticUserError, TypeError, ValueError) as error:
         raise TypeError(str(error).partition("\n")[0]) from None
     return adapter

@@ -244,8 +244,8 @@ def _choose_payload(reading: _Reading) -> None:
     for other in candidates[1:]:
         if not other.has_default:
             reading.refuse(
-                f"nothing fills its parameter {str(other.parameter)!r}: {chosen.parameter.name!r} is the payload "
-                f"already ({reading.known()}); give it a default, or take it away"
+                f"no value fits its parameter {str(other.parameter)!r}: {chosen.parameter.name!r} is the payload "
+                f"already ({reading.known()}); give it a default, or remove it"
             )
     _require_possible(chosen, reading)
     chosen.role, chosen.get = PAYLOAD, _payload_getter(reading.validate)
@@ -266,7 +266,7 @@ def _require_possible(chosen: _Asked, reading: _Reading) -> None:
         reading.payload = annotation if reading.validate is not None else None
     except TypeError as error:
         reading.refuse(
-            f"nothing fills its parameter {str(chosen.parameter)!r}, and it cannot be the payload: {error} "
+            f"no value fits its parameter {str(chosen.parameter)!r}, and it cannot be the payload: {error} "
             f"({reading.known()}); as payload write a pydantic model, dataclass, TypedDict, dict, list, str or Any"
         )
 
@@ -324,7 +324,7 @@ def _special(parameter: inspect.Parameter, plain: Any, reading: _Reading) -> tup
         return SESSION, lambda run, _: run.session
     if looks_like_session(plain):
         reading.refuse(
-            f"its parameter {parameter.name!r} is {type_name(plain)}, which cannot be handed over: "
+            f"its parameter {parameter.name!r} is {type_name(plain)}, which cannot be passed: "
             "write sqlalchemy.orm.Session"
         )
     return PAYLOAD, None

@@ -91,9 +91,7 @@ class Admission:
     def _identity(self, request: Request, key: str) -> str:
         tenant = "" if self.rules.tenant is None else self.rules.tenant(request)
         if self.rules.tenant is not None and not (isinstance(tenant, str) and tenant):
-            raise RequestKeyInvalid(
-                "on whose behalf this request comes is not known, so its key means nothing"
-            )
+            raise RequestKeyInvalid("the caller of this request is not known, so its key cannot be used")
         try:
             return identity_of([f"tenant {tenant}", f"{request.method} {request.path}", key])
         except InvalidKey as error:

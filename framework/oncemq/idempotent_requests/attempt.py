@@ -111,7 +111,7 @@ class ExternalTry:
         else:
             with best_effort("storing an answer"), self._ledger.engine.begin() as connection:
                 if not self._ledger.finish(connection, self._claim, answer):
-                    LOG.warning("a request took longer than its lease and was carried out again meanwhile")
+                    LOG.warning("request exceeded its lease and was executed again meanwhile")
 
     def failed(self) -> None:
         """See Try."""

@@ -177,7 +177,7 @@ class RequestLedger:
                 continue
             if record.fingerprint != fingerprint and not _same_as_earlier(record, earlier):
                 raise RequestConflict(
-                    "this key came before with another content: a new request needs a new key"
+                    "this key came before with other content: a new request needs a new key"
                 )
             if record.state is State.DONE:
                 return from_record(record)

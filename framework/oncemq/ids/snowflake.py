@@ -139,7 +139,7 @@ class Snowflake:
     def _now(self) -> int:
         now = milliseconds(self._clock.now())
         if not 0 <= now <= LAST_MILLISECOND:
-            raise IdsUnavailable("the machine's clock is outside the years that ids can tell, 2024 to 2093")
+            raise IdsUnavailable("the machine's clock is outside the range of ids, 2024 to 2093")
         back = self._last - now
         if back > ABSORBED / timedelta(milliseconds=1):
             raise ClockSetBack(

@@ -252,7 +252,7 @@ def restored(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[st
     ensure(engine, strategies_tables)
     with engine.begin() as connection:
         note_restored(connection)
-    return ["marks and flags from before are believed no more"]
+    return ["older marks and flags are no longer trusted"]
 
 
 def note_restored(connection: Connection) -> None:

@@ -156,7 +156,7 @@ class LogObserver(Observer):
             self._repeats.ended(("infrastructure", consumer))
         elif self._repeats.times(("infrastructure", consumer)):
             self._log.warning(
-                "database failed, no message is charged",
+                "database failed, transaction is retried",
                 consumer=consumer,
                 tries=tries,
                 next=_in(next_in),
@@ -229,7 +229,7 @@ class LogObserver(Observer):
     def settle_failed(self, consumer: str, count: int, error: BaseException) -> None:
         """One line."""
         self._log.warning(
-            "settlements failed, the broker will deliver again",
+            "settlement failed, messages are redelivered",
             consumer=consumer,
             count=count,
             **_cause(error),
@@ -237,13 +237,17 @@ class LogObserver(Observer):
 
     def exclusive_units(self, consumer: str, *, on: bool, error: BaseException | None = None) -> None:
         """One line."""
-        text = "units deadlocked, run one at a time" if on else "units run side by side again"
-        self._log.log(30 if on else 20, text, consumer=consumer, **_cause(error))
+        self._log.log(
+            30 if on else 20,
+            "units deadlocked, run one at a time" if on else "units run concurrently again",
+            consumer=consumer,
+            **_cause(error),
+        )
 
     def crash_suspect(self, consumer: str, *, key: str, identity: str, crashes: int) -> None:
         """One line."""
         self._log.warning(
-            "a process died while this message ran, it runs alone from now on",
+            "worker process died while this message ran, isolated from now on",
             consumer=consumer,
             key=key,
             identity=identity,
@@ -255,10 +259,13 @@ class LogObserver(Observer):
     ) -> None:
         """One line."""
         about = {"consumer": consumer} if delivery is None else delivery_fields(consumer, delivery)
-        text = "handler over its soft time limit, rolled back"
-        if which is TimeLimit.HARD:
-            text = "handler over its hard time limit, the process ends"
-        self._log.error(text, **about, limit=spaced(limit))
+        self._log.error(
+            "handler exceeded its hard time limit, process ends"
+            if which is TimeLimit.HARD
+            else "handler exceeded its soft time limit, rolled back",
+            **about,
+            limit=spaced(limit),
+        )
 
     def connection_lost(self, broker: str, consumer: str) -> None:
         """One line."""
@@ -273,7 +280,7 @@ class LogObserver(Observer):
     ) -> None:
         """One line for all that failed together."""
         self._log.warning(
-            "published messages not taken by their broker, kept in the outbox",
+            "published messages refused by their broker, kept in the outbox",
             topic=topic,
             messages=count,
             tries=tries,
@@ -285,11 +292,14 @@ class LogObserver(Observer):
         self, topic: str, message_ids: Sequence[str], *, dropped: bool, error: BaseException
     ) -> None:
         """One line for all that failed together."""
-        event = (
-            "unroutable messages dropped" if dropped else "unroutable messages dead-lettered in the outbox"
-        )
         names = ", ".join(message_ids[:_NAMED]) + (", …" if len(message_ids) > _NAMED else "")
-        self._log.error(event, topic=topic, messages=len(message_ids), ids=names, **_cause(error))
+        self._log.error(
+            "unroutable messages dropped" if dropped else "unroutable messages dead-lettered in the outbox",
+            topic=topic,
+            messages=len(message_ids),
+            ids=names,
+            **_cause(error),
+        )
 
     def still_runs(self, text: str) -> None:
         """One line."""
@@ -314,7 +324,7 @@ class LogObserver(Observer):
 
     def draining(self, grace: timedelta) -> None:
         """One line."""
-        self._log.info("draining, no new messages are taken", grace=spaced(grace))
+        self._log.info("draining, no new messages are accepted", grace=spaced(grace))
 
     def drained(self, *, seconds: float, returned: int) -> None:
         """One line."""

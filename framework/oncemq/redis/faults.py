@@ -86,7 +86,7 @@ def as_ours(error: BaseException, where: str, *, sent: bool) -> Failure:
         return RedisRefused(f"{where} refused: {text}")
     untrusted = _untrusted(error)
     if untrusted is not None:
-        return RedisRefused(f"{where} did not prove by TLS who it is: {untrusted}")
+        return RedisRefused(f"{where} failed the verification of its TLS certificate: {untrusted}")
     if is_answer(error):
         return RedisUnavailable(f"{where} cannot do it now: {text}")
     return RedisUnavailable(f"{where} does not answer: {type(error).__name__}: {text}", sent=sent)

@@ -165,7 +165,7 @@ class Claiming(Strategy):
             return DUPLICATE
         if held.phase is Phase.UNKNOWN:
             return reject(
-                f"it is not known whether identity {identity!r} took effect: a person must look – {held.reason}",
+                f"it is not known whether identity {identity!r} took effect: an operator must decide – {held.reason}",
                 code=UNKNOWN_EFFECT,
             )
         if held.phase is Phase.UNANSWERED and held.error is not None:

@@ -35,7 +35,7 @@ def missing_for(
         attempt()
     except RedisRefused as error:
         yield RedisRefused(
-            f"{what} is not permitted in {client.where}: {error} – let it by ACL SETUSER {_user(client)} {rules}"
+            f"{what} is not permitted in {client.where}: {error} – grant it with ACL SETUSER {_user(client)} {rules}"
         )
 
 

@@ -54,7 +54,7 @@ class OptimisticLock(Strategy):
     A version that another strategy of the list settles as a duplicate or as stale is used up: the row moves to it
     without the handler, unless `early: run`.
 
-    A row that is newer than the message means Stale. If a rival changed the row while the handler ran, the
+    A row that is newer than the message means Stale. If another transaction changed the row while the handler ran, the
     message is decided again, and no attempt is charged.
     """
 

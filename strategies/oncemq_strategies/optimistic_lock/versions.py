@@ -123,7 +123,7 @@ class Versions:
         committed before, and its version is seen here.
 
         Raises:
-            Culprits: items whose row a rival changed meanwhile, or whose handler left no row.
+            Culprits: items whose row another transaction changed meanwhile, or whose handler left no row.
         """
         notes: _Notes = run.notes[self]
         if notes.last or notes.waiting:
@@ -159,7 +159,8 @@ class Versions:
                 pause = timedelta(seconds=uniform(0.5, 1.5) * _PAUSE)  # noqa: S311 - jitter
                 concerned = [notes.last[value]] if value in notes.last else notes.waiting[value]
                 lost |= {
-                    item: defer(pause, f"a rival changed {target.columns[0]} meanwhile") for item in concerned
+                    item: defer(pause, f"another transaction changed {target.columns[0]} meanwhile")
+                    for item in concerned
                 }
             elif row is None and value in notes.last:
                 lost[notes.last[value]] = (

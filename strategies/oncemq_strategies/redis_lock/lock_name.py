@@ -33,7 +33,7 @@ class LockName:
             if field is None:
                 continue
             if form or conversion or not field:
-                raise ValueError(f"between braces stands key or an expression, not {field!r}")
+                raise ValueError(f"braces may contain key or an expression, not {field!r}")
             self.fields.append(field)
             self._parts.append(_the_key if field == KEY else _found(expression(field), field))
 

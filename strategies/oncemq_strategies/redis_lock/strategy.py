@@ -102,7 +102,7 @@ class RedisLock(Strategy):
             given.refuse("a lease below a second is lost by any pause", "leave it out", name="lease")
         replicas = given.whole("replicas", 0)
         if replicas < 0:
-            given.refuse("fewer than no replicas", name="replicas")
+            given.refuse("replicas cannot be negative", name="replicas")
         fence = Fence.of(given, scope) if given.has("fence") else None
         fenced = given.flag("fenced", default=fence is not None)
         if fence is not None and not fenced:
@@ -162,7 +162,9 @@ class RedisLock(Strategy):
                 unit.verdicts[delivery] = defer(_pause(notes.tried.taken[name]), f"lock {name!r} is taken")
                 self._alarms.set(name, delivery.key, unit.resume, since=began)
             elif name in notes.tried.refused:
-                unit.verdicts[delivery] = retry(f"lock {name!r} cannot be had: {notes.tried.refused[name]}")
+                unit.verdicts[delivery] = retry(
+                    f"lock {name!r} cannot be acquired: {notes.tried.refused[name]}"
+                )
             else:
                 self._alarms.clear(name)
         self._raise_fence(unit, notes)

@@ -32,7 +32,7 @@ WARNING = (
 @json_option
 @app_option
 def list_locks(pattern: str, files: Sequence[Path], *, as_json: bool) -> None:
-    """List the locks that are held now, by whomever, whose names match PATTERN (such as `ride-lock-*`).
+    """List the locks that are held now, by any client, whose names match PATTERN (such as `ride-lock-*`).
 
     Every key of the Redis is looked at, in small steps. Fair locks say how many wait for them.
     """
@@ -52,7 +52,7 @@ def list_locks(pattern: str, files: Sequence[Path], *, as_json: bool) -> None:
 def release(name: str, files: Sequence[Path], *, yes: bool) -> None:
     """Take the lock NAME away from its holder, and wake the clients that wait for it.
 
-    Only for a holder that is surely dead or hopeless: a lock frees itself soon after its holder has died.
+    Only for a holder that is certainly dead or stuck: a lock frees itself soon after its holder has died.
     """
     client, output = _client(files), Output()
     try:
@@ -63,7 +63,7 @@ def release(name: str, files: Sequence[Path], *, yes: bool) -> None:
         output.line(str(held))
         output.line(f"warning: {WARNING}")
         if not yes:
-            click.confirm("Take it away?", abort=True)
+            click.confirm("Release it?", abort=True)
         output.line("released" if force_release(client, name) else "it was released meanwhile")
     finally:
         client.close()

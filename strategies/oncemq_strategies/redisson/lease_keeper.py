@@ -157,8 +157,8 @@ class Keeper:
         if not self._warned:
             self._warned = True
             _log.warning(
-                "lock %r was released without a message: this Redis user may not publish in %s, so those who wait "
-                "for its locks poll; let it by ACL SETUSER <user> &redisson_lock__channel:* +publish +spublish",
+                "lock %r was released without a message: this Redis user may not publish in %s, so clients that wait "
+                "for its locks poll; grant it with ACL SETUSER <user> &redisson_lock__channel:* +publish +spublish",
                 name,
                 channel_of(name),
             )

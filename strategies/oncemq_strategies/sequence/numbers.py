@@ -57,7 +57,9 @@ class SequenceNumbers:
             for key, (last,) in bulk.read(run.connection, run.consumer, old, lock=True).items():
                 numbers.last[key] = int(last) if last else None
             if len(numbers.last) < len(keys):
-                raise InfrastructureError(f"{run.consumer}: a rival gave up a new key meanwhile; run again")
+                raise InfrastructureError(
+                    f"{run.consumer}: another transaction rolled back a new key meanwhile; run again"
+                )
         return numbers
 
     def save(self, run: Run, numbers: Numbers) -> None:

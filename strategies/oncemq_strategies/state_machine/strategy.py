@@ -181,7 +181,7 @@ class StateMachine(Strategy):
         if step is Step.LATE:
             return stale(f"{wanted} came late: the state is {current}")
         if step is Step.IMPOSSIBLE:
-            return reject(f"no way leads from {current or 'the beginning'} to {wanted}")
+            return reject(f"no transition leads from {current or 'the beginning'} to {wanted}")
         why = f"{wanted} came early: the state is {current or 'none yet'}"
         if self._early == "park":
             return self._gaps.wait(run, item, None, why)

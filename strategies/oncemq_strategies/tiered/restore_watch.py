@@ -55,8 +55,8 @@ class RestoreWatch:
             return None  # Redis is read-only, or cannot be written now
         if went_back:
             _log.warning(
-                "the database of %s went back in time (a restore, or a fail-over that lost commits): marks and flags from "
-                "before are believed no more",
+                "the database of %s went back in time (a restore, or a fail-over that lost commits): older marks and "
+                "flags are no longer trusted",
                 self._consumer,
             )
             return self.birth(engine)

@@ -87,7 +87,7 @@ class SharedFilter:
         too_many = self.false_positives > _TOO_MANY * self._shape.false_positives
         if too_many and not self._told:
             _log.warning(
-                "Bloom filter %r is full: it takes %.2g of all new identities for seen, and was made for %.2g; "
+                "Bloom filter %r is full: it reports %.2g of all new identities as seen, and was made for %.2g; "
                 "make it for more than %s identities (bloom: {shared: true, expected: …}), from its next generation on",
                 self.name,
                 self.false_positives,

@@ -140,7 +140,7 @@ DEFECTS = (
     ),
     Defect(
         "stale-row-is-a-deadlock",
-        "A row that a rival changed is the message's own failure, and no deadlock.",
+        "A row that another transaction changed is the message's own failure, and no deadlock.",
         [
             Edit(
                 "framework/oncemq/retry/classify.py",

@@ -68,7 +68,7 @@ def test_a_full_dead_letter_queue_refuses_and_drops_nothing(limited: RabbitMQ, f
     (answer,) = parked
     assert isinstance(answer, Refused)
     assert isinstance(answer.error, BrokerRefused)
-    assert "takes no more" in str(answer.error)
+    assert "accepts no more" in str(answer.error)
     adapter.acknowledge([failure.delivery for failure in failed])
     adapter.close(grace=GRACE)
 

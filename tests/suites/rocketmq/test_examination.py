@@ -76,7 +76,7 @@ def test_a_group_that_is_switched_off_is_found(bench: Bench) -> None:
     bench.make_topic()
     bench.make_group(consumeEnable=False)
     (problem,) = bench.examine()
-    assert f"group '{bench.group_name}' is switched off on broker-a" in problem.text
+    assert f"group '{bench.group_name}' is disabled on broker-a" in problem.text
     assert f"mqadmin updateSubGroup -c <cluster> -g {bench.group_name} -s true" in problem.advice
 
 

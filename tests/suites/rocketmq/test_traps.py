@@ -350,7 +350,7 @@ def test_messages_that_do_not_outlive_their_retries_are_found(settings: Bench) -
     """Kept for less than the retries take, or held back for less than a pause: both name the broker."""
     settings.configure(fileReservedTime="2", timerMaxDelaySec="3600")
     kept, held = settings.examine(retry_horizon=timedelta(hours=3), longest_pause=timedelta(hours=2))
-    assert "retries reach over 3h, but broker-a deletes messages after 2h" in kept.text
+    assert "retries can take 3h, but broker-a deletes messages after 2h" in kept.text
     assert "a pause can be 2h long, but broker-a holds messages back for 1h at most" in held.text
     assert (kept.severity, held.severity) == (Severity.ERROR, Severity.ERROR)
     assert settings.examine() == []

@@ -121,7 +121,7 @@ def at_end(more: str) -> str:
         ),
         (
             with_consumer("strategies: []"),
-            "app.yaml:7:38: `strategies`: is an empty list – write [none] if effects may happen more than once, and mean it",
+            "app.yaml:7:38: `strategies`: is an empty list – write [none] if effects may happen more than once",
         ),
         (
             with_consumer("strategies: [decidee]"),

@@ -131,7 +131,7 @@ class Link:
             # A defect here must not end the only thread that reconnects; pika itself has one when it is
             # closed while it connects.
             if not self._stopping.is_set():
-                logging.getLogger(__name__).exception("the connection's thread failed, connecting anew")
+                logging.getLogger(__name__).exception("connection thread failed, reconnecting")
             return BrokerUnavailable(f"the connection to RabbitMQ at {attempt.host} failed: {error!r}")
 
     def _serve(self, attempt: Try[Host]) -> BrokerError:

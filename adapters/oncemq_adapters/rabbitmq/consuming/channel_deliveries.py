@@ -95,7 +95,7 @@ class Intake:
     def void(self, delivery: Delivery) -> DeliveryVoid:
         """Return the error for a delivery whose channel is gone."""
         return DeliveryVoid(
-            f"{self._describe(delivery.message)}: the channel it came by is gone, RabbitMQ delivers it again"
+            f"{self._describe(delivery.message)}: the channel it came by is gone, RabbitMQ redelivers it"
         )
 
     def drain_soon(self) -> None:

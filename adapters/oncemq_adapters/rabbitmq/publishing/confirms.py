@@ -47,7 +47,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         self._unknown = BrokerUnavailable(
-            "RabbitMQ did not confirm the message in time; it may have it or not"
+            "RabbitMQ did not confirm the message in time; it may or may not have been stored"
         )
         self.errors = [self._unknown] * len(self.publications)
         self.open = len(self.publications)
@@ -64,7 +64,7 @@ class Batch:
     def explain(self, why: str) -> None:
         """Say why those that have not been answered were not."""
         error = BrokerUnavailable(
-            f"RabbitMQ did not confirm the message in time: {why}; it may have it or not"
+            f"RabbitMQ did not confirm the message in time: {why}; it may or may not have been stored"
         )
         self.errors = [error if current is self._unknown else current for current in self.errors]
 

@@ -141,7 +141,7 @@ class Publisher:
         if not self._wait(self._ready[own], deadline):
             batch.fail(self._error or BrokerUnavailable("no publishing connection to RabbitMQ in time"))
         elif not self._wait(self._unblocked, deadline):
-            batch.fail(BrokerUnavailable(f"RabbitMQ takes no messages now: {self._blocked_why}"))
+            batch.fail(BrokerUnavailable(f"RabbitMQ accepts no messages now: {self._blocked_why}"))
         elif not self._link.post(lambda: self._channels[own].send(batch)):
             batch.fail(
                 self._error or BrokerUnavailable("the publishing connection to RabbitMQ was lost just now")

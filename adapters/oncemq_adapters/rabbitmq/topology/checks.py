@@ -36,7 +36,7 @@ def _timeouts(facts: ConsumerFacts) -> Iterator[Problem]:
         )
     if facts.retry_horizon > LONGEST:
         yield Problem(
-            f"retries reach over {format_duration(facts.retry_horizon)}; one pause can be "
+            f"retries can take {format_duration(facts.retry_horizon)}; one pause can be "
             f"{format_duration(LONGEST)} at most on RabbitMQ",
             "shorten the backoff's max",
             "retry",

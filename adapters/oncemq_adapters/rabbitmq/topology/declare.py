@@ -105,7 +105,7 @@ def ensure_exchange(connection: Any, topic: TopicOptions) -> None:
         return
     if not there and topic.exchange != DEFAULT_EXCHANGE:
         structlog.get_logger("oncemq").warning(
-            "exchange was not there and is made", **about_missing(connection, topic)
+            "exchange did not exist and is created", **about_missing(connection, topic)
         )
     kind = topic.exchange_type or DEFAULT_KIND
     advice = f"write the exchange_type it has at topic {topic.topic!r}, or leave it out to take the exchange as it is"

@@ -146,7 +146,7 @@ def _timers(stock: Sequence[Inventory], facts: ConsumerFacts) -> Iterator[Proble
     brokers = without_timer(stock)
     if brokers and facts.attempts > 1:
         yield Problem(
-            f"no timer wheel on {', '.join(brokers)}: what a proxy shall hold back is refused, so nothing can be retried",
+            f"no timer wheel on {', '.join(brokers)}: the proxy refuses delayed messages, so nothing can be retried",
             "set timerWheelEnable=true in its broker.conf",
             "retry",
         )

@@ -31,7 +31,7 @@ def check_consumer(facts: ConsumerFacts, settings: Settings) -> Iterator[Problem
         yield Problem(str(error), where="group")
     if facts.retry_horizon > KEPT:
         yield Problem(
-            f"retries reach over {format_duration(facts.retry_horizon)}, but RocketMQ holds a message back for "
+            f"retries can take {format_duration(facts.retry_horizon)}, but RocketMQ holds a message back for "
             f"{format_duration(LONGEST)} at most and deletes it after {format_duration(KEPT)}",
             "shorten the backoff",
             "retry",
@@ -57,7 +57,7 @@ def check_consumer(facts: ConsumerFacts, settings: Settings) -> Iterator[Problem
 def _without_name_servers(chosen: bool) -> Iterator[Problem]:
     yield Problem(
         "without name servers topics cannot be made, list dead letters or see whether the group has other members, "
-        "and a new group begins where the proxy likes, often at the end of the topic",
+        "and a new group begins where the proxy decides, often at the end of the topic",
         "write name_servers: [host:9876] at the broker",
         "broker.name_servers",
         Severity.ERROR if chosen else Severity.WARNING,

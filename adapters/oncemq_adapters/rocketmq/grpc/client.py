@@ -147,7 +147,7 @@ class Receiver(SimpleConsumer):  # type: ignore[misc]
         """Say that a proxy broke off, and ask for one message at a time: what breaks it then hides no other."""
         self._alone_until = time.monotonic() + ALONE_FOR
         structlog.get_logger("oncemq").warning(
-            "RocketMQ's proxy broke off while it delivered; messages behind stay out of sight for a lease",
+            "RocketMQ's proxy aborted a delivery; the messages behind it are invisible for one lease",
             topic=self._topic,
             delivered=len(found.messages),
             error=str(surfaced(found.broken_off or Exception(), self._where)),

@@ -131,7 +131,7 @@ def new_message(topic: ProxiedTopic, message: OutgoingMessage, now: datetime) ->
         BrokerRefused: RocketMQ does not take it.
     """
     if not message.body:
-        raise BrokerRefused("RocketMQ takes no message with an empty body")
+        raise BrokerRefused("RocketMQ accepts no message with an empty body")
     if topic.fifo and not message.key:
         raise BrokerRefused(
             f"topic {topic.topic!r} is fifo: every message needs a key, which decides its order"

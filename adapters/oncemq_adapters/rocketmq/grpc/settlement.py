@@ -283,7 +283,7 @@ def _settled_before(delivery: Delivery) -> AlreadySettled:
 
 def _void(delivery: Delivery) -> DeliveryVoid:
     return DeliveryVoid(
-        f"{_describe(delivery)}: its lease has ended or its connection was lost, it is delivered again"
+        f"{_describe(delivery)}: its lease has ended or its connection was lost, it is redelivered"
     )
 
 

@@ -125,7 +125,9 @@ class Member:
         """
         self._thread.start()
         if not self._joined.wait(JOIN_WITHIN):
-            raise BrokerUnavailable(f"RocketMQ has not let us into group {self._group!r}: {self._trouble}")
+            raise BrokerUnavailable(
+                f"RocketMQ has not admitted this member to group {self._group!r}: {self._trouble}"
+            )
 
     def health(self) -> Sequence[ConsumerHealth]:
         """Return a row for each consumer."""
@@ -245,7 +247,7 @@ class Member:
                 elif not self._progress.is_settled(queue, stored.offset):
                     ready.append(Held(session, queue, stored, inbox_of(self._by_topic, queue.topic, stored)))
         structlog.get_logger("oncemq").warning(
-            "messages that librocketmq may have crashed of are handled without it",
+            "messages that may have crashed librocketmq are read without it",
             group=self._group,
             count=len(ready),
             queues=[f"{queue.topic} {queue.number} at {messages[-1].offset}" for queue, messages in heads],
@@ -321,7 +323,7 @@ class Member:
     def _look(self) -> None:
         """Make sure that brokers still answer, and know us; remember no more than needed."""
         if self._instance not in " ".join(self._listed()):
-            raise BrokerUnavailable(f"RocketMQ lists us no more in group {self._group!r}")
+            raise BrokerUnavailable(f"RocketMQ no longer lists this member in group {self._group!r}")
         self._progress.commit(self._brokers, only_if_many=True)
 
     def _wait_until_listed(self, session: Session, names: AbstractSet[str]) -> None:

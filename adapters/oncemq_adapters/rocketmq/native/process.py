@@ -134,7 +134,7 @@ class LibraryProcess:
                 self._why = str(frame.get("why", ""))
                 self._started.set()
         except Exception:
-            structlog.get_logger("oncemq").exception("what librocketmq received could not be taken")
+            structlog.get_logger("oncemq").exception("reading from librocketmq failed")
         finally:
             self._unheard = True
             self._flushed.set()

@@ -201,7 +201,7 @@ class Session:
         except BrokerError as error:
             if tries == _SAID_AFTER:
                 structlog.get_logger("oncemq").warning(
-                    "a message that librocketmq holds cannot be read, and is looked for until it can be",
+                    "message held by librocketmq cannot be read yet, tried again",
                     topic=identity[0],
                     queue=identity[1],
                     offset=identity[2],
@@ -242,7 +242,7 @@ class Session:
         found = self._whole.find(topics, number, offset, unique_id, stored_at)
         if not found:
             structlog.get_logger("oncemq").warning(
-                "a message that librocketmq holds is on no broker any more: it was deleted for its age before it was read",
+                "message held by librocketmq was deleted by the broker because of its age",
                 topic=topics[0],
                 queue=number,
                 offset=offset,

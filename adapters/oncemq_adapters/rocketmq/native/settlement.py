@@ -99,7 +99,7 @@ def _finish(deliveries: Sequence[Delivery]) -> list[SettleFailed]:
 
 
 def _void(delivery: Delivery) -> DeliveryVoid:
-    return DeliveryVoid(f"{_describe(delivery)}: librocketmq holds it no more, RocketMQ delivers it again")
+    return DeliveryVoid(f"{_describe(delivery)}: librocketmq no longer holds it, RocketMQ redelivers it")
 
 
 def _describe(delivery: Delivery) -> str:

@@ -300,7 +300,7 @@ class RocketMQAdapter:
         ):
             yield Problem(
                 text,
-                "stop that member, let it subscribe alike, or write another group:; mixed_subscriptions: true at the "
+                "stop that member, give it the same subscription, or write another group:; mixed_subscriptions: true at the "
                 "broker allows it, for the time of a deployment",
                 "group",
                 Severity.WARNING if allowed else Severity.ERROR,

@@ -91,14 +91,14 @@ def group_switches(stock: Sequence[Inventory], group: str) -> Iterator[Problem]:
     off = _those(stock, lambda row: row.group is not None and row.group.get("consumeEnable") is False)
     if off:
         yield Problem(
-            f"group {group!r} is switched off on {_listed(off)}: its members get nothing",
+            f"group {group!r} is disabled on {_listed(off)}: its members receive nothing",
             f"run `mqadmin updateSubGroup -c <cluster> -g {group} -s true`",
             "group",
         )
     narrow = _those(stock, lambda row: row.group is not None and row.group.get("retryQueueNums") == 0)
     if narrow:
         yield Problem(
-            f"group {group!r} has no queue for its retries on {_listed(narrow)}: what fails cannot come again",
+            f"group {group!r} has no queue for its retries on {_listed(narrow)}: failed messages cannot be redelivered",
             f"run `mqadmin updateSubGroup -c <cluster> -g {group} -q 1`, then "
             f"`mqadmin updateTopic -c <cluster> -t '%RETRY%{group}' -r 1 -w 1`",
             "group",
@@ -119,7 +119,7 @@ def limits(stock: Sequence[Inventory], facts: ConsumerFacts) -> Iterator[Problem
     for broker, settings in _configured(stock):
         if settings.kept is not None and facts.retry_horizon > settings.kept:
             yield Problem(
-                f"retries reach over {format_duration(facts.retry_horizon)}, but {broker} deletes messages after "
+                f"retries can take {format_duration(facts.retry_horizon)}, but {broker} deletes messages after "
                 f"{format_duration(settings.kept)}",
                 "raise fileReservedTime in its broker.conf, or shorten the backoff",
                 "retry",

@@ -117,7 +117,7 @@ class Operations:
         self, topic: TopicOptions, message: OutgoingMessage, now: datetime, places: Sequence[Place]
     ) -> Outgoing:
         if not message.body:
-            raise BrokerRefused("RocketMQ takes no message with an empty body")
+            raise BrokerRefused("RocketMQ accepts no message with an empty body")
         properties = for_publishing(message, now, self.producer.unique_id())
         check_size(properties)
         place = None

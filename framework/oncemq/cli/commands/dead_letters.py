@@ -133,7 +133,7 @@ def replay_letters(
     _act("replayed", consumer, limit, files, _asked(everything=everything, **chosen), as_json=as_json)
 
 
-@dead_letters.command("purge", short_help="Remove dead letters for ever.")
+@dead_letters.command("purge", short_help="Delete dead letters permanently.")
 @click.argument("consumer", required=False)
 @filters
 @click.option("--all", "everything", is_flag=True, help="All of them.")
@@ -162,7 +162,7 @@ def purge_letters(
     """
     asked = _asked(everything=everything, **chosen)
     if not yes:
-        confirm(f"Remove these dead letters of {consumer or 'all consumers'} for ever?")
+        confirm(f"Permanently delete these dead letters of {consumer or 'all consumers'}?")
     _act("purged", consumer, limit, files, asked, as_json=as_json)
 
 

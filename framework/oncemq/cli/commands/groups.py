@@ -63,7 +63,7 @@ def take_groups(consumer: str | None, files: Sequence[Path], *, yes: bool) -> in
         if former and not yes:
             confirm(
                 f"{taker.name} takes what belongs to {', '.join(former)}. Is that stopped, and may what it applied be "
-                "applied again if it is delivered again?"
+                "applied again if it is redelivered?"
             )
         with plan.engines[0].begin() as connection:
             ledger_groups.take(connection, places, plan.clock.now())

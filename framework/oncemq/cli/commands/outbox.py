@@ -35,7 +35,7 @@ filters = choosing.filters("this one", "of this business key")
 def outbox() -> None:
     """Manage messages that handlers published and their broker refuses.
 
-    A message in the state `waits` is tried again, with growing pauses, for ever, and later messages of its topic and key
+    A message in the state `waits` is tried again, with growing pauses, without limit, and later messages of its topic and key
     wait for it. A `dead letter` had no place at its broker, and its topic says `unroutable: dead_letter`: it is kept until
     you retry or drop it, and later messages of its key are sent. What no broker has refused is sent by the running app
     and is not shown here; `oncemq inspect KEY` shows all of a key.
@@ -128,7 +128,7 @@ def retry_refused(
     output.line(f"{counted(count, 'message')} will be sent again by the running app, or by `oncemq relay`")
 
 
-@outbox.command("drop", short_help="Give refused messages up for ever.")
+@outbox.command("drop", short_help="Drop refused messages permanently.")
 @click.argument("topic", required=False)
 @filters
 @choosing.deciding
@@ -153,7 +153,7 @@ def drop_refused(
     choosing.insist_on_choice(ids, key, everything=everything)
     plan = opened_ledger(files, "has no outbox")
     if not yes:
-        confirm(f"Give up these messages to {topic or 'all topics'} for ever?")
+        confirm(f"Permanently drop these messages to {topic or 'all topics'}?")
     dropped, left = _dropped(plan, chosen)
     output = Output(as_json=as_json)
     output.record({"dropped": dropped, "being_sent": left})

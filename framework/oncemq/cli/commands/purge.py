@@ -60,9 +60,9 @@ def purge(
 
     Parked messages have not taken effect yet: they are counted, and stay. So do states and the numbers of `sequence`, one
     row for each key: a key that was forgotten would start again, and apply again what is late, or wait for its first
-    number for ever. What `oncemq.idempotent_requests` remembers is purged by its own processes, which know how long it is kept.
+    number without end. What `oncemq.idempotent_requests` remembers is purged by its own processes, which know how long it is kept.
 
-    What has been purged is applied again if it is delivered again, so an age below the longest time that a
+    What has been purged is applied again if it is redelivered, so an age below the longest time that a
     message's retries can take is refused.
     """
     plan = load(files).plan

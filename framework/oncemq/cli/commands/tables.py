@@ -118,7 +118,7 @@ def prune(files: Sequence[Path], names: tuple[str, ...], yes: bool) -> int:
             )
             raise ConfigError([f"{has}: nothing to prune of {name!r}{did_you_mean(name, list(left))}"])
     if not yes:
-        confirm(f"Remove for ever what is left of {', '.join(names)}?")
+        confirm(f"Permanently remove the remains of {', '.join(names)}?")
     for name in names:
         _tell(prune_left(plan, left[name]), "")
     return OK

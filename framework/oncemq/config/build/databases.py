@@ -44,9 +44,7 @@ def build_layout(database: Database | None, report: Reporter) -> Layout | None:
     if shards is None:
         for name, value in (("by", database.by), ("slots", database.slots)):
             if value is not None:
-                report.at_key(
-                    (*_DATABASE, name), f"`{name}` is about shards", "write shards:, or take it away"
-                )
+                report.at_key((*_DATABASE, name), f"`{name}` is about shards", "write shards:, or remove it")
         return None
     if not shards:
         report.at((*_DATABASE, "shards"), "`shards` is empty", "write a URL for each shard")

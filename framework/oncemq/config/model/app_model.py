@@ -185,7 +185,7 @@ class Consumer(ConsumerOptions, Meaning):
     formerly: Names | None = Field(
         None,
         description="The consumer's former name, or names, the first one first: it keeps the records, parked messages, "
-        "claims, retries, dead letters, queues and, unless group: says otherwise, the group of that name. Stays for ever.",
+        "claims, retries, dead letters, queues and, unless group: says otherwise, the group of that name. It stays in the file permanently.",
         examples=["award-points"],
     )
     publishes: Names | None = Field(

@@ -65,7 +65,7 @@ def _list(value: Any) -> tuple[StrategyChoice, ...]:
     if not isinstance(value, list | tuple):
         raise WrongValue("should be a list of strategies", "write [unique_key]")
     if not value:
-        raise WrongValue("is an empty list", "write [none] if effects may happen more than once, and mean it")
+        raise WrongValue("is an empty list", "write [none] if effects may happen more than once")
     return tuple(_choice(entry) for entry in value)
 
 

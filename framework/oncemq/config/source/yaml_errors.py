@@ -53,7 +53,7 @@ _PHRASES = (
         "put the text into quotes",
     ),
     ("tag", "a word that begins with `!` is a YAML tag, and tags are refused", "put the text into quotes"),
-    ("directive", "a line that begins with `%` is a YAML directive, and those are refused", "take it away"),
+    ("directive", "a line that begins with `%` is a YAML directive, and those are refused", "remove it"),
     ("document", "the document does not end where it should", "keep one plain mapping in the file"),
     ("unexpected end of stream", "the file ends in the middle of a value", "close quotes and brackets"),
 )

@@ -119,7 +119,7 @@ class _Composer:
             raise fail(
                 position,
                 "a word that begins with `!` is a YAML tag, and tags are refused",
-                "take it away; a text that begins with `!` needs quotes",
+                "remove it; a text that begins with `!` needs quotes",
             )
         if isinstance(event, yaml.ScalarEvent):
             self._scalar(event, position)

@@ -20,7 +20,7 @@ def make_item(delivery: Delivery, reader: Reader) -> Item:
     """Return a fresh item of one delivery."""
     envelope, payload = delivery.envelope, delivery.payload
     if envelope is None:
-        raise StrategyBug(f"{delivery!r} was never understood")
+        raise StrategyBug(f"{delivery!r} was never decoded")
     if payload is None:
         payload = reader.decode(delivery.message)
     delivery.payload = None

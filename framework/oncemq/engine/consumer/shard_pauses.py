@@ -38,7 +38,7 @@ class ShardPauses:
     def wait_for(self, delivery: Delivery) -> Verdict | None:
         """Return the deferral of a message whose shard is unavailable; None when it may run."""
         left = self._gates[self._layout.shard_of(delivery.key)].left()
-        return defer(timedelta(seconds=left), "the shard of its key is away") if left else None
+        return defer(timedelta(seconds=left), "the shard of its key is unavailable") if left else None
 
     def failed(self, delivery: Delivery, trouble: InfrastructureError, seconds: float) -> None:
         """Pause the shard of a message.

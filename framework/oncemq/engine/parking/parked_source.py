@@ -293,7 +293,9 @@ class ParkedMessages:
                 failed.append(SettleFailed(part.delivery, away))
                 continue
             if not ours:
-                gone = DeliveryVoid(f"{part.delivery!r} is not ours any more: another process has it")
+                gone = DeliveryVoid(
+                    f"{part.delivery!r} is no longer leased to this process: another process has it"
+                )
                 failed.append(SettleFailed(part.delivery, gone))
         return failed
 

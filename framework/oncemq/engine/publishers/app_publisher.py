@@ -234,7 +234,7 @@ class _Connections:
                 self.transactional()
             except BrokerError as error:
                 logging.getLogger(__name__).warning(
-                    "transactions cannot be answered for before the first one here: %s", error
+                    "broker unreachable, its checks of open transactions are not answered yet: %s", error
                 )
 
     def message(self, topic: str, new: NewMessage) -> OutgoingMessage:

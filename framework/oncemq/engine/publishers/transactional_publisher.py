@@ -235,7 +235,7 @@ class TransactionalPublisher:
                 committed = transactions.decide(connection, self._app, transaction, self._clock.now())
         except Exception:
             # It is still open and locks its row, or the database is unavailable: the broker asks again.
-            logging.getLogger(__name__).debug("a transaction is not decided yet", exc_info=True)
+            logging.getLogger(__name__).debug("transaction outcome is not known yet", exc_info=True)
             return Decision.UNKNOWN
         return Decision.COMMIT if committed else Decision.ROLL_BACK
 

@@ -53,9 +53,7 @@ class KeptLetters:
             if classify(error) not in _PASSES:
                 return error
             # As for an unavailable broker: it is retried.
-            away = BrokerUnavailable(
-                f"the ledger, which shall keep a dead letter, cannot be written: {describe(error)}"
-            )
+            away = BrokerUnavailable(f"the dead letter cannot be stored in the ledger: {describe(error)}")
             away.__cause__ = error
             return away
         return None

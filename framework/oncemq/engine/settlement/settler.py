@@ -200,7 +200,7 @@ class Settler:
                 for delivery, delay in deferred
             }
             _, broken = self._insist(self._adapter.retry, later)
-            verdict = reject("it cannot be put off: the broker refuses its copy", code=UNSETTLEABLE)
+            verdict = reject("it cannot be delayed: the broker refuses its copy", code=UNSETTLEABLE)
             if broken:
                 self._bury(
                     [(self._as_dead(each, verdict, UNSETTLEABLE), verdict, UNSETTLEABLE) for each in broken]

@@ -48,7 +48,7 @@ def explain(error: exc.DBAPIError, engine: Engine) -> LedgerError | Infrastructu
     if refusal:
         return LedgerError(refusal)
     if classify(error) is Fault.SETUP:
-        return LedgerError(f"{where} refuses us: {said}")
+        return LedgerError(f"{where} refused the login: {said}")
     return InfrastructureError(
         f"{where} does not answer: is the server running, is the address right? ({said})"
     )

@@ -70,7 +70,7 @@ class Comparison:
         if self.length is not None and len(value) > self.length:
             raise ValueError(f"has {len(value)} characters, the column holds {self.length}")
         if self.padded and value.endswith(" "):
-            raise ValueError("ends with a blank, which a column of fixed width does not keep")
+            raise ValueError("ends with a space, which a column of fixed width does not keep")
         if self.charset and not value.isascii():
             self._encode(value)
 

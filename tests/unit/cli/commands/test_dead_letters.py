@@ -180,7 +180,7 @@ def test_purge_asks_first(line):
     """Without a yes nothing is removed."""
     result = line.run("dead-letters", "purge", "award", "--all", stdin="n\n")
     assert result.exit_code == INTERRUPTED
-    assert "Remove these dead letters of award for ever? [y/N]" in result.stderr
+    assert "Permanently delete these dead letters of award? [y/N]" in result.stderr
     assert len(listed(line)) == 3
 
 

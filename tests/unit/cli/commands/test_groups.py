@@ -35,10 +35,10 @@ def award(order: dict, session: Session) -> None:
 class Shop:
     """Apps with one database and one group, run in this process."""
 
-    def __init__(self, folder: Path, broker: str, fresh: str, options: str) -> None:
+    def __init__(self, folder: Path, broker: str, database: str, fresh: str, options: str) -> None:
         self.folder = folder
         self.broker = broker or f"embedded:///{folder}/broker.db"
-        self.database = f"sqlite:///{folder}/shop.db"
+        self.database = database
         self.names = {"topic": f"{fresh}-paid", "group": f"{fresh}-group", "options": options}
         self.orders = folder / "orders.jsonl"
         self.orders.write_text("".join(f'{{"order": {number}}}\n' for number in range(20)))
@@ -81,16 +81,23 @@ class Shop:
 
 @pytest.fixture(
     params=[
-        "embedded",
-        pytest.param("rabbitmq", marks=pytest.mark.server),
-        pytest.param("rocketmq", marks=pytest.mark.server),
-    ]
+        ("embedded", "sqlite"),
+        pytest.param(("rabbitmq", "postgresql"), marks=pytest.mark.server),
+        pytest.param(("rocketmq", "mariadb"), marks=pytest.mark.server),
+    ],
+    ids="-".join,
 )
 def shop(request: pytest.FixtureRequest, tmp_path: Path, fresh: str) -> Shop:
-    """Return apps on each kind of broker."""
-    embedded = request.param == "embedded"
-    url = "" if embedded else request.getfixturevalue(f"{request.param}_url")
-    return Shop(tmp_path, url, fresh, "create: true," if request.param == "rocketmq" else "")
+    """Return apps on each kind of broker, and each kind of database."""
+    broker, database = request.param
+    url = "" if broker == "embedded" else request.getfixturevalue(f"{broker}_url")
+    return Shop(
+        tmp_path,
+        url,
+        request.getfixturevalue(f"{database}_database"),
+        fresh,
+        "create: true," if broker == "rocketmq" else "",
+    )
 
 
 def test_a_second_app_in_the_group_is_refused(shop: Shop) -> None:
@@ -115,7 +122,7 @@ def test_a_second_app_in_the_group_is_refused(shop: Shop) -> None:
 @pytest.fixture
 def embedded(tmp_path: Path, fresh: str) -> Shop:
     """Return apps on the embedded broker."""
-    return Shop(tmp_path, "", fresh, "")
+    return Shop(tmp_path, "", f"sqlite:///{tmp_path}/shop.db", fresh, "")
 
 
 def test_a_consumer_that_was_renamed_is_refused(embedded: Shop) -> None:

@@ -186,7 +186,7 @@ def test_dropping_needs_a_choice(line, arguments):
 def test_dropping_is_asked_about(line):
     """Whoever says no loses nothing."""
     result = line.run("outbox", "drop", "--all", stdin="n\n")
-    assert "Give up these messages to all topics for ever?" in result.stderr
+    assert "Permanently drop these messages to all topics?" in result.stderr
     assert (result.exit_code != 0, left(line)) == (True, 4)
 
 

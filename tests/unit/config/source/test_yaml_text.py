@@ -110,7 +110,7 @@ def test_positions_are_line_and_column_from_one():
         (
             "a: !!python/object:os.system x",
             (
-                "app.yaml:1:4: a word that begins with `!` is a YAML tag, and tags are refused – take it away; "
+                "app.yaml:1:4: a word that begins with `!` is a YAML tag, and tags are refused – remove it; "
                 "a text that begins with `!` needs quotes"
             ),
         ),

@@ -29,7 +29,7 @@ def test_only_the_first_deadlock_is_news() -> None:
 
 
 def test_the_first_stretch_ends_after_its_units() -> None:
-    """After the first stretch units run side by side again, and that is told once."""
+    """After the first stretch units run concurrently again, and that is told once."""
     lane = Contention()
     lane.deadlocked()
     assert succeed(lane, FIRST) == [False] * (FIRST - 1) + [True]

@@ -179,7 +179,7 @@ def test_unknown_is_a_dead_letter_for_a_person(make_direct: MakeDirect) -> None:
     fail_once(bench)
     verdict = only(bench)
     assert (verdict.outcome, verdict.code) == (Outcome.REJECT, UNKNOWN_EFFECT)
-    assert "a person must look" in verdict.reason
+    assert "an operator must decide" in verdict.reason
     assert "the outbox is gone" in verdict.reason
     assert "the server hung up" in verdict.reason
     assert [row.state for row in rows(bench)] == ["unknown"]
@@ -187,7 +187,7 @@ def test_unknown_is_a_dead_letter_for_a_person(make_direct: MakeDirect) -> None:
 
 
 def test_without_verify_nothing_runs_twice(make_direct: MakeDirect) -> None:
-    """Nobody can say, so a person must look."""
+    """Nobody can say, so an operator must decide."""
     bench = make_direct()
     fail_once(bench)
     assert only(bench).code == UNKNOWN_EFFECT

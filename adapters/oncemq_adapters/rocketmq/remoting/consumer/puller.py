@@ -162,7 +162,7 @@ class Puller:
         following = int(error.fields["nextBeginOffset"])
         if error.code == codes.PULL_OFFSET_MOVED:
             structlog.get_logger("oncemq").warning(
-                "RocketMQ does not have what is next in a queue: it was deleted for its age, or lost",
+                "next message of a queue is missing in RocketMQ: deleted because of its age, or lost",
                 queue=repr(queue),
                 asked=offset,
                 goes_on_at=following,

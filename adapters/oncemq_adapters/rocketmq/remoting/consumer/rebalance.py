@@ -58,7 +58,7 @@ class RetainedQueues:
             self._offsets.commit_now(queue)
             self._handover.release(queue)
         except BrokerError as error:
-            self._log.warning("the commit before a rest failed", queue=repr(queue), error=str(error))
+            self._log.warning("offset commit before a pause failed", queue=repr(queue), error=str(error))
 
     def take(self) -> Mapping[QueueKey, Progress]:
         """Return each queue's progress, to continue there if no other member consumed it."""
@@ -75,7 +75,7 @@ class RetainedQueues:
                 if queue.end_of_settled() > (queue.prefix() or 0):
                     self._leave(queue)
             except BrokerError as error:
-                self._log.warning("the last commit of a queue failed", queue=repr(queue), error=str(error))
+                self._log.warning("last offset commit of a queue failed", queue=repr(queue), error=str(error))
             finally:
                 queue.lose()
 
@@ -216,7 +216,7 @@ class Rebalance:
         try:
             commit_offset(self._brokers.get(queue.broker), self._group, queue.topic, queue.number, offset)
         except BrokerError as error:
-            self._log.warning("an order to move was not followed", queue=repr(queue), error=str(error))
+            self._log.warning("offset reset was not carried out", queue=repr(queue), error=str(error))
         self._rebalance_in(0)
 
     def release_all(self) -> None:
@@ -345,7 +345,7 @@ class Rebalance:
         self._finish(queue)
         if left:
             self._log.warning(
-                "a queue went to another member before all of it was settled", queue=repr(queue), left=left
+                "queue was reassigned before all of its messages were settled", queue=repr(queue), left=left
             )
         # It may have become ours again meanwhile.
         self._rebalance_in(0)
@@ -357,7 +357,7 @@ class Rebalance:
                 self._offsets.commit_now(queue)
                 self._handover.release(queue)
         except BrokerError as error:
-            self._log.warning("the last commit of a queue failed", queue=repr(queue), error=str(error))
+            self._log.warning("last offset commit of a queue failed", queue=repr(queue), error=str(error))
         self._memory.pop(queue.key, None)
         self._given_up(queue)
 

@@ -104,7 +104,9 @@ def _settled(message: Message, token: Token) -> AlreadySettled:
 
 
 def _void(message: Message, token: Token) -> DeliveryVoid:
-    return DeliveryVoid(f"{_describe(message, token)}: its queue is ours no more, RocketMQ delivers it again")
+    return DeliveryVoid(
+        f"{_describe(message, token)}: its queue belongs to another member now, RocketMQ redelivers it"
+    )
 
 
 def _describe(message: Message, token: Token) -> str:

@@ -84,7 +84,7 @@ class HalfMessages:
     def hold(self, topic: str, options: Mapping[str, Any], message: OutgoingMessage) -> Held:
         """Store a half message; its broker waits for the decision."""
         if not message.body:
-            raise BrokerRefused("RocketMQ takes no message with an empty body")
+            raise BrokerRefused("RocketMQ accepts no message with an empty body")
         if message.delay is not None:
             raise BrokerRefused("RocketMQ cannot hold a message for a transaction and then delay it")
         declared = parse_topic(topic, options, self._namespace)
@@ -149,7 +149,7 @@ class HalfMessages:
                 if not busy or pause is None or time.monotonic() + pause > deadline:
                     raise surfaced(denied) from denied
             time.sleep(pause)
-        raise BrokerUnavailable("RocketMQ is too busy to take the message")
+        raise BrokerUnavailable("RocketMQ is too busy to accept the message")
 
     def _where(self, topic: str, broker: str, answer: Fields) -> str:
         try:

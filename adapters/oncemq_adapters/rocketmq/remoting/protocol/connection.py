@@ -153,7 +153,7 @@ class TlsStream:
 
     def _wait(self, *, writing: bool) -> None:
         if not (self._writable if writing else self._readable).poll(_WAIT):
-            raise TimeoutError("the peer takes nothing")
+            raise TimeoutError("the peer reads nothing")
 
 
 def _shut(connected: socket.socket) -> None:

@@ -48,7 +48,7 @@ def surfaced(error: Exception) -> BrokerError:
     """Return the error as a user of the adapter shall see it: busy brokers are worth another try."""
     if isinstance(error, Denied) and error.code in codes.BUSY:
         return BrokerUnavailable(
-            f"RocketMQ is too busy to take the message (code {error.code}: {error.remark})"
+            f"RocketMQ is too busy to accept the message (code {error.code}: {error.remark})"
         )
     if isinstance(error, BrokerError):
         return error
