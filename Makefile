@@ -119,7 +119,8 @@ LOWEST_VERSIONS := sqlalchemy==2.0.30 "psycopg[binary]==3.1.18" pymysql==1.1.0 p
 .PHONY: test-lowest
 test-lowest: services $(LOWEST)/.installed ## what handlers may rely on, with the lowest versions of SQLAlchemy and drivers; PROGRAMS=10
 	@ONCEMQ_ALONE_PROGRAMS=$(or $(PROGRAMS),10) $(call tested_beside,$(LOWEST),--dist loadscope -q tests/alone tests/unit/handler/test_binding.py \
-		tests/unit/engine/transaction/test_isolation.py tests/unit/engine/transaction/test_owned_session.py)
+		tests/unit/engine/transaction/test_isolation.py tests/unit/engine/transaction/test_owned_session.py \
+		tests/unit/engine/transaction/test_settings_in_functions.py tests/unit/engine/transaction/test_earlier_messages.py)
 
 $(LOWEST)/.installed: pyproject.toml Makefile
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
