@@ -8,7 +8,7 @@ import pytest
 
 from services.rocketmq import RocketMQ
 from support.hostile_brokers import HostileRocketMQ
-from support.hostile_journey import LONG, SEED, journey
+from support.hostile_journey import LONG, SEED, assert_signed_attempts_count, journey
 from support.hostile_neighbours import neighbours
 from support.rocketmq_grpc import adapter_on
 from support.servers import url_from
@@ -33,3 +33,8 @@ def test_any_message_of_rocketmq(rocketmq_url: str, tmp_path: Path) -> None:
 def test_neighbours(rocketmq_url: str, tmp_path: Path) -> None:
     """All healthy ones are applied, each hostile one is a dead letter that can be shown."""
     neighbours("rocketmq+grpc", lambda _: hostile(rocketmq_url), tmp_path, SEED)
+
+
+def test_signed_attempts_count(rocketmq_url: str, tmp_path: Path) -> None:
+    """With `history_key` a message that always fails is tried three times, and then it is a dead letter."""
+    assert_signed_attempts_count(hostile(rocketmq_url), tmp_path)

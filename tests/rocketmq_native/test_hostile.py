@@ -6,7 +6,7 @@ import pytest
 
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
 from support.hostile_brokers import SCOPE, HostileRocketMQ
-from support.hostile_journey import LONG, SEED, journey
+from support.hostile_journey import LONG, SEED, assert_signed_attempts_count, journey
 from support.hostile_neighbours import neighbours
 
 HEALTHY, HOSTILE = (2000, 2000) if LONG else (40, 40)
@@ -27,3 +27,8 @@ def test_any_message_of_rocketmq(rocketmq_native_url: str, tmp_path: Path) -> No
 def test_neighbours(rocketmq_native_url: str, tmp_path: Path) -> None:
     """All healthy ones are applied, each hostile one is a dead letter that can be shown."""
     neighbours("rocketmq+native", lambda _: hostile(rocketmq_native_url), tmp_path, SEED)
+
+
+def test_signed_attempts_count(rocketmq_native_url: str, tmp_path: Path) -> None:
+    """With `history_key` a message that always fails is tried three times, and then it is a dead letter."""
+    assert_signed_attempts_count(hostile(rocketmq_native_url), tmp_path)

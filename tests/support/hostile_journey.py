@@ -20,10 +20,12 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from oncemq.cli.commands.dead_letters import _show
 from oncemq.cli.output import Output
 from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetter
-from oncemq.engine.plan import ConsumerPlan
+from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import Reject
 from oncemq.ledger.database.engine import make_engine
-from oncemq.message.envelope import OutgoingMessage
+from oncemq.message import headers as names
+from oncemq.message.envelope import Envelope, OutgoingMessage
+from oncemq.message.signed_history import HistoryKeys
 from oncemq.observe import logs
 from oncemq.operate.dead_letters import row_of
 from oncemq.operate.letters import Letters
@@ -246,3 +248,36 @@ def journey(broker: HostileBroker, folder: Path, healthy: int, hostile: int, see
         trip.assert_replayed(sent, patience)
     finally:
         trip.close()
+
+
+def always_failing(broker: HostileBroker, folder: Path, seen: list[int]) -> tuple[AppPlan, ConsumerPlan]:
+    """Return the app of a consumer with `history_key` that always fails and notes its attempts; three are allowed."""
+
+    def handle(order: dict[str, Any], envelope: Envelope) -> None:
+        seen.append(envelope.attempt)
+        raise ValueError(order["id"])
+
+    engine = make_engine(f"sqlite:///{folder / 'app.db'}")
+    policy = RetryPolicy(attempts=3, first=timedelta(milliseconds=10))
+    plan = make_consumer(handle, [build(UniqueKey, engine, "signed")], name="signed", retry=policy)
+    keys = HistoryKeys("k" * 32)
+    plan = replace(plan, subscription=broker.subscription("signed"), history_keys=keys)
+    return make_app(broker.adapter(), engine, plan), plan
+
+
+def assert_signed_attempts_count(broker: HostileBroker, folder: Path) -> None:
+    """Run a message that always fails: it is tried three times, and then it is a dead letter."""
+    seen: list[int] = []
+    app, plan = always_failing(broker, folder, seen)
+    publisher = broker.adapter()
+    publisher.prepare([plan.subscription])
+    order = OutgoingMessage(b'{"id": "1", "key": "k"}', key="k")
+    (answer,) = publisher.publish(broker.topic, broker.options, [order])
+    assert isinstance(answer, Confirmed)
+    with running(app):
+        eventually(lambda: list(publisher.dead_letters(plan.subscription, 2)), "the dead letter", 30)
+    (letter,) = publisher.dead_letters(plan.subscription, 2)
+    publisher.close(grace=timedelta(seconds=1))
+    broker.close()
+    assert seen == [1, 2, 3]
+    assert names.attempt_of(letter.message.headers) == 3

@@ -330,6 +330,7 @@ class ConsumerRuntime:
             self._keeper(),
             plan.keep,
             self._note,
+            self.consumer.intake.signed,
         )
 
     def _keeper(self) -> Callable[[Sequence[DeadLetterRequest]], Sequence[SettleFailed]] | None:

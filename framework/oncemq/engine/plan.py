@@ -16,6 +16,7 @@ from oncemq.contracts.strategy import Strategy
 from oncemq.handler.binding import BoundHandler
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
+from oncemq.message.signed_history import HistoryKeys
 from oncemq.observe.endpoint import Address
 from oncemq.redis.client import RedisClient
 from oncemq.retry.backoff import RetryPolicy
@@ -57,6 +58,7 @@ class ConsumerPlan:
         hold_key: after a Retry, later messages of the key wait in the ledger until it is done.
         redact: masks the app's secrets in every text that leaves the process.
         keep: how long records of applied messages are kept; None where there are none.
+        history_keys: sign what messages carry of their tries; None = the group's own places are trusted.
         other_scopes: scopes of its former names, whose rows are transferred to it.
         more_parts: strategies and handler on every shard but the first, if there are several.
     """
@@ -79,6 +81,7 @@ class ConsumerPlan:
     hold_key: bool = False
     redact: Redactor = field(default_factory=Redactor)
     keep: timedelta | None = None
+    history_keys: HistoryKeys | None = None
     other_scopes: tuple[str, ...] = ()
     more_parts: tuple[Part, ...] = ()
 

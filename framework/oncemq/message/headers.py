@@ -21,6 +21,8 @@ ERROR_CLASS = "oncemq-error-class"
 ERROR_TEXT = "oncemq-error-text"
 TRACEBACK = "oncemq-traceback"
 """Of the last attempt: the frames from the handler on."""
+HISTORY_MAC = "oncemq-history-mac"
+"""Signs the attempts, see `oncemq.message.signed_history`."""
 DEAD_ID = "oncemq-dead-id"
 DEAD_AT = "oncemq-dead-at"
 SEALED = "oncemq-sealed"
@@ -48,6 +50,7 @@ HISTORY = frozenset(
         SEALED,
         TRIED,
         WAITING_SINCE,
+        HISTORY_MAC,
     }
 )
 """Headers written only by a consumer group: trusted on messages from the group's own places, else dropped."""

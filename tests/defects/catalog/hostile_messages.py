@@ -140,4 +140,40 @@ DEFECTS = (
         ],
         ["tests/unit/adapters/rabbitmq/messages/test_forwarding.py::test_a_stranger_writes_no_history"],
     ),
+    Defect(
+        "unsigned-history-believed",
+        "With `history_key`, attempts that a stranger claims in the group's own queue do not count.",
+        [
+            Edit(
+                "framework/oncemq/engine/consumer/receiver.py",
+                "if self._keys is None or delivery.source is not None:",
+                "if self._keys is not None or delivery.source is not None:",
+            )
+        ],
+        ["tests/scenarios/test_signed_history.py::test_attempts_that_a_stranger_claims_do_not_count"],
+    ),
+    Defect(
+        "signature-can-be-moved",
+        "The signature of a message's attempts belongs to one group, one topic and one identity.",
+        [
+            Edit(
+                "framework/oncemq/message/signed_history.py",
+                "json.dumps([place, identity, ",
+                'json.dumps(["", "", ',
+            )
+        ],
+        ["tests/unit/message/test_signed_history.py::test_a_signature_cannot_be_moved"],
+    ),
+    Defect(
+        "claims-beside-the-signed-believed",
+        "A stranger's claim that a copy keeps beside the signed ones does not count.",
+        [
+            Edit(
+                "framework/oncemq/message/signed_history.py",
+                "return _without(message, beside) if beside else message",
+                "return message",
+            )
+        ],
+        ["tests/unit/message/test_signed_history.py::test_claims_beside_the_signed_ones_are_dropped"],
+    ),
 )

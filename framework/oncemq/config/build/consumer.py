@@ -1,7 +1,7 @@
 """Builds a consumer from its settings: imports the handler, builds the strategies, checks everything."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.signature import Getter
 from oncemq.message.expressions import compile_expression
 from oncemq.message.outgoing import OutgoingTopic
+from oncemq.message.signed_history import HistoryKeys
 from oncemq.redis.client import RedisClient
 
 
@@ -70,6 +71,7 @@ class BuildContext:
     catalog: Catalog
     report: Reporter
     row_values: bool = False
+    history_keys: Mapping[str, HistoryKeys] = field(default_factory=dict)
 
 
 def build_consumer(
@@ -119,6 +121,7 @@ def build_consumer(
         hold_key=holds_key(settled, chain),
         redact=Redactor(around.report.problems.secrets, row_values=around.row_values),
         keep=settled.keep if chain else None,
+        history_keys=around.history_keys.get(settled.broker),
         more_parts=parts,
         other_scopes=tuple(f"{around.app}.{other}" for other in settled.other_names),
     )

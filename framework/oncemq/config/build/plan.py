@@ -24,7 +24,7 @@ from oncemq.config.build.group_conflicts import (
 )
 from oncemq.config.build.importing import make_importable
 from oncemq.config.build.shared_columns import check_columns, owned_columns
-from oncemq.config.build.shared_parts import Reporter, build_adapters, build_redis
+from oncemq.config.build.shared_parts import Reporter, build_adapters, build_history_keys, build_redis
 from oncemq.config.build.topics import build_topics, check_topic_names
 from oncemq.config.model.app_model import AppModel, Topic
 from oncemq.config.model.consumer_settings import ConsumerSettings, settle
@@ -118,6 +118,7 @@ def _build(
         clock=clock,
         catalog=catalog,
         report=report,
+        history_keys=build_history_keys(model, report),
         row_values=model.logging is not None and model.logging.row_values,
     )
     topics = build_topics(model, brokers, folder, report, around.adapters)

@@ -14,6 +14,7 @@ from oncemq.config.source.problems import Problems
 from oncemq.config.source.tree import Expanded, Fields, Path, find, key_position
 from oncemq.contracts.adapter import Adapter, AdapterScope
 from oncemq.errors import ConfigError, OnceMQError
+from oncemq.message.signed_history import LEAST_KEY, HistoryKeys
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import CONNECTIONS, TIMEOUT, make_client
 from oncemq.redis.tls import TlsFiles
@@ -88,6 +89,32 @@ def build_adapters(
         except OnceMQError as error:
             report.error((*path, "url"), error)
     return adapters
+
+
+def build_history_keys(model: AppModel, report: Reporter) -> dict[str, HistoryKeys]:
+    """Return the keys of the brokers that have some, by the broker's name; unusable ones are reported."""
+    found = {}
+    for name, broker in model.brokers.items():
+        for option, secret in (
+            ("history_key", broker.history_key),
+            ("history_key_before", broker.history_key_before),
+        ):
+            if secret is not None and len(secret.reveal()) < LEAST_KEY:
+                report.at(
+                    ("brokers", name, option),
+                    f"the key has fewer than {LEAST_KEY} characters and could be guessed",
+                    "write a longer one, such as the output of `openssl rand -hex 32`",
+                )
+        before = broker.history_key_before
+        if broker.history_key is not None:
+            found[name] = HistoryKeys(broker.history_key.reveal(), before.reveal() if before else None)
+        elif before is not None:
+            report.at(
+                ("brokers", name, "history_key_before"),
+                "there is no history_key that replaces it",
+                "write history_key: too, or leave this out",
+            )
+    return found
 
 
 def _adapter(broker: Broker, scope: AdapterScope, catalog: Catalog) -> Adapter:

@@ -205,6 +205,17 @@ class Broker(OpenSection):
     password: SecretText | None = Field(
         None, description="Instead of in the URL.", examples=["${RABBITMQ_PASSWORD}"]
     )
+    history_key: SecretText | None = Field(
+        None,
+        description="Signs what messages carry of their tries, for brokers where others may write to the group's own queues; "
+        "16 characters or more, the same in all processes. Claims without a valid signature are ignored. Default: none.",
+        examples=["${HISTORY_KEY}"],
+    )
+    history_key_before: SecretText | None = Field(
+        None,
+        description="The earlier `history_key` while it is being replaced: its signatures are accepted, too.",
+        examples=["${HISTORY_KEY_BEFORE}"],
+    )
 
 
 class Topic(OpenSection, Meaning):

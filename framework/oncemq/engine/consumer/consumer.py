@@ -1,5 +1,6 @@
 """State that the workers of one consumer share: waiting messages, pauses and progress."""
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
@@ -18,12 +19,16 @@ from oncemq.engine.consumer.shard_pauses import ShardPauses
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import InfrastructureError, RedisUnavailable, StrategyBug
 from oncemq.message.envelope import Delivery
+from oncemq.message.signed_history import place_of
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import ConsumerState, PauseReason
 from oncemq.retry.classify import Fault
 
 _QUIET_TRIES = 3
 """How often the steps after a handler may fail in a direct unit before the consumer pauses."""
+
+_FORGERIES_TOLD_EVERY = 60.0
+"""Seconds."""
 
 
 class Consumer:
@@ -66,7 +71,12 @@ class Consumer:
         self.gate = gate
         # A success on one shard says nothing about errors on another.
         self.lanes = [Contention(clock.monotonic) for _ in range(1 if layout is None else layout.shards)]
-        self.intake = Intake(plan.reader)
+        self.intake = Intake(
+            plan.reader,
+            plan.history_keys,
+            place_of(plan.subscription.group, plan.subscription.topic),
+            self._forged,
+        )
         self.point = point
         self.learn_of_deaths: Callable[[], None] = lambda: None
         self.charge: Callable[[Sequence[Delivery]], None] = lambda _deliveries: None
@@ -81,6 +91,8 @@ class Consumer:
         self._mutex = threading.Lock()
         self._last_progress = clock.monotonic()
         self._last_rest = self._last_progress
+        self._forgeries = 0
+        self._forgery_told_at = -math.inf
 
     def receive(self, deliveries: Sequence[Delivery]) -> None:
         """Receive deliveries from the adapter's thread."""
@@ -89,6 +101,17 @@ class Consumer:
             understand(delivery)
             point("received")
         self.scheduler.put(deliveries)
+
+    def _forged(self, delivery: Delivery) -> None:
+        """Log messages with forged claims, once a minute: anyone may send many."""
+        self._forgeries += 1
+        now = self.clock.monotonic()
+        if now - self._forgery_told_at >= _FORGERIES_TOLD_EVERY:
+            self._forgery_told_at = now
+            self.observers.warned(
+                f"consumer {self.plan.name!r}: message {delivery.message.message_id!r} claimed tries without a signature of "
+                f"history_key, and counts as new; {self._forgeries} so far"
+            )
 
     def lost(self, generation: int, *, alone: bool) -> None:
         """Drop waiting deliveries of a lost generation; also of earlier ones, unless `alone`."""

@@ -1,12 +1,14 @@
 """Prepares received deliveries for the scheduler: decoded or refused, and marked if they are crash suspects."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 from oncemq.errors import MessageRefused, Undecodable
-from oncemq.message.envelope import Delivery
+from oncemq.message.envelope import Delivery, Envelope
 from oncemq.message.headers import CONTENT_ENCODING
 from oncemq.message.reader import Reader
+from oncemq.message.signed_history import HistoryKeys, without_history
 
 REFUSED_KEY = "\0refused"
 """The scheduler's key of messages that have none; NUL cannot be part of a real key."""
@@ -17,14 +19,26 @@ class Intake:
 
     Args:
         reader: message → envelope and payload.
+        keys: sign what messages carry of their tries; None = the group's own places are trusted.
+        place: of the consumer, in signatures.
+        forged: called with a delivery whose claims are not signed; they are gone by then.
 
     Attributes:
         suspects: crashes by identity, of messages that a process died on; replaced as a whole.
         distrust_before: messages published before this time run alone: a whole machine was lost; None = trust.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        keys: HistoryKeys | None = None,
+        place: str = "",
+        forged: Callable[[Delivery], None] = lambda _delivery: None,
+    ) -> None:
         self._reader = reader
+        self._keys = keys
+        self._place = place
+        self._forged = forged
         self.suspects: Mapping[str, int] = {}
         self.distrust_before: datetime | None = None
 
@@ -35,7 +49,7 @@ class Intake:
             delivery.key = REFUSED_KEY
             return
         try:
-            envelope, payload = self._reader.read(delivery.message)
+            envelope, payload = self._read(delivery)
         except MessageRefused as error:
             delivery.refusal = error
             delivery.key = REFUSED_KEY
@@ -51,6 +65,26 @@ class Intake:
         delivery.payload = None if CONTENT_ENCODING in delivery.message.headers else payload
         if self.suspects or self.distrust_before is not None:
             self.suspect(delivery)
+
+    def signed(self, delivery: Delivery, headers: dict[str, str]) -> dict[str, str]:
+        """Return the headers of a delivery's copy, signed if there is a key."""
+        if self._keys is None:
+            return headers
+        identity = delivery.envelope.identity if delivery.envelope is not None else ""
+        return self._keys.signed(headers, self._place, identity, delivery.message.body)
+
+    def _read(self, delivery: Delivery) -> tuple[Envelope, Any]:
+        read = self._reader.read(delivery.message)
+        # What is parked comes from the ledger, which only we write.
+        if self._keys is None or delivery.source is not None:
+            return read
+        believed = self._keys.believed(delivery.message, self._place, read[0].identity)
+        if believed is delivery.message:
+            return read
+        delivery.message = believed or without_history(delivery.message)
+        if believed is None:
+            self._forged(delivery)
+        return self._reader.read(delivery.message)
 
     def suspect(self, delivery: Delivery) -> None:
         """Mark the delivery if a process has died on it, or may have."""

@@ -84,6 +84,7 @@ class Settler:
         keep: stores dead letters that the broker refuses; None without a store.
         longest: how long records of applied messages are kept; a later retry would take effect again.
         tried: called with (delivery, code, reason) of failed messages whose retry is certain, those of a unit together.
+        sign: returns the headers of a delivery's copy with their signature.
     """
 
     def __init__(
@@ -101,9 +102,11 @@ class Settler:
         keep: Callable[[Sequence[DeadLetterRequest]], Sequence[SettleFailed]] | None = None,
         longest: timedelta | None = None,
         tried: Callable[[Sequence[tuple[Delivery, str, str]]], None] = lambda _tries: None,
+        sign: Callable[[Delivery, dict[str, str]], dict[str, str]] = lambda _delivery, headers: headers,
     ) -> None:
         self._consumer = consumer
         self._tried = tried
+        self._sign = sign
         self._longest = longest
         self._adapter = adapter
         self._policy = policy
@@ -196,7 +199,9 @@ class Settler:
         """Return deferred deliveries to the broker with these delays; does not count as an attempt."""
         if deferred:
             later = {
-                delivery: RetryRequest(delivery, delay, self._headers(delivery, delivery.message.attempt))
+                delivery: RetryRequest(
+                    delivery, delay, self._sign(delivery, self._headers(delivery, delivery.message.attempt))
+                )
                 for delivery, delay in deferred
             }
             _, broken = self._insist(self._adapter.retry, later)
@@ -264,9 +269,8 @@ class Settler:
     def _later(self, delivery: Delivery, verdict: Verdict, delay: timedelta | None) -> RetryRequest:
         attempt = delivery.message.attempt
         pause = delay if delay is not None else self._policy.pause(attempt, self._draw)
-        return RetryRequest(
-            delivery, pause, self._headers(delivery, attempt + 1) | self._failed(delivery, verdict)
-        )
+        carried = self._headers(delivery, attempt + 1) | self._failed(delivery, verdict)
+        return RetryRequest(delivery, pause, self._sign(delivery, carried))
 
     def _failed(self, delivery: Delivery, verdict: Verdict) -> dict[str, str]:
         return {**self._cause(delivery, verdict), **tries_of(delivery, verdict)}
@@ -275,7 +279,7 @@ class Settler:
         message = delivery.message
         since = message.headers.get(headers.WAITING_SINCE) or self._clock.now().isoformat()
         carried = self._headers(delivery, message.attempt) | {headers.WAITING_SINCE: since}
-        return RetryRequest(delivery, verdict.delay or timedelta(0), carried)
+        return RetryRequest(delivery, verdict.delay or timedelta(0), self._sign(delivery, carried))
 
     def _as_dead(self, delivery: Delivery, verdict: Verdict, code: str) -> DeadLetterRequest:
         # A message on which processes died is dead-lettered before the attempt that this delivery would have been.
