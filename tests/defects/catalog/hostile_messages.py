@@ -150,7 +150,7 @@ DEFECTS = (
                 "if self._keys is not None or delivery.source is not None:",
             )
         ],
-        ["tests/scenarios/test_signed_history.py::test_attempts_that_a_stranger_claims_do_not_count"],
+        ["tests/hostile/test_signed_history.py::test_attempts_that_a_stranger_claims_do_not_count"],
     ),
     Defect(
         "signature-can-be-moved",
