@@ -2,13 +2,15 @@
 
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
+from oncemq.engine.transaction.connection_watch import install
+from oncemq.engine.transaction.session_loan import SessionLoan
 from oncemq.engine.transaction.setting_routines import LOOK_AGAIN_AFTER, names_that_set, setting_routines
 from oncemq.ledger.records.states import TABLE as STATES
 from oncemq_strategies.state_machine.strategy import StateMachine
@@ -145,6 +147,21 @@ def test_what_the_ledger_stores_means_what_it_says_whatever_a_handler_set(engine
     (row,) = rows
     assert row.key == "Zoë"
     assert abs(row.changed_at.replace(tzinfo=UTC) - now.replace(tzinfo=UTC)) < timedelta(minutes=5)
+
+
+def test_a_callers_transaction_ends_with_the_ledgers_own_tables(engine: Engine, there: str) -> None:
+    """What is stored at the end of a lent transaction goes to the ledger, wherever the caller has gone."""
+    if not there:
+        return
+    install(engine)
+    key = uuid.uuid4().hex
+    loan = SessionLoan(engine)
+    postgresql = kind_of(engine) == "postgresql"
+    loan.session.execute(text(f"SET search_path = {there}" if postgresql else f"USE {there}"))
+    row = {"consumer": "shop.loan", "key": key, "state": "new", "changed_at": datetime.now(UTC)}
+    loan.finish(lambda connection: connection.execute(STATES.insert().values(row)))
+    with engine.connect() as connection:
+        assert connection.execute(STATES.select().where(STATES.c.key == key)).one().state == "new"
 
 
 @pytest.mark.parametrize(
