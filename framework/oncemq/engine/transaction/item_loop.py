@@ -242,9 +242,10 @@ class ItemLoop:
             watch.handling = False
             return self._failed(call, error)
         finally:
+            # First: lines of what follows are about the unit, and must not carry this message's fields.
+            now_handling(None)
             call.over()
             slot.started = 0.0
-            now_handling(None)
             if slot.overdue == now:
                 slot.wait_for_cancel()
         fault = call.fault()
