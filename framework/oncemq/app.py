@@ -18,7 +18,7 @@ from oncemq.common.durations import parse_duration
 from oncemq.common.redaction import Redactor
 from oncemq.config import load
 from oncemq.config.build.catalog import Catalog
-from oncemq.config.build.plan import LoadedApp, build_app
+from oncemq.config.build.plan import LoadedApp, Substitutes, build_app
 from oncemq.config.model.validate import validate
 from oncemq.config.source.problems import ConfigProblem, Position, Problems
 from oncemq.config.source.read import note_secrets, read_tree
@@ -314,6 +314,9 @@ class App:
         Raises:
             ConfigError: the app cannot work; carries every problem.
         """
+        return self._load(None, consumers=consumers)
+
+    def _load(self, substitutes: Substitutes | None, *, consumers: bool = True) -> LoadedApp:
         problems = Problems(found=list(self._problems))
         tree, folder = self._tree(problems)
         model = validate(tree, problems)
@@ -322,7 +325,7 @@ class App:
             raise ConfigError(problems.found)
         if not consumers:
             model = model.model_copy(update={"consumers": {}})
-        return build_app(model, tree, problems, folder, self._catalog)
+        return build_app(model, tree, problems, folder, self._catalog, substitutes)
 
     def _tree(self, problems: Problems) -> tuple[Fields, Path]:
         if self._files:
@@ -364,6 +367,11 @@ class App:
         given = {field: value for field, value in fields.items() if value is not None}
         section.fields[name] = from_python(given, position)
         section.keys[name] = position
+
+
+def load_for_test(app: App, substitutes: Substitutes) -> LoadedApp:
+    """Return the app checked and built as by `App.load`, with some parts substituted; for `oncemq.testing`."""
+    return app._load(substitutes)
 
 
 def open_publisher(*files: str | Path) -> AppPublisher:

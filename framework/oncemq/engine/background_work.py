@@ -19,27 +19,26 @@ def start_upkeep(
     plan: AppPlan, observers: Observers, relays: Sequence[Relay], crews: Collection[ConsumerRuntime]
 ) -> list[Upkeep]:
     """Start the background runners, one for each database."""
-    runners = []
-    for shard, (engine, relay) in enumerate(zip(plan.engines, relays, strict=True)):
-        tasks = [
-            task
-            for consumer in plan.consumers
-            for strategy in consumer.parts[shard].strategies
-            for task in strategy.upkeep()
-        ]
-        # Even without publishers now, a former version of the app may have left messages.
-        tasks.append(relay.task(every=_RELAY_EVERY if plan.publishes else _LOOK_EVERY))
-        runners.append(
-            Upkeep(
-                engine,
-                [*purge_tasks(plan.keep, plan.clock), *tasks, *_of(crews, shard)],
-                plan.clock,
-                observers.failed,
-            )
-        )
+    runners = [
+        Upkeep(engine, tasks_of(plan, relay, crews, shard), plan.clock, observers.failed)
+        for shard, (engine, relay) in enumerate(zip(plan.engines, relays, strict=True))
+    ]
     for runner in runners:
         runner.start()
     return runners
+
+
+def tasks_of(plan: AppPlan, relay: Relay, crews: Collection[ConsumerRuntime], shard: int) -> list[UpkeepTask]:
+    """Return the background tasks on one database."""
+    tasks = [
+        task
+        for consumer in plan.consumers
+        for strategy in consumer.parts[shard].strategies
+        for task in strategy.upkeep()
+    ]
+    # Even without publishers now, a former version of the app may have left messages.
+    tasks.append(relay.task(every=_RELAY_EVERY if plan.publishes else _LOOK_EVERY))
+    return [*purge_tasks(plan.keep, plan.clock), *tasks, *_of(crews, shard)]
 
 
 def _of(crews: Collection[ConsumerRuntime], shard: int) -> list[UpkeepTask]:

@@ -1,5 +1,6 @@
 """Builds each consumer from its plan: workers, recorders, chains and settlers in running threads."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -151,6 +152,27 @@ class ConsumerRuntime:
         self._settling.start(self._aftermath.loop)
         for loop in loops:
             self._workers.start(loop)
+
+    def stepper(self, runner: asyncio.Runner) -> Callable[[], bool]:
+        """Return a function that does a worker's next work in the caller's thread, instead of `start`.
+
+        It returns whether there was any: messages that are ready now, as many as a unit may have.
+
+        Args:
+            runner: runs async handlers.
+        """
+        plan = self.consumer.plan
+        if plan.handler.is_async:
+            return partial(self._async_worker().step, runner)
+        worker = self._worker(0)
+        most = min(plan.batch_limit, self.chain.max_batch or plan.batch_limit)
+
+        def step() -> bool:
+            worked = worker.step(most)
+            self._aftermath.catch_up()
+            return worked
+
+        return step
 
     def stop(self) -> None:
         """Let workers finish their current messages, and take no more."""

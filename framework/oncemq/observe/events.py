@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 
-from oncemq.contracts.verdict import Outcome
+from oncemq.contracts.verdict import Outcome, Verdict
 from oncemq.message.envelope import Delivery
 from oncemq.observe.state import PauseReason
 
@@ -69,6 +69,9 @@ class Observer:
         rescue: Mapping[RescueStep, int] | None = None,
     ) -> None:
         """A unit has been settled: counts of its outcomes, its size, its time, its rescue steps."""
+
+    def judged(self, consumer: str, verdicts: Sequence[tuple[Delivery, Verdict]]) -> None:
+        """Each message of a unit has its verdict, and is about to be settled; retries and dead letters are reported again."""
 
     def infrastructure_failed(
         self, consumer: str, *, tries: int, next_in: timedelta, error: BaseException

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from oncemq.common.sharding import Layout
@@ -28,6 +28,18 @@ def database_urls(database: Database | None) -> list[Url]:
     if database is None:
         return []
     return list(database.shards or []) if database.url is None else [database.url]
+
+
+def whole_urls(database: Database) -> list[str]:
+    """Return the same as text, with user name and password."""
+    password = database.password.reveal() if database.password is not None else None
+    return [
+        # None leaves what the URL says.
+        make_url(url.reveal())
+        .set(username=database.username, password=password)
+        .render_as_string(hide_password=False)
+        for url in database_urls(database)
+    ]
 
 
 def build_layout(database: Database | None, report: Reporter) -> Layout | None:

@@ -1,13 +1,13 @@
 """Builds the plan that the engine runs; collects the problems of all parts before raising an error."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from sqlalchemy import Engine, MetaData
 
-from oncemq.common.clock import SystemClock
+from oncemq.common.clock import Clock, SystemClock
 from oncemq.config.build.catalog import Catalog
 from oncemq.config.build.consumer import BuildContext, build_consumer, facts_of
 from oncemq.config.build.databases import (
@@ -15,6 +15,7 @@ from oncemq.config.build.databases import (
     build_layout,
     connections_for,
     database_urls,
+    whole_urls,
 )
 from oncemq.config.build.exposure import warn_of_exposure
 from oncemq.config.build.group_conflicts import (
@@ -41,6 +42,21 @@ DEFAULT_STATE = Path(".oncemq")
 
 
 @dataclass(frozen=True, slots=True)
+class Substitutes:
+    """Parts that a test puts in the place of the app's own.
+
+    Args:
+        clock: the source of time.
+        engines: returns an engine for each URL of the app's databases.
+        catalog: available adapters and strategies, unless the app has its own.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    engines: Callable[[Sequence[str]], Sequence[Engine]] | None = None
+    catalog: Catalog | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedApp:
     """An app that may start.
 
@@ -64,7 +80,12 @@ class LoadedApp:
 
 
 def build_app(
-    model: AppModel, tree: Fields, problems: Problems, folder: Path, catalog: Catalog | None = None
+    model: AppModel,
+    tree: Fields,
+    problems: Problems,
+    folder: Path,
+    catalog: Catalog | None = None,
+    substitutes: Substitutes | None = None,
 ) -> LoadedApp:
     """Return the app ready to run.
 
@@ -74,22 +95,33 @@ def build_app(
         problems: those known so far.
         folder: the folder of the app's first file; its modules can be imported.
         catalog: available adapters and strategies; by default the installed ones.
+        substitutes: parts to use instead of the app's own.
 
     Raises:
         ConfigError: the app cannot run; carries every problem.
     """
+    instead = substitutes or Substitutes()
     make_importable(folder)
     report = Reporter(tree, problems)
     brokers = _brokers_of(model, report)
     consumers = _settle_all(model, brokers, report)
-    engines = build_engines(model.database, report, connections_for(consumers))
+    engines = _engines(model, report, consumers, instead)
     try:
-        return _build(model, report, folder, catalog or Catalog(), engines, brokers, consumers)
+        known = catalog or instead.catalog or Catalog()
+        return _build(model, report, folder, known, engines, brokers, consumers, instead.clock)
     except BaseException:
         # Strategies may have read tables.
         for engine in engines:
             engine.dispose()
         raise
+
+
+def _engines(
+    model: AppModel, report: Reporter, consumers: list[ConsumerSettings], instead: Substitutes
+) -> Sequence[Engine]:
+    if model.database is None or instead.engines is None:
+        return build_engines(model.database, report, connections_for(consumers))
+    return instead.engines(whole_urls(model.database))
 
 
 def _build(
@@ -100,8 +132,9 @@ def _build(
     engines: Sequence[Engine],
     brokers: Mapping[str, str],
     consumers: list[ConsumerSettings],
+    own_clock: Clock,
 ) -> LoadedApp:
-    problems, own_clock = report.problems, SystemClock()
+    problems = report.problems
     layout = build_layout(model.database, report)
     engine = engines[0] if engines else None
     clock = LedgerClock(own_clock, engine)

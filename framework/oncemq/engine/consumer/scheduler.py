@@ -160,6 +160,11 @@ class Scheduler:
                 del self._until[key]
                 self._free(key)
 
+    def next_wake(self) -> float | None:
+        """Return the monotonic seconds at which the next sleeping key wakes; None if none sleeps."""
+        with self._lock:
+            return min(self._until.values(), default=None)
+
     def void(self, generation: int, *, alone: bool = False) -> None:
         """Forget every waiting delivery of this and earlier generations: the broker redelivers them.
 

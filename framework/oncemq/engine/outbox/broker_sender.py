@@ -170,6 +170,14 @@ class BrokerSender:
         """Start sending; rows put before wait until then."""
         self._thread.start()
 
+    def step(self) -> bool:
+        """Send what waits now, in this thread instead of an own one; returns whether anything waited."""
+        worked = bool(self._waiting)
+        while self._waiting:
+            self._pause = 0.0
+            self._once(self._next() or [])
+        return worked
+
     def put(self, stored: Sequence[Stored]) -> None:
         """Accept committed rows of ours; those beyond the limit stay in the outbox until due."""
         with self._changed:
@@ -196,14 +204,17 @@ class BrokerSender:
 
     def _loop(self) -> None:
         while (batch := self._next()) is not None:
-            try:
-                self._round(batch)
-            except Exception as error:
-                self._observers.failed(f"relaying {len(batch)} messages to broker {self._broker}", error)
-                # Their state is unknown now; a relay takes them over when they are due.
-                self._pause = _AFTER_ERROR
-            finally:
-                self._sending = 0
+            self._once(batch)
+
+    def _once(self, batch: list[Stored]) -> None:
+        try:
+            self._round(batch)
+        except Exception as error:
+            self._observers.failed(f"relaying {len(batch)} messages to broker {self._broker}", error)
+            # Their state is unknown now; a relay takes them over when they are due.
+            self._pause = _AFTER_ERROR
+        finally:
+            self._sending = 0
 
     def _next(self) -> list[Stored] | None:
         """Wait for work; None when it is time to end."""

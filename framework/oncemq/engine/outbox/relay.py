@@ -59,6 +59,7 @@ class Relay:
         self._point = point
         self._owner = uuid4().hex
         self._posts: dict[str, BrokerSender] = {}
+        self._threaded = True
         self._stopped = False
 
     @classmethod
@@ -114,6 +115,12 @@ class Relay:
         """Send rows of this process, in a separate thread; rows that were rolled back are not found and skipped."""
         if not self._stopped:
             self._put(stored)
+
+    def step(self) -> bool:
+        """Send what waits, in this thread instead of separate ones from now on; returns whether anything did."""
+        self._threaded = False
+        worked = [post.step() for post in self._posts.values()]
+        return any(worked)
 
     def task(self, *, every: timedelta) -> UpkeepTask:
         """Return the background task: sending rows that no process owns any more."""
@@ -183,7 +190,7 @@ class Relay:
             )
             # Two workers may arrive at the same time: both must get the same sender, and only that one runs.
             winner = self._posts.setdefault(broker, post)
-            if winner is post:
+            if winner is post and self._threaded:
                 post.start()
             post = winner
         return post

@@ -134,6 +134,32 @@ class AsyncWorker:
         if self._broken is not None:
             raise self._broken
 
+    def step(self, runner: asyncio.Runner) -> bool:
+        """Work once, on messages that are ready now; returns whether there were any.
+
+        Hooks of strategies run in this thread, too.
+
+        Args:
+            runner: its event loop runs the handlers.
+        """
+        taken = self._consumer.scheduler.take(len(self._free), 0.0)
+        if taken:
+            self._blocking = False
+            if self._consumer.doubtful(taken):
+                self._consumer.doubt(taken)
+            runner.run(self._run_taken(taken))
+            finished, self._finished = self._finished, _Finished()
+            if self._broken is not None:
+                raise self._broken
+            self._settle(finished)
+        return bool(taken)
+
+    async def _run_taken(self, taken: list[Delivery]) -> None:
+        self._changed, self._freed = asyncio.Event(), asyncio.Event()
+        self._start(taken)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
     async def _wait_for_seat(self) -> None:
         self._freed.clear()
         if not self._free and self._broken is None:
@@ -160,7 +186,7 @@ class AsyncWorker:
                 self._finished.verdicts.append((delivery, verdict))
                 self._finished.seconds = max(self._finished.seconds, clock() - began)
                 self._changed.set()
-        except Exception as error:
+        except BaseException as error:
             self._consumer.charge(keyrun.deliveries)
             self._broken = error
         # The key is released only now: none of its messages may run concurrently with another.
@@ -250,13 +276,15 @@ class AsyncWorker:
                     await self._changed.wait()
                 finished, self._finished = self._finished, _Finished()
                 await asyncio.to_thread(self._settle, finished)
-        except Exception as error:
+        except BaseException as error:
+            # Whatever ends this task must end the worker, too: it would take messages and never settle them.
             self._consumer.charge([delivery for delivery, _ in finished.verdicts])
             self._broken = error
             self._freed.set()
 
     def _settle(self, finished: _Finished) -> None:
         pairs = finished.verdicts
+        self._consumer.observers.judged(self._consumer.plan.name, pairs)
         self._settler.settle(pairs)
         for delivery, verdict in pairs:
             if delivery.suspect and verdict.acknowledged:

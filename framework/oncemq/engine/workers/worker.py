@@ -127,6 +127,22 @@ class Worker:
             finally:
                 consumer.finished(taken)
 
+    def step(self, most: int) -> bool:
+        """Work once, on at most `most` messages that are ready now; returns whether there were any.
+
+        For a process without flight recorders: it has no crash suspects.
+        """
+        consumer = self._consumer
+        taken = consumer.scheduler.take(most, 0.0)
+        if taken:
+            taken = self._together(taken)
+            consumer.started(taken)
+            try:
+                self.work(taken)
+            finally:
+                consumer.finished(taken)
+        return bool(taken)
+
     def _together(self, taken: list[Delivery]) -> list[Delivery]:
         """Return how many messages this worker may hold.
 
@@ -224,6 +240,7 @@ class Worker:
             result = self._execute(unit)
             seconds = clock() - started - unit.waited
             pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
+            self._consumer.observers.judged(self._consumer.plan.name, pairs)
             self._settle(pairs, hands)
             hands.follow += result.follow
             self._learn(unit, pairs, result, seconds)

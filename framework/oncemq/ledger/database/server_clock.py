@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Dialect, Engine, literal_column, text
+from sqlalchemy import ColumnElement, Connection, Dialect, Engine, literal, literal_column, text
 
 from oncemq.common.clock import Clock
 from oncemq.ledger.database.connect import READ_ONLY
@@ -26,12 +26,26 @@ _SURELY: Final = timedelta(milliseconds=2)
 """SQLite has a resolution of milliseconds."""
 _QUICK: Final = timedelta(milliseconds=50)
 _TRIES: Final = 3
+_SUBSTITUTE: Final = "oncemq_clock"
+"""Attribute of an engine's dialect, which belongs to that engine alone."""
+
+
+def substitute_clock(engine: Engine, clock: Clock) -> None:
+    """Let the ledger's statements on `engine` take `clock` for the database's; for tests that advance the time."""
+    setattr(engine.dialect, _SUBSTITUTE, clock)
+
+
+def _substitute(dialect: Dialect) -> Clock | None:
+    found: Clock | None = getattr(dialect, _SUBSTITUTE, None)
+    return found
 
 
 def server_time(connection: Connection) -> datetime:
     """Return the database's time, aware, in UTC, whatever time zone the server or the session has."""
-    name = connection.dialect.name
-    if name == "postgresql":
+    name, clock = connection.dialect.name, _substitute(connection.dialect)
+    if clock is not None:
+        found = clock.now()
+    elif name == "postgresql":
         found = connection.execute(text("SELECT clock_timestamp()")).scalar_one()
     elif name in MYSQL_NAMES:
         found = connection.execute(text("SELECT UTC_TIMESTAMP(6)")).scalar_one()
@@ -45,6 +59,9 @@ def server_time(connection: Connection) -> datetime:
 
 def server_moment(dialect: Dialect, ago: timedelta = timedelta(0)) -> ColumnElement[Any]:
     """Return, for a statement, the moment `ago` before the database's time at its beginning."""
+    clock = _substitute(dialect)
+    if clock is not None:
+        return literal(clock.now() - ago, Moment())
     microseconds = ago // timedelta(microseconds=1)
     if dialect.name == "postgresql":
         sql = f"(statement_timestamp() - interval '{microseconds} microseconds')"
