@@ -14,6 +14,7 @@ WITH_ALL = (
     "oncemq",
     "oncemq.ids",
     "oncemq.idempotent_requests",
+    "oncemq.testing",
     "oncemq.testing.adapter_suite",
     "oncemq.testing.strategy_suite",
 )
@@ -74,7 +75,7 @@ def _lines(path: str, found: Any) -> Iterator[str]:
         yield path
         return
     yield f"{path}{_signature(found)}"
-    if inspect.isclass(found) and ".testing." not in path:
+    if inspect.isclass(found) and "_suite." not in path:
         for name, value in sorted(dict(reversed(list(members(found)))).items()):
             if isinstance(value, property):
                 yield f"{path}.{name}"

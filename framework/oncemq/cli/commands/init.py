@@ -7,7 +7,7 @@ import click
 
 from oncemq.errors import OnceMQError
 
-FILES = ("app.yaml", "handlers.py", "messages.jsonl", "README.md")
+FILES = ("app.yaml", "handlers.py", "test_handlers.py", "messages.jsonl", "README.md")
 
 
 @click.command(
@@ -19,7 +19,7 @@ Examples:
 )
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
 def init(folder: Path) -> None:
-    """Write a runnable project into FOLDER: app.yaml, a handler, sample messages and a README.
+    """Write a runnable project into FOLDER: app.yaml, a handler with tests, sample messages and a README.
 
     It needs no server. Nothing that is there is overwritten.
     """

@@ -199,7 +199,7 @@ class Outcome:
             )
         return next(iter(self._handlings))
 
-    def note(self, consumer: str, delivery: Delivery, handling: Handling) -> None:
+    def _note(self, consumer: str, delivery: Delivery, handling: Handling) -> None:
         """Record what became of a delivery; replaces what was recorded of the same delivery."""
         found = self._handlings[consumer]
         if found and found[-1][0] is delivery:
@@ -364,7 +364,7 @@ class OutcomeRecorder(Observer):
             outcome = self._find(consumer, delivery)
             if outcome is not None:
                 self._of_delivery[delivery] = consumer, outcome
-                outcome.note(consumer, delivery, handling)
+                outcome._note(consumer, delivery, handling)
             self.changed.notify_all()
             return outcome
 
