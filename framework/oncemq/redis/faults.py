@@ -27,7 +27,9 @@ _PACKAGES = frozenset({"redis", "rediscluster"})
 
 def is_answer(error: BaseException) -> bool:
     """Return whether the error is the server's answer, so the connection is intact."""
-    return "ResponseError" in _names(error) and "ConnectionError" not in _names(error)
+    names = _names(error)
+    # Both generations of clients count LOADING as a lost connection, but the server has said that it ran nothing.
+    return "BusyLoadingError" in names or ("ResponseError" in names and "ConnectionError" not in names)
 
 
 def is_no_master(error: object) -> bool:

@@ -41,4 +41,18 @@ DEFECTS = (
             "tests/unit/strategies/redis/test_tiered.py::test_a_restore_is_noticed_by_itself[single]",
         ],
     ),
+    Defect(
+        "loading-is-a-lost-connection",
+        "What a loading server refuses goes to the server that the name means now.",
+        [
+            Edit(
+                "framework/oncemq/redis/faults.py",
+                'return "BusyLoadingError" in names or ("ResponseError" in names',
+                'return ("ResponseError" in names',
+            )
+        ],
+        [
+            "tests/unit/redis/test_managed_failover.py::test_each_refusal_of_an_old_master_leads_to_the_new_one"
+        ],
+    ),
 )

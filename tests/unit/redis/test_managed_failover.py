@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Barrier, Thread
 
 import pytest
@@ -111,3 +112,58 @@ def test_a_users_client_goes_on_at_the_new_master(pair: Pair, fresh: str) -> Non
     pair.fail_over(stale=True)
     assert client.command("SET", fresh, "1", key=fresh) == b"OK"
     theirs.connection_pool.disconnect()  # `close()` of redis 3.5 leaves the pool open
+
+
+class _Scripted(ThreadingTCPServer):
+    """A server that answers everything with OK, until it has a refusal to say."""
+
+    daemon_threads = True
+    refusal = b""
+
+
+class _Answers(StreamRequestHandler):
+    server: _Scripted
+
+    def handle(self) -> None:
+        """Read commands, each an array of strings, until the client leaves."""
+        while head := self.rfile.readline():
+            words = []
+            for _ in range(int(head[1:])):
+                size = int(self.rfile.readline()[1:])
+                words.append(self.rfile.read(size + 2)[:-2])
+            ours = words[0] not in {b"AUTH", b"HELLO", b"CLIENT", b"SELECT"}
+            hello = b"%1\r\n$5\r\nproto\r\n:3\r\n" if words[0] == b"HELLO" else b"+OK\r\n"
+            self.wfile.write(b"-" + self.server.refusal + b"\r\n" if ours and self.server.refusal else hello)
+
+
+@pytest.fixture
+def scripted() -> Iterator[_Scripted]:
+    """Return a server that answers."""
+    with _Scripted((LOOPBACK, 0), _Answers) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        b"LOADING Redis is loading the dataset in memory",
+        b"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+        b"CLUSTERDOWN The cluster is down",
+        b"READONLY You can't write against a read only replica.",
+    ],
+)
+def test_each_refusal_of_an_old_master_leads_to_the_new_one(
+    own_redis: OwnServer, scripted: _Scripted, fresh: str, refusal: bytes
+) -> None:
+    """Open connections are ended and the name is resolved again: the first refused command is run at the new master."""
+    new = own_redis()
+    name = TcpProxy(LOOPBACK, scripted.server_address[1])
+    url = new.url.replace(str(new.port), str(name.port))
+    with closing(name), closing(make_client(url)) as client:
+        warm(client)
+        scripted.refusal = refusal
+        name.redirect(LOOPBACK, new.port)
+        assert client.command("SET", fresh, "1", key=fresh) == b"OK"
+        assert client.together([Call(fresh, ("GET", fresh))]) == [b"1"]
