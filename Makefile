@@ -107,6 +107,10 @@ test-mysql: setup ## the tests on MariaDB, on a MySQL instead: ONCEMQ_TEST_MYSQL
 test-embedded: setup ## the tests that need no server
 	@$(call tested,$(VENV),--dist loadscope --embedded-only)
 
+.PHONY: test-fast
+test-fast: setup ## what a developer runs while writing: no server, no process, less than 90 seconds
+	@$(PYTEST) --fast --quiet --numprocesses 2 --dist worksteal tests/unit
+
 .PHONY: defects
 defects: setup services ## break one guard after the other in a copy, and see which test notices; ONLY=name JOBS=2
 	@PYTHONPATH=tests $(BIN)/python -m defects $(foreach name,$(ONLY),--only $(name)) $(if $(JOBS),--jobs $(JOBS))

@@ -60,13 +60,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect the tests that need a server, where that was asked for."""
     if not config.getoption("--embedded-only"):
         return
-    left_out = [item for item in items if _needs_server(item)]
+    left_out = [item for item in items if needs_server(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not _needs_server(item)]
+        items[:] = [item for item in items if not needs_server(item)]
 
 
-def _needs_server(item: pytest.Item) -> bool:
+def needs_server(item: pytest.Item) -> bool:
+    """Return whether a test asks for a server, by a fixture or by the marker."""
     fixtures = getattr(item, "fixturenames", ())
     return not NEEDING_FIXTURES.isdisjoint(fixtures) or item.get_closest_marker("server") is not None
 

@@ -82,7 +82,7 @@ DEFECTS = (
             )
         ],
         [
-            "tests/unit/engine/transaction/test_commit_order.py::test_an_end_of_the_transaction_behind_our_back_is_seen"
+            "tests/unit/engine/transaction/test_session_loan.py::test_a_transaction_that_the_driver_has_ended_is_not_committed[postgresql-whole]"
         ],
     ),
     Defect(
@@ -122,7 +122,7 @@ DEFECTS = (
         "A handler cannot drop the pending objects of other messages from the session.",
         [Edit(SESSION, '        self._refuse("expunge_all")\n', "")],
         [
-            "tests/unit/engine/transaction/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone[sqlite-expunge_all]"
+            "tests/unit/engine/transaction/test_owned_session.py::test_ending_the_transaction_charges_that_message_alone[sqlite-whole-expunge_all]"
         ],
     ),
     Defect(

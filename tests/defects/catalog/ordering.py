@@ -60,7 +60,9 @@ DEFECTS = (
                 "            elif False:\n",
             )
         ],
-        ["tests/unit/engine/transaction/test_rescue.py::test_successors_wait_behind_a_retry[sqlite-whole]"],
+        [
+            "tests/unit/engine/transaction/test_rescue.py::test_successors_wait_behind_a_retry_that_rolled_back_its_unit[sqlite-whole]"
+        ],
     ),
     Defect(
         "successors-overtake-their-part",

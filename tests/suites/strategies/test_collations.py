@@ -3,7 +3,6 @@
 With ONCEMQ_COLLATIONS=whole they also pass the whole strategy suite on each kind of column; else a part of it.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -40,7 +39,6 @@ WHOLE_CHAINS = {
     "optimistic_lock-parking": ChainSpec([OPTIMISTIC_PARKING], entity=True, parks=True, waits=False),
 }
 """Not the one whose constraint lets each entity have one message, as the suite's next messages of a key are no copies."""
-WHOLE = os.environ.get("ONCEMQ_COLLATIONS") == "whole"
 
 
 @pytest.fixture(scope="module", params=[kind for kind in KINDS if kind.ignores], ids=str)
@@ -101,7 +99,7 @@ class TestCollations(SuitePart):
         assert bench.deliver(message("trail ", 1)) == [expected]
 
 
-@pytest.mark.skipif(not WHOLE, reason="the long form, with ONCEMQ_COLLATIONS=whole")
+@pytest.mark.long_form("ONCEMQ_COLLATIONS=whole")
 class TestWholeSuiteOnCollations(StrategySuite):
     """Everything that holds for a column that compares character by character holds for the others."""
 

@@ -150,6 +150,22 @@ def test_successors_wait_behind_a_retry(engine: Engine) -> None:
     assert effects(engine) == ["1", "x"]
 
 
+def test_successors_wait_behind_a_retry_that_rolled_back_its_unit(engine: Engine) -> None:
+    """The same where the failed message had sent statements, so that its unit runs again without it."""
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        give(session, order)
+        session.flush()
+        if "fail" in order:
+            raise ValueError(order["id"])
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    one, two, three = orders("1", "2", "3", key="k")
+    outcomes = bench.run(one, {**two, "fail": "raise"}, *orders("x"), three)
+    assert outcomes == ["applied", "retry", "applied", "returned"]
+    assert effects(engine) == ["1", "x"]
+
+
 def test_successors_go_on_after_a_reject(engine: Engine) -> None:
     """A message that is dead-lettered does not hold up its key."""
     bench = UnitBench(engine, plain, UniqueKey)

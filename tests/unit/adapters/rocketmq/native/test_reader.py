@@ -11,6 +11,7 @@ from oncemq_adapters.librocketmq import frames
 from oncemq_adapters.rocketmq.native.process import LibraryProcess
 
 
+@pytest.mark.slow
 def test_a_process_that_nobody_listens_to_any_more_does_not_count_as_alive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
