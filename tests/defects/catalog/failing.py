@@ -197,8 +197,8 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/transaction/error_attribution.py",
-                '(("psycopg", "sqlite3"))',
-                '("psycopg")',
+                'raw and classify(error) is Fault.TRANSIENT and not kind.__module__.startswith(("psycopg", "sqlite3"))',
+                'classify(error) is Fault.TRANSIENT and not kind.__module__.startswith("psycopg")',
             )
         ],
         [f"{WHOSE}::test_a_file_of_the_handlers_own_that_is_locked_is_its_own[sqlite]"],

@@ -160,8 +160,8 @@ def test_successors_wait_behind_a_retry_that_rolled_back_its_unit(engine: Engine
             raise ValueError(order["id"])
 
     bench = UnitBench(engine, handler, UniqueKey)
-    one, two, three = orders("1", "2", "3", key="k")
-    outcomes = bench.run(one, {**two, "fail": "raise"}, *orders("x"), three)
+    first, second, third = orders("1", "2", "3", key="k")
+    outcomes = bench.run(first, {**second, "fail": "raise"}, *orders("x"), third)
     assert outcomes == ["applied", "retry", "applied", "returned"]
     assert effects(engine) == ["1", "x"]
 
