@@ -8,13 +8,14 @@ import pytest
 from oncemq.common.clock import SystemClock
 from oncemq.contracts.adapter import AdapterScope
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
-from services.rocketmq import RocketMQBroker
+from services.rocketmq import RocketMQBroker, RocketMQPair
 from storm.grid import attack
 from storm.killer import POINTS
 from storm.rocketmq_havoc import RocketField, kill_both, kill_broker
 from storm.rocketmq_storm import LONG, messages_of, storm
 from support.places import Place
 from support.rocketmq_memory import stay_flat
+from support.rocketmq_queues import assert_joining_broker_is_read
 from support.servers import own_server
 
 MESSAGES = messages_of(50_000, 2500)
@@ -46,3 +47,12 @@ def test_memory_is_flat(rocketmq_native_url: str, fresh: str) -> None:
     scope = AdapterScope("tests", "native", SystemClock())
     # Of a settled message its offset is kept until there are some thousands of the queue to be committed.
     stay_flat(NativeRocketMQAdapter.build(rocketmq_native_url, {}, scope), fresh, most=1.5)
+
+
+@pytest.mark.skipif(not LONG, reason="starts two more brokers; `make storm-rocketmq` runs it")
+def test_queues_of_a_joining_broker_are_read_from_their_beginning() -> None:
+    """With `start: last`, too; librocketmq looks for new queues twice a minute."""
+    with own_server(RocketMQPair) as servers:
+        url = servers.urls[f"{RocketMQPair.variable}_NATIVE"]
+        scope = AdapterScope("tests", "joining", SystemClock())
+        assert_joining_broker_is_read(servers, lambda: NativeRocketMQAdapter.build(url, {}, scope))

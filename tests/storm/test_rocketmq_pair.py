@@ -9,8 +9,11 @@ from services import ports
 from services.rocketmq import BROKER, NAME_SERVER, RocketMQPair
 from storm.nursery import Nursery
 from storm.rocketmq_reader import Reader
+from storm.rocketmq_storm import LONG
 from storm.stage import Settings, Stage, bodies, report, wait_for
 from support.places import Place
+from support.rocketmq import adapter_on
+from support.rocketmq_queues import assert_joining_broker_is_read
 from support.servers import own_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(300)]
@@ -80,3 +83,9 @@ def test_one_of_two_name_servers_may_be_dead(servers: RocketMQPair, stage: Stage
     wait_for(lambda: stage.applied() >= 500, "every effect", pause=0.1)
     assert [one.drain() for one in (member, newcomer)] == [0, 0], stage.nursery.said()
     ended(stage, "one of two name servers killed", 500)
+
+
+@pytest.mark.skipif(not LONG, reason="a minute and more; `make storm` runs it")
+def test_queues_of_a_joining_broker_are_read_from_their_beginning(servers: RocketMQPair) -> None:
+    """With `start: last`, too: a queue that did not exist when the group began has no other last."""
+    assert_joining_broker_is_read(servers, lambda: adapter_on(servers.url))

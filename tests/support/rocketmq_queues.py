@@ -1,14 +1,30 @@
 """Administers a topic's queues on RocketMQ, as an operator would while consumers run."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from uuid import uuid4
 
+from oncemq.contracts.adapter import Adapter, Subscription
+from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.properties import to_text
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
+from services.rocketmq import BROKER, RocketMQPair
+
+_NEW_TOPIC = {
+    "defaultTopic": TEMPLATE,
+    "perm": "6",
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": "0",
+    "order": "false",
+    "attributes": "+message.type=NORMAL",
+    "force": "false",
+}
 
 
 class QueueConsole:
@@ -28,27 +44,33 @@ class QueueConsole:
             topic: by its real name.
             count: read and written.
         """
-        fields = {
-            "topic": topic,
-            "defaultTopic": TEMPLATE,
-            "readQueueNums": str(count),
-            "writeQueueNums": str(count),
-            "perm": "6",
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "false",
-            "attributes": "+message.type=NORMAL",
-            "force": "false",
-        }
+        fields = {**_NEW_TOPIC, "topic": topic, "readQueueNums": str(count), "writeQueueNums": str(count)}
         brokers = {name for name, _ in self.desk.routes.ask(topic).readable}
         for broker in brokers:
             self.desk.brokers.get(broker).call(codes.UPDATE_TOPIC, fields)
         while len(self.desk.routes.ask(topic).readable) != count * len(brokers):
             pass
 
+    def extend(self, topic: str, broker: str, count: int) -> None:
+        """Give a topic so many queues on one broker; returns when the name server says so."""
+        fields = {**_NEW_TOPIC, "topic": topic, "readQueueNums": str(count), "writeQueueNums": str(count)}
+        self.desk.brokers.get(broker).call(codes.UPDATE_TOPIC, fields)
+        while (broker, count - 1) not in self.desk.routes.ask(topic).readable:
+            pass
+
     def fill(self, topic: str, numbers: Iterable[int], body: bytes, each: int = 1) -> None:
         """Publish `each` messages with this body to every queue of these numbers."""
         places = [place for place in self.desk.routes.ask(topic).readable if place[1] in set(numbers)]
+        messages = [
+            Outgoing(topic, body, {"UNIQ_KEY": self.desk.producer.unique_id()}, place)
+            for place in places
+            for _ in range(each)
+        ]
+        assert not any(self.desk.producer.send(messages))
+
+    def fill_on(self, topic: str, broker: str, body: bytes, each: int) -> None:
+        """Publish `each` messages with this body to every queue on one broker."""
+        places = [place for place in self.desk.routes.ask(topic).readable if place[0] == broker]
         messages = [
             Outgoing(topic, body, {"UNIQ_KEY": self.desk.producer.unique_id()}, place)
             for place in places
@@ -72,3 +94,38 @@ def queue_console(url: str) -> Iterator[QueueConsole]:
         yield QueueConsole(desk)
     finally:
         desk.close(1.0)
+
+
+def assert_joining_broker_is_read(servers: RocketMQPair, make_adapter: Callable[[], Adapter]) -> None:
+    """A broker joins while a group with `start: last` runs: what its queues get before the group sees them is delivered.
+
+    Args:
+        servers: two brokers, of the test's own.
+        make_adapter: of the driver, on these servers, without a namespace.
+    """
+    topic = f"joining-{uuid4().hex[:8]}"
+    late = Subscription("points", topic, f"{topic}-points", {"queues": 4, "start": "last"})
+    servers.start()
+    with queue_console(servers.url) as console:
+        servers.kill_only(f"{BROKER}-b")
+        while len(console.desk.routes.brokers()) != 1:
+            pass
+        (first,) = console.desk.routes.brokers()
+        other = make_adapter()
+        other.prepare([replace(late, group=f"{topic}-other")])
+        console.fill(topic, range(4), b"old")
+        adapter, sink = make_adapter(), RecordingSink()
+        adapter.open([late], sink)
+        try:
+            servers.start()
+            while len(console.desk.routes.brokers()) != 2:
+                pass
+            (second,) = set(console.desk.routes.brokers()) - {first}
+            console.extend(topic, second, 4)
+            console.fill_on(topic, second, b"new", 5)
+            came = sink.wait_for(20, 120)
+            assert [delivery.message.body for delivery in came] == [b"new"] * 20
+            assert not adapter.acknowledge(came)
+        finally:
+            adapter.close(grace=timedelta(seconds=5))
+            other.close(grace=timedelta(seconds=1))
