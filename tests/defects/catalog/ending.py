@@ -111,4 +111,16 @@ DEFECTS = (
         [Edit("framework/oncemq/cli/entry.py", "    if os.getpid() == 1:\n", "    if False:\n")],
         ["tests/unit/cli/test_process_one.py::test_a_signal_during_the_start_ends_it"],
     ),
+    Defect(
+        "an-async-settlement-ends-silently",
+        "Whatever ends the settlement of async handlers ends the app; else it takes messages and settles none.",
+        [
+            Edit(
+                "framework/oncemq/engine/workers/async_worker.py",
+                "        except BaseException as error:\n            # Whatever ends",
+                "        except Exception as error:\n            # Whatever ends",
+            )
+        ],
+        ["tests/unit/engine/workers/test_async_settlement.py::test_an_error_of_any_kind_ends_the_app"],
+    ),
 )

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import String, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from oncemq import App
@@ -25,7 +25,7 @@ class Effect(Base):
     __tablename__ = "effects"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    text: Mapped[str]
+    text: Mapped[str] = mapped_column(String(64))
 
 
 class Ride(Base):
@@ -33,9 +33,9 @@ class Ride(Base):
 
     __tablename__ = "rides"
 
-    ride_id: Mapped[str] = mapped_column(primary_key=True)
+    ride_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     version: Mapped[int]
-    state: Mapped[str]
+    state: Mapped[str] = mapped_column(String(64))
 
 
 class Bench:

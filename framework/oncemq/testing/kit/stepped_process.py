@@ -26,6 +26,7 @@ from oncemq.testing.fake_clock import FakeClock
 
 _MOST_ROUNDS: Final = 10_000
 _GRACE: Final = timedelta(0)
+_TICK: Final = timedelta(milliseconds=1)
 
 Result = TypeVar("Result")
 
@@ -157,7 +158,8 @@ class SteppedProcess:
     def _advance(self, until: float) -> None:
         self._settle()
         while (due := self._next_due()) is not None and due < until:
-            self._clock.advance(timedelta(seconds=due - self._clock.monotonic()))
+            # Not less than the clock can show: else it stands, and the same moment would be next for ever.
+            self._clock.advance(max(_TICK, timedelta(seconds=due - self._clock.monotonic())))
             self._run_tasks(everything=False)
             self._settle()
         self._clock.advance(timedelta(seconds=max(0.0, until - self._clock.monotonic())))

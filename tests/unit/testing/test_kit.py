@@ -1,0 +1,151 @@
+"""The test kit's own rules: databases that are given, time, and what a test gets wrong."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from oncemq import App, Publisher, Unpublishable
+from oncemq.testing import TestApp
+from oncemq.testing.kit import stepped_process
+from suites.kit.conftest import Base, Effect, effects
+
+
+def _apply(body: dict[str, Any], session: Session) -> None:
+    session.add(Effect(text=body["id"]))
+
+
+def _app(handler: Callable[..., Any] = _apply, database: Any = "sqlite:///unused.db", **consumer: Any) -> App:
+    app = App("kit", brokers={"main": "amqp://nowhere/"}, database=database)
+    app.topic("orders", key="body.id", identity=["body.id"], strategies=["unique_key"])
+    app.consumer(topic="orders", name="apply", **consumer)(handler)
+    return app
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"])
+def test_a_server_may_be_given_for_the_database(server: str, request: pytest.FixtureRequest) -> None:
+    """Each test has a place of its own there, the ledger takes the test's clock, and nothing is left."""
+    url = request.getfixturevalue(f"{server}_url")
+    for _ in range(2):
+        with TestApp(_app(), tables=Base.metadata, database=url) as app:
+            outcome = app.publish("orders", {"id": "a"})
+            assert outcome.applied
+            app.clock.advance("30d")
+            assert effects(app) == ["a"]
+
+
+@pytest.mark.server
+def test_parked_messages_are_due_by_the_tests_clock_on_a_server(postgresql_url: str) -> None:
+    """The database's own clock has hardly moved."""
+    app = App("kit", brokers={"main": "amqp://nowhere/"}, database="postgresql://nowhere/x")
+    machine = {"sequence": {"order": "body.seq", "gap_timeout": "1h", "on_gap": "skip"}}
+    app.topic("orders", key="body.id", strategies=[machine])
+    app.consumer(topic="orders", name="apply")(_apply)
+    with TestApp(app, tables=Base.metadata, database=postgresql_url) as kit:
+        early = kit.publish("orders", {"id": "a", "seq": 2})
+        assert early.parked
+        kit.clock.advance("59m")
+        assert early.parked
+        kit.clock.advance("2m")
+        assert early.applied
+
+
+def test_a_sharded_database_has_its_shards() -> None:
+    """Each is a file of its own."""
+    with TestApp(
+        _app(database={"shards": ["sqlite:///a.db", "sqlite:///b.db"]}), tables=Base.metadata
+    ) as app:
+        assert all(outcome.applied for outcome in app.publish_many("orders", [{"id": n} for n in "abcdefgh"]))
+        found = []
+        for shard in range(2):
+            with app.session(shard) as session:
+                found.append(len(list(session.scalars(select(Effect.text)))))
+        assert sum(found) == 8
+        assert 0 not in found
+
+
+def test_retries_run_each_at_its_own_time() -> None:
+    """A long advance is no single jump."""
+    seen: list[float] = []
+
+    def fail(_: dict[str, Any]) -> None:
+        seen.append(kit.clock.now().timestamp())
+        raise ValueError
+
+    backoff = {"first": "1m", "factor": 2, "max": "1h", "jitter": 0}
+    app = _app(fail, effects="database", retry={"attempts": 4, "backoff": backoff})
+    with TestApp(app) as kit:
+        outcome = kit.publish("orders", {"id": "a"})
+        kit.clock.advance(timedelta(hours=1))
+    assert outcome.dead_letter
+    pauses = [round(later - earlier) for earlier, later in pairwise(seen)]
+    assert pauses == [60, 120, 240]
+
+
+def test_everything_runs_in_the_tests_own_thread() -> None:
+    """A debugger stops where the test is, and a fixture's patch is seen."""
+    seen: set[threading.Thread] = set()
+
+    def handle(_: dict[str, Any]) -> None:
+        seen.add(threading.current_thread())
+
+    async def handle_async(_: dict[str, Any]) -> None:
+        seen.add(threading.current_thread())
+
+    before = set(threading.enumerate())
+    for handler in (handle, handle_async):
+        with TestApp(_app(handler, effects="external", strategies=["none"])) as app:
+            assert app.publish("orders", {"id": "a"}).applied
+            assert set(threading.enumerate()) <= before
+    assert seen == {threading.current_thread()}
+
+
+def test_an_unknown_topic_is_an_error() -> None:
+    """With the name that was perhaps meant."""
+    with TestApp(_app()) as app, pytest.raises(Unpublishable, match="did you mean 'orders'"):
+        app.publish("order", {})
+
+
+def test_messages_without_end_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that publishes to its own topic for ever ends in words, not in a test that hangs."""
+    monkeypatch.setattr(stepped_process, "_MOST_ROUNDS", 100)
+
+    def handle(body: dict[str, Any], publisher: Publisher) -> None:
+        publisher.publish("orders", {"id": body["id"] + 1})
+
+    app = App("kit", brokers={"main": "amqp://nowhere/"})
+    app.topic("orders", key="body.id", strategies=["none"])
+    app.consumer(topic="orders", effects="external")(handle)
+    with TestApp(app) as kit, pytest.raises(RuntimeError, match="still busy"):
+        kit.publish("orders", {"id": 1})
+
+
+def test_a_database_that_the_test_has_locked_is_no_hang() -> None:
+    """A session with uncommitted rows makes the message wait, and the outcome says why."""
+    with TestApp(_app(), tables=Base.metadata) as app:
+        with app.session() as session:
+            session.add(Effect(text="mine"))
+            session.flush()
+            outcome = app.publish("orders", {"id": "a"})
+            assert outcome.waiting
+            assert "locked" in outcome.reason
+        app.clock.advance("1m")
+        assert outcome.applied
+
+
+def test_a_test_takes_a_few_milliseconds() -> None:
+    """After the first one; the bound is far above the 10 ms that were measured, since machines are shared."""
+    seconds = []
+    for _ in range(11):
+        began = time.perf_counter()
+        with TestApp(_app(), tables=Base.metadata) as app:
+            assert app.publish("orders", {"id": "a"}).applied
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < 0.05
