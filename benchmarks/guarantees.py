@@ -65,7 +65,7 @@ class Guarantee:
 
 
 def look(_envelope: Envelope) -> Done | NotDone:
-    """Stand for the user's `verify`; nobody asks in a measurement without failures."""
+    """Stand for the user's `verify`; no one asks in a measurement without failures."""
     return NotDone()
 
 
@@ -129,7 +129,7 @@ def give_and_number(order: dict, session: Session) -> None:  # type: ignore[type
 
 
 def give_and_publish(order: dict, session: Session, publisher: Publisher) -> None:  # type: ignore[type-arg]
-    """Write one row, and tell whoever waits for it."""
+    """Write one row, and tell anyone who waits for it."""
     give_points(order, session)
     publisher.publish("given", order)
 
@@ -171,7 +171,7 @@ def measure(guarantee: Guarantee, sent: Sequence[bytes], where: Servers) -> tupl
     """Return messages per second and the p99 in milliseconds.
 
     Raises:
-        RuntimeError: the app ended, or stands still.
+        RuntimeError: the app ended, or is blocked.
     """
     where.empty()
     with tempfile.TemporaryDirectory(prefix="oncemq-bench-") as folder:

@@ -1,6 +1,6 @@
 """Latency: messages published at a steady rate; the time until the effect of each is committed and visible.
 
-A trigger notifies us at the commit of each row, whoever wrote it; publisher and listener share one clock.
+A trigger notifies us at the commit of each row, no matter who wrote it; publisher and listener share one clock.
 """
 
 import json
@@ -42,7 +42,7 @@ class Load:
     """How much is published.
 
     Args:
-        rate: messages per second; 0 = `share` of what OnceMQ can do while somebody publishes.
+        rate: messages per second; 0 = `share` of what OnceMQ can do while someone publishes.
         share: see above.
         own: `share` of what the consumer itself can do, not OnceMQ.
     """
@@ -195,7 +195,7 @@ class Listener:
                 self.seen.setdefault(notice.payload, time.monotonic())
 
     def wait(self, count: int, seconds: float) -> None:
-        """Wait until so many effects have been seen, or in vain."""
+        """Wait until so many effects have been seen, or without success."""
         until = time.monotonic() + seconds
         while len(self.seen) < count and time.monotonic() < until:
             time.sleep(0.05)

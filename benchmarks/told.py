@@ -9,7 +9,7 @@ _PATIENCE = 10.0
 
 
 def free_address() -> str:
-    """Return host:port that nobody listens on."""
+    """Return host:port that no one listens on."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{one.getsockname()[1]}"

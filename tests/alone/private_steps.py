@@ -85,7 +85,7 @@ def setting(number: int) -> Step:
 
 
 def become_guest(do: Doing) -> None:
-    """Become somebody who may write lines, and knows nothing of the ledger."""
+    """Become someone who may write lines, and knows nothing of the ledger."""
     if kind_of(do.session) == "postgresql":
         role = do.session.scalar(text("SELECT name FROM alone_role"))
         do.session.execute(text(f"SET ROLE {role}"))

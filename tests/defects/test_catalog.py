@@ -29,7 +29,7 @@ def test_a_defect_applies_to_the_sources(defect: Defect, tmp_path: Path) -> None
 
 @by_name
 def test_a_defects_tests_exist(defect: Defect) -> None:
-    """Nobody can rename a test without seeing that a defect relies on it."""
+    """No one can rename a test without seeing that a defect relies on it."""
     for test in defect.tests:
         file, *path = test.partition("[")[0].split("::")
         assert path[-1] in _functions(ROOT / file, path[:-1]), test

@@ -75,7 +75,7 @@ class Peer:
         return self.ask(*words, thread=thread).result(30)
 
     def kill(self) -> None:
-        """SIGKILL it: its locks stay, and nobody renews them."""
+        """SIGKILL it: its locks stay, and no one renews them."""
         self._process.kill()
         self._process.wait(10)
         self._reader.join(5)

@@ -131,7 +131,7 @@ def test_a_foreign_unlock_is_refused(peer, client, fresh):
 
 
 def test_both_watchdogs_renew(peer, client, fresh, monkeypatch):
-    """A lock is held for longer than its lease, whoever has it."""
+    """A lock is held for longer than its lease, no matter who has it."""
     monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", timedelta(milliseconds=600))
     theirs = f"{fresh}-java"
     assert peer.do("lock", "plain", theirs, 0, -1) == "true"

@@ -65,7 +65,7 @@ def test_python_fills_and_java_reads(peer, client, fresh, codec):
 
 
 def test_both_leave_the_same_bits(peer, client, fresh):
-    """Byte for byte, whoever adds."""
+    """Byte for byte, no matter who adds."""
     texts = []
     for name in (f"{fresh}-java", f"{fresh}-python"):
         ours = BloomFilter(client, name)

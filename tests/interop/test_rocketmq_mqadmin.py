@@ -94,7 +94,7 @@ def test_consumer_status_is_told_how_our_member_is(member: Member, tmp_path: Pat
 
 
 def test_reset_offset_by_time_sets_a_running_member_back(member: Member) -> None:
-    """Everything comes again, without a restart; what is settled then counts anew."""
+    """Everything comes again, without a restart; what is settled then counts again."""
     member.publish(b"a", b"b")
     assert not member.adapter.acknowledge(member.sink.wait_for(2))
     subscription = Subscription("c", member.topic, member.group, {})

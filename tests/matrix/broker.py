@@ -1,4 +1,4 @@
-"""A broker in memory for two processes, which holds back what comes again until somebody says so."""
+"""A broker in memory for two processes, which holds back what comes again until someone says so."""
 
 from collections.abc import Sequence
 from datetime import timedelta

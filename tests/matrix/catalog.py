@@ -30,7 +30,7 @@ class Entry:
         sequel: its promise about order.
         twice: it says that a message may take effect twice.
         redis: it needs Redis.
-        doubts: a handler that raised leaves a row in the ledger until somebody has looked.
+        doubts: a handler that raised leaves a row in the ledger until someone has looked.
         compares_places: it knows which places are taken, and by whom it does not.
         refuses_copies: a copy is no duplicate to it, but a message that does not fit: a dead letter, unless the other
             one knows copies.

@@ -37,6 +37,6 @@ def test_a_pair_that_cannot_be_safe_is_refused(pair: Pair, engine: Engine) -> No
 
 
 def test_the_catalog_knows_every_strategy() -> None:
-    """A strategy that nobody has entered would be in no pair."""
+    """A strategy that no one has entered would be in no pair."""
     installed: Registry[object] = Registry(STRATEGIES, "strategy")
     assert set(CATALOG) == set(installed.names())

@@ -92,7 +92,7 @@ def test_a_group_of_the_other_kind_is_refused(bench: ProxiedBench) -> None:
 
 
 def test_a_retry_limit_below_the_attempts_is_found(bench: ProxiedBench) -> None:
-    """RocketMQ would give up first, and nobody would know why."""
+    """RocketMQ would give up first, and no one would know why."""
     bench.make_topic()
     bench.make_group(retryMaxTimes=3)
     (problem,) = bench.examine()

@@ -82,7 +82,7 @@ def test_a_fifo_group_waits_for_each_other(bench: Bench, fifo: Topic) -> None:
 
 
 def test_a_fifo_message_needs_a_key(bench: Bench, fifo: Topic) -> None:
-    """Without one nobody knows its place."""
+    """Without one no one knows its place."""
     bench.prepare(bench.subscription(fifo))
     (answer,) = bench.publisher().publish(fifo.name, fifo.options, [OutgoingMessage(b"x")])
     assert "needs a key" in str(answer.error)

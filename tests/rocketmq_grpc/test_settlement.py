@@ -74,7 +74,7 @@ def extended(question: tuple[Any, Future[Any]]) -> str:
 
 
 def begun(do: Callable[..., Any], *arguments: Any) -> Future[Any]:
-    """Do it on a thread that nobody waits for: whoever is held up for ever must not hold up the tests."""
+    """Do it on a thread that no one waits for: anyone who is held up for ever must not hold up the tests."""
     done: Future[Any] = Future()
 
     def run() -> None:
@@ -88,7 +88,7 @@ def begun(do: Callable[..., Any], *arguments: Any) -> Future[Any]:
 
 
 class Stage:
-    """Two topics, and whoever settles what came from them."""
+    """Two topics, and anyone who settles what came from them."""
 
     def __init__(self) -> None:
         self.proxy = Proxy()
@@ -119,7 +119,7 @@ class Stage:
         return begun(self.settler.acknowledge, deliveries)
 
     def until(self, reached: Callable[[], bool]) -> None:
-        """Wait for what nobody signals."""
+        """Wait for what no one signals."""
         deadline, pause = monotonic() + SOON, Event()
         while not reached():
             assert monotonic() < deadline
@@ -133,7 +133,7 @@ class Stage:
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    """A stage; questions that nobody answered end with the test."""
+    """A stage; questions that no one answered end with the test."""
     stage = Stage()
     yield stage
     for questions in (stage.proxy.finishing, stage.proxy.extending):
@@ -169,7 +169,7 @@ def test_a_slow_extension_holds_up_its_own_delivery_alone(stage: Stage) -> None:
 
 
 def test_who_settles_what_another_settles_is_told_so_at_once(stage: Stage) -> None:
-    """Also when two name the same deliveries the other way round: nobody waits for anybody."""
+    """Also when two name the same deliveries the other way round: no one waits for anybody."""
     one, two = stage.deliver(0, "one", "two")
     first = stage.acknowledge(one, two)
     question = stage.proxy.asked_to_finish()
@@ -217,7 +217,7 @@ def test_what_comes_again_by_itself_is_not_copied(stage: Stage) -> None:
 
 
 def test_what_is_given_back_is_finished_before_more_is_copied(stage: Stage) -> None:
-    """Whoever dies while a thousand are given back has left few copies beside their originals."""
+    """Anyone who dies while a thousand are given back has left few copies beside their originals."""
     done = stage.let_go(stage.deliver(0, *map(str, range(100))))
     for _ in range(2):
         finished(*stage.proxy.asked_to_finish())
@@ -238,7 +238,7 @@ def test_what_is_moved_is_finished_before_more_is_copied(stage: Stage) -> None:
 
 
 def test_what_could_not_be_finished_is_not_copied_again(stage: Stage) -> None:
-    """The copy was confirmed, then the proxy went away: whoever tries again has only the original to finish."""
+    """The copy was confirmed, then the proxy went away: anyone who tries again has only the original to finish."""
     (one,) = stage.deliver(0, "one")
     moves = [(one, lambda lease: lease.raw)]
     first = begun(stage.settler.move, moves)

@@ -2,7 +2,7 @@
 
 Arguments: URL of Redis, name of the lock, URL of the database, milliseconds of lease. Each round it reads the row's
 counter under the lock, dawdles, and writes it back with its token; a refused write is counted, never repeated.
-The database ends a transaction that stands still: a process stopped in the middle of one would hold its row for ever.
+The database ends a transaction that is blocked: a process stopped in the middle of one would hold its row for ever.
 """
 
 import os

@@ -44,7 +44,7 @@ STYLES: tuple[Literal["console", "json"], ...] = ("console", "json")
 
 
 class _Ghost:
-    """Raises where nobody can catch it."""
+    """Raises where no one can catch it."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
@@ -192,7 +192,7 @@ SQL: dict[str, Callable[[str, Session], None]] = {
     "flush": lambda secret, session: session.add(history.HistoryRow(*[secret] * 8)),  # type: ignore[arg-type]
 }
 SETUP = ["statement", "parameter", "syntax"]
-"""A missing table is nobody's fault either."""
+"""A missing table is no one's fault either."""
 CHARGED = [*ACTS, "flush"]
 """Each of these costs an attempt."""
 

@@ -97,7 +97,7 @@ def units(engine: Engine, client: RedisClient, fresh: str) -> tuple[UnitBench, T
 
 
 def test_a_lock_moves_with_its_slot(cluster, make, fresh, monkeypatch):
-    """It is renewed in every stage, nobody else gets it, and who waited since before the move is woken by its release."""
+    """It is renewed in every stage, no one else gets it, and who waited since before the move is woken by its release."""
     monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", timedelta(seconds=3))
     told = threading.Event()
     lock = Lock(make(), fresh, on_loss=told.set)
@@ -106,7 +106,7 @@ def test_a_lock_moves_with_its_slot(cluster, make, fresh, monkeypatch):
     assert waits(make(), fresh)
     for stage in (slot.begin, slot.move_keys, slot.end):
         stage()
-        assert not told.wait(3.3)  # a lease: by then a lock that nobody renews is lost
+        assert not told.wait(3.3)  # a lease: by then a lock that no one renews is lost
         assert not contender.got.is_set()
     assert waits(make(), fresh)
     lock.release()

@@ -1,4 +1,4 @@
-"""The database dies under a running app and comes back: nobody is charged, nothing is lost, nothing happens twice."""
+"""The database dies under a running app and comes back: no one is charged, nothing is lost, nothing happens twice."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""`oncemq demo` keeps the promise in front of everybody: from a checkout, on servers, and from a wheel."""
+"""`oncemq demo` keeps the promise in front of everyone: from a checkout, on servers, and from a wheel."""
 
 import json
 import subprocess

@@ -106,7 +106,7 @@ def test_the_ride_lock_is_shared_with_java(tmp_path: Path, redis_url: str) -> No
 
 
 def follow_with_redis(name: str, folder: Path, url: str, *, database: int, **environment: str) -> str:
-    """Follow a README in a copy of its example, on a database of Redis that is nobody else's."""
+    """Follow a README in a copy of its example, on a database of Redis that is no one else's."""
     shutil.copytree(EXAMPLES / name, folder / name)
     own = f"{url.rpartition('/')[0]}/{database}"
     commands = sessions((EXAMPLES / name / "README.md").read_text())

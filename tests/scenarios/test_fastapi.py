@@ -283,7 +283,7 @@ class Caller:
 def test_a_caller_who_leaves_gets_his_answer_when_he_comes_back(
     engine: Engine, ledger: RequestLedger
 ) -> None:
-    """The endpoint is not stopped by that – nobody listens for it while it runs: its answer is kept."""
+    """The endpoint is not stopped by that – no one listens for it while it runs: its answer is kept."""
     running, may_end = threading.Event(), threading.Event()
 
     def slow(order: Order, session: Lent) -> Receipt:

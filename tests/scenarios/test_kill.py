@@ -1,4 +1,4 @@
-"""Worker processes die in the middle of units: nothing is lost, nothing counts twice, nobody else pays."""
+"""Worker processes die in the middle of units: nothing is lost, nothing counts twice, no one else pays."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Redis forgets locks, or does not answer for longer than a lease: the holder is told, nobody hangs, the database decides."""
+"""Redis forgets locks, or does not answer for longer than a lease: the holder is told, no one hangs, the database decides."""
 
 import threading
 from collections.abc import Iterator

@@ -62,7 +62,7 @@ def written(database: Engine) -> list[tuple[int, int, int]]:
 
 
 def test_holders_paused_beyond_their_lease_write_nothing_stale(workers, any_redis_url, database, fresh):
-    """Whoever is stopped for three leases comes back with a token that the row refuses."""
+    """Anyone who is stopped for three leases comes back with a token that the row refuses."""
     chance = random.Random(7)
     for _ in range(4):
         before = len(written(database))
@@ -112,7 +112,7 @@ def test_redis_killed_and_restarted(own_redis: OwnServer, fresh, monkeypatch):
 
 
 def test_no_lock_is_without_an_end(own_redis: OwnServer, fresh):
-    """Whatever kind, whoever died in between: every key of a lock has a TTL, counters of tokens excepted."""
+    """Whatever kind, no matter who died in between: every key of a lock has a TTL, counters of tokens excepted."""
     server = own_redis()
     client = make_client(server.url)
     for kind in ("Lock", "FairLock", "FencedLock"):

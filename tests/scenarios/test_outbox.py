@@ -1,4 +1,4 @@
-"""From one broker through a database to another: everything published arrives and counts once, whoever dies when."""
+"""From one broker through a database to another: everything published arrives and counts once, no matter who dies when."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Servers in processes of their own on one database: each payment is taken once, whoever is asked and whoever dies."""
+"""Servers in processes of their own on one database: each payment is taken once, no matter who is asked and who dies."""
 
 import random
 import subprocess
@@ -68,7 +68,7 @@ def servers(engine: Engine, fresh: str) -> Iterator[list[Server]]:
 
 
 def test_copies_at_two_servers_at_once(engine: Engine, servers: list[Server]) -> None:
-    """Every key is paid once and always answered alike; whoever comes meanwhile is told to come again."""
+    """Every key is paid once and always answered alike; anyone who comes meanwhile is told to come again."""
     jobs = [(number, server) for number in range(KEYS) for server in servers for _ in range(COPIES)]
     random.Random(7).shuffle(jobs)
     with httpx.Client(timeout=30) as client, ThreadPoolExecutor(12) as callers:
@@ -106,7 +106,7 @@ def test_a_server_that_is_killed_in_the_middle(engine: Engine, servers: list[Ser
 
 
 def waiting(engine: Engine) -> bool:
-    """Return whether somebody waits for a lock in this database."""
+    """Return whether someone waits for a lock in this database."""
     with engine.connect() as connection:
         asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
         return bool(connection.execute(text(asked)).scalar())

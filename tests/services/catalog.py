@@ -40,7 +40,7 @@ def shared(folder: Path, kinds: Sequence[type[Server]] = KINDS) -> list[Server |
 
 
 _NUMBERS = itertools.count(1)
-"""Of servers that this process owns, whoever made them."""
+"""Of servers that this process owns, no matter who made them."""
 
 
 class OwnServers:

@@ -64,7 +64,7 @@ class Container:
         self._compose("down", "--volumes")
 
     def choose_other_ports_if_taken(self) -> None:
-        """Take a new port when somebody else listens on ours while we do not run."""
+        """Take a new port when someone else listens on ours while we do not run."""
         if not self.running:
             self.native.choose_other_ports_if_taken()
             self.url, self.port = self.native.url, self.native.port

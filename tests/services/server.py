@@ -137,7 +137,7 @@ class Server(ABC):
         remove_folder(self.folder / "data")
 
     def choose_other_ports_if_taken(self) -> None:
-        """Take new ports when somebody else listens on ours while we do not run."""
+        """Take new ports when someone else listens on ours while we do not run."""
         if not self._processes() and not all(map(ports.is_free, self.settings.ports.values())):
             self.settings.move(self.folder)
 

@@ -31,7 +31,7 @@ class Settings:
         return settings
 
     def move(self, folder: Path) -> None:
-        """Choose other ports: somebody else listens on ours."""
+        """Choose other ports: someone else listens on ours."""
         self.ports = dict(zip(self.ports, ports.choose(len(self.ports)), strict=True))
         self.write(folder)
 

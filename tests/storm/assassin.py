@@ -36,7 +36,7 @@ def freeze(child: Child) -> str:
 
 
 def is_frozen(child: Child) -> bool:
-    """SIGSTOP it; returns whether it stands still."""
+    """SIGSTOP it; returns whether it is blocked."""
     if not child.send(signal.SIGSTOP):
         return False
     status = Path(f"/proc/{child.pid}/stat")
@@ -117,7 +117,7 @@ class Assassin:
         return found[0]
 
     def _replace(self, *, all_of_them: bool = False) -> None:
-        """Start consumers for those that ended; after one that could not start only one more, as whoever starts them would."""
+        """Start consumers for those that ended; after one that could not start only one more, as anyone who starts them would."""
         failed = False
         for place in range(self._count):
             if place >= len(self._children):

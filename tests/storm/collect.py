@@ -136,7 +136,7 @@ def letters(url: str, group: str, topic: str) -> list[Letter]:
 
 
 def waiting(url: str, group: str, topic: str) -> list[str]:
-    """Return what the broker still has for the group; nobody may be consuming."""
+    """Return what the broker still has for the group; no one may be consuming."""
     if url.startswith("embedded"):
         left = _rows(url, "SELECT state, count(*) FROM oncemq_broker_deliveries GROUP BY state")
         return [f"{count} deliveries in state {state}" for state, count in left]

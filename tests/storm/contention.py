@@ -101,11 +101,11 @@ class Contention:
             connection.rollback()
 
     def _wait_too_long(self, session: Session) -> None:
-        """Ask for a row that somebody holds."""
+        """Ask for a row that someone holds."""
         session.execute(text(_IMPATIENT))
 
     def _be_overtaken(self, session: Session) -> None:
-        """Change a row that somebody has changed since it was read."""
+        """Change a row that someone has changed since it was read."""
         session.execute(select(Shared.points).where(Shared.id == _MEETING))
         with self._engine.begin() as rival:
             rival.execute(update(Shared).where(Shared.id == _MEETING).values(points=Shared.points + 1))

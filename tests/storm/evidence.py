@@ -123,7 +123,7 @@ class Promise:
         reruns: how often a handler may begin besides its attempts, for each message: units that are run again.
         copies: dead letters and tries in excess that the faults explain (a death between a confirmed copy
             and the original's acknowledgement), over all messages.
-        rising: the steps of a key must rise from effect to effect, whoever applied them.
+        rising: the steps of a key must rise from effect to effect, no matter who applied them.
         retries_lose_place: but not those of messages that were retried, or that a member which left moved to the retries.
         ordered: in one process, effects of a key come in the order of arrival, until one was retried.
         held: they do also after a retry, and whichever process applied them.

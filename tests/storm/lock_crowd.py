@@ -23,7 +23,7 @@ _CELL = struct.Struct("=QQ")
 class Inside:
     """Who is inside of each lock, and how often anybody was: two numbers for each, in a file that processes map.
 
-    Nothing guards the numbers but the lock itself, and its holder pauses between reading and writing them: so whoever
+    Nothing guards the numbers but the lock itself, and its holder pauses between reading and writing them: so anyone who
     is inside with another one sees it, is seen, or makes the count fall behind.
     """
 
@@ -38,7 +38,7 @@ class Inside:
         return sum(self._read(lock)[1] for lock in range(LOCKS))
 
     def visit(self, lock: int, visitor: int) -> bool:
-        """Go in and out; returns whether nobody else was there."""
+        """Go in and out; returns whether no one else was there."""
         before, visits = self._read(lock)
         _CELL.pack_into(self._memory, lock * _CELL.size, visitor, visits)
         time.sleep(0)  # others may run

@@ -134,7 +134,7 @@ class Nursery:
 
 
 def serve() -> None:
-    """Fork on each line of standard input, say who was born and who ended; at its end, end everybody."""
+    """Fork on each line of standard input, say who was born and who ended; at its end, end everyone."""
     heard, bell = os.pipe()
     os.set_blocking(bell, False)
     signal.set_wakeup_fd(bell)

@@ -99,7 +99,7 @@ def freeze_member_until_forgotten(field: RocketField, keeper: Assassin) -> bool:
 
 
 def _sleep_through(keeper: Assassin, what: Callable[[int], bool]) -> bool:
-    """Have a member that works stand still while something happens, of which its process id is told."""
+    """Have a member that works are blocked while something happens, of which its process id is told."""
     sleeper = keeper.borrow()
     if not is_frozen(sleeper):
         return False

@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 
 class Reader:
-    """The brokers behind the name servers of a URL; connects anew for each question, because it asks few.
+    """The brokers behind the name servers of a URL; connects again for each question, because it asks few.
 
     Args:
         url: of any of the drivers; a proxy's names its name servers.

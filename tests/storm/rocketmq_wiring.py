@@ -24,7 +24,7 @@ def _looking(send: Send, sender: Callable[[], Any], step: str, killer: Killer) -
     Args:
         send: as it is.
         sender: returns what speaks with the broker.
-        step: its method after which the broker has the copies, or nearly, and nobody has looked at its answer.
+        step: its method after which the broker has the copies, or nearly, and no one has looked at its answer.
         killer: of this process.
     """
 

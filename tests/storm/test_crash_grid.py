@@ -58,7 +58,7 @@ def test_a_death_at_any_point_loses_and_doubles_nothing_on_rocketmq(
 
 
 def test_without_a_strategy_the_oracle_sees_the_double_effect(tmp_path: Path, fresh: str) -> None:
-    """The same deaths under `none`: the grid would be worth nothing if nobody noticed."""
+    """The same deaths under `none`: the grid would be worth nothing if no one noticed."""
     draw = random.Random(1)
     place = Place(f"embedded:///{tmp_path}/broker.db", f"sqlite:///{tmp_path}/effects.db", fresh, tmp_path)
     with Nursery(tmp_path) as nursery:

@@ -37,7 +37,7 @@ def test_a_kept_promise_has_no_violations() -> None:
 
 
 def test_an_unconfirmed_message_may_be_applied() -> None:
-    """Whoever got no answer does not know; both outcomes are right."""
+    """Anyone who got no answer does not know; both outcomes are right."""
     assert judge(evidence(effects=(*GOOD, effect(3, "c1"))), PROMISE) == []
 
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS)]
 
 
 def test_who_meets_is_seen(tmp_path, monkeypatch):
-    """By both; the memory would be worth nothing if it were not. And nobody is seen who comes later."""
+    """By both; the memory would be worth nothing if it were not. And no one is seen who comes later."""
     mine, other = Inside(tmp_path / "inside"), Inside(tmp_path / "inside")
     assert mine.visit(0, 1)
     assert other.visit(0, 2)

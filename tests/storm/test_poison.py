@@ -1,4 +1,4 @@
-"""Messages that fail in every way there is: each ends as one dead letter after its attempts, and harms nobody else."""
+"""Messages that fail in every way there is: each ends as one dead letter after its attempts, and harms no one else."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A member that stands still in its transaction holds up its own messages, and only as long as it does so."""
+"""A member that is blocked in its transaction holds up its own messages, and only as long as it does so."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ def place(request: pytest.FixtureRequest, fresh: str, tmp_path: Path) -> Iterato
 
 
 def hold(connection: Connection, consumer: str, told: Sequence[dict[str, Any]]) -> None:
-    """Note messages as applied in a transaction that does not end, as whoever stands still has done."""
+    """Note messages as applied in a transaction that does not end, as anyone who is blocked has done."""
     connection.execute(
         insert(TABLE),
         [
@@ -42,7 +42,7 @@ def hold(connection: Connection, consumer: str, told: Sequence[dict[str, Any]]) 
 
 
 def test_the_others_go_on_and_all_of_it_follows(place: Place) -> None:
-    """Half of the messages are in the hands of somebody who stands still: the rest is applied, those after him."""
+    """Half of the messages are in the hands of someone who is blocked: the rest is applied, those after him."""
     told = bodies(MESSAGES, prefix="m", keys=MESSAGES, twice=0.0)
     engine = make_engine(place.database)
     with Nursery(place.folder) as nursery:

@@ -36,7 +36,7 @@ class TestDocumentedAdapter(Delivering, Settling, Retrying, DeadLetters, Publish
 
     @pytest.fixture
     def harness(self) -> AdapterHarness:
-        """Return a broker of a name that nobody else uses."""
+        """Return a broker of a name that no one else uses."""
         harness = InMemoryHarness(uuid4().hex)
         harness.adapter_class = example("memory_adapter").MemoryAdapter
         return harness

@@ -18,5 +18,5 @@ class TestEmbeddedInMemory(Delivering, Settling, Retrying, DeadLetters, Publishi
 
     @pytest.fixture
     def harness(self) -> AdapterHarness:
-        """Return a broker of a name that nobody else uses."""
+        """Return a broker of a name that no one else uses."""
         return InMemoryHarness(uuid4().hex)

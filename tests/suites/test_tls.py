@@ -1,4 +1,4 @@
-"""TLS to real servers: whoever cannot prove to be the server that was asked for is refused, in words that say why."""
+"""TLS to real servers: anyone who cannot prove to be the server that was asked for is refused, in words that say why."""
 
 from collections.abc import Iterator
 from datetime import timedelta

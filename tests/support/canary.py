@@ -1,4 +1,4 @@
-"""A password that must never be seen, and everything in which somebody might see it."""
+"""A password that must never be seen, and everything in which someone might see it."""
 
 import io
 import traceback

@@ -46,7 +46,7 @@ class Authority:
 
 
 def self_signed(folder: Path, label: str, host: str = "localhost") -> Certificate:
-    """Return a certificate that nobody but itself vouches for."""
+    """Return a certificate that no one but itself vouches for."""
     key = ec.generate_private_key(ec.SECP256R1())
     return _written(folder, label, _certificate(label, key, label, key, host=host), key)
 

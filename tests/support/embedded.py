@@ -55,7 +55,7 @@ class EmbeddedHarness(AdapterHarness):
 
     def start(self) -> None:
         """Put the file back."""
-        # The file itself comes last: without it nobody can connect to half a broker.
+        # The file itself comes last: without it no one can connect to half a broker.
         for part in reversed(_PARTS):
             source = Path(f"{self._away}{part}")
             if source.exists():
@@ -63,7 +63,7 @@ class EmbeddedHarness(AdapterHarness):
 
     def cut(self) -> None:
         """Replace the file by a copy, which breaks every open connection."""
-        # Under the file's own lock nobody can be told that something is stored which the copy does not hold.
+        # Under the file's own lock no one can be told that something is stored which the copy does not hold.
         connection = sqlite3.connect(self._file, isolation_level=None)
         try:
             connection.execute("BEGIN IMMEDIATE")

@@ -67,7 +67,7 @@ def rows(path: Path, sql: str) -> list[tuple[object, ...]]:
 
 
 def eventually(reached: Callable[[], bool], wanted: str, timeout: float = 10.0) -> None:
-    """Wait until `reached()`; for states that nobody signals."""
+    """Wait until `reached()`; for states that no one signals."""
     deadline, pause = monotonic() + timeout, Event()
     while not reached():
         assert monotonic() < deadline, f"waited {timeout} s for {wanted}"

@@ -23,7 +23,7 @@ class InMemoryHarness(AdapterHarness):
         raise NotImplementedError
 
     def unwelcome(self) -> Adapter:
-        """Memory refuses nobody."""
+        """Memory refuses no one."""
         raise NotImplementedError
 
     def stop(self) -> None:

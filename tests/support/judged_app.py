@@ -98,7 +98,7 @@ class Verdict:
     Args:
         lost: ids that were confirmed to the publisher and had no effect.
         double: ids with more than one effect.
-        invented: effects of ids that nobody published.
+        invented: effects of ids that no one published.
         charged: ids whose effect came at a later attempt than the first.
     """
 

@@ -167,7 +167,7 @@ class Line(ScriptedAdapter):
         return [CONFIRMED] * len(burials)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Nobody gives back here: processes are killed."""
+        """No one gives back here: processes are killed."""
         self._broker.wrong.append(f"{len(deliveries)} deliveries were given back")
         return []
 

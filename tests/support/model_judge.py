@@ -53,7 +53,7 @@ class Judge(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_wrong(self) -> None:
-        """Nobody settled twice, no strategy failed."""
+        """No one settled twice, no strategy failed."""
         assert not self.broker.wrong
         assert not self.told.troubles
 

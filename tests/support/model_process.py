@@ -175,7 +175,7 @@ class Told(Observer):
 
 
 class _Leaving(threading.Event):
-    """Nobody waits in real time."""
+    """No one waits in real time."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ class MovingSlot:
         self._target = next(place for place in client.routes.masters() if place != self._source)
 
     def begin(self) -> None:
-        """From now on new keys of the slot are made at its target, by whoever is sent there."""
+        """From now on new keys of the slot are made at its target, by anyone who is sent there."""
         self._set(self._target, "IMPORTING", self._id(self._source))
         self._set(self._source, "MIGRATING", self._id(self._target))
 

@@ -42,7 +42,7 @@ class Place:
         return f"{self.name}-{consumer}.{self.name}"
 
     def unsettled(self, consumer: str) -> int:
-        """Return how many messages the broker would still deliver; nobody may be consuming now."""
+        """Return how many messages the broker would still deliver; no one may be consuming now."""
         if self.broker.startswith("embedded"):
             connection = sqlite3.connect(self.folder / "broker.db")
             try:

@@ -16,7 +16,7 @@ _OURS = ("ONCEMQ_", "PYTEST_", "COVERAGE_")
 def eventually(
     reached: Callable[[], object], wanted: str, timeout: float = 60.0, said: Callable[[], str] = str
 ) -> None:
-    """Wait until `reached()`; for states of other processes, which nobody signals. A failure shows what they `said()`."""
+    """Wait until `reached()`; for states of other processes, which no one signals. A failure shows what they `said()`."""
     deadline, pause = monotonic() + timeout, Event()
     while not reached():
         if monotonic() > deadline:
@@ -40,7 +40,7 @@ class Program:
         self.log = folder / "program.log"
         self._python = python
         inherited = {name: text for name, text in os.environ.items() if not name.startswith(_OURS)}
-        # A width of its own: messages must not wrap as the terminal of whoever runs the tests has it.
+        # A width of its own: messages must not wrap as the terminal of anyone who runs the tests has it.
         self.environment = {**inherited, "COLUMNS": "200", **(environment or {})}
 
     def call(

@@ -59,7 +59,7 @@ class ProxiedRabbitMQ(AdapterHarness):
         return self.topic("nobody")
 
     def unreachable(self) -> Adapter:
-        """Return an adapter for a port where nobody listens."""
+        """Return an adapter for a port where no one listens."""
         return adapter_on(through(self.url, self._closed.port))
 
     def unwelcome(self) -> Adapter:

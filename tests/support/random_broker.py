@@ -96,7 +96,7 @@ class Front(ScriptedAdapter):
         return failed
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
-        """Keep what nobody will ask for: the run is over."""
+        """Keep what no one will ask for: the run is over."""
         del deliveries
         return []
 

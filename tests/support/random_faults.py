@@ -135,7 +135,7 @@ EXPIRE_ALL = "expire_all"
 """Done before the effect, when only neighbours' changes can be discarded by it; costs nothing."""
 
 INFRASTRUCTURE = "infrastructure"
-"""Done before the effect, for the first times that a message runs; nobody's fault."""
+"""Done before the effect, for the first times that a message runs; no one's fault."""
 
 STYLES = ("orm", "core", "reading", "shared", "change")
 

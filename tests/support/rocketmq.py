@@ -42,7 +42,7 @@ class TwoDoors(AdapterHarness):
     Attributes:
         names: the door before the name server.
         broker: the door before the broker.
-        nobody: a port where nobody listens.
+        no one: a port where no one listens.
     """
 
     names: TcpProxy
@@ -54,11 +54,11 @@ class TwoDoors(AdapterHarness):
         return Topic(f"{name}-{uuid4().hex[:8]}", {"queues": 4})
 
     def unroutable(self) -> Topic:
-        """Return a topic that nobody has made."""
+        """Return a topic that no one has made."""
         return self.topic("nobody")
 
     def unreachable(self) -> Adapter:
-        """Return an adapter for a port where nobody listens."""
+        """Return an adapter for a port where no one listens."""
         return self.adapter_class.build(through(self.url, self.nobody), {}, SCOPE)
 
     def unwelcome(self) -> Adapter:

@@ -59,11 +59,11 @@ class ProxiedGrpc(AdapterHarness):
         return self.make_adapter(lease=lease)
 
     def unroutable(self) -> Topic:
-        """Return a topic that nobody has made."""
+        """Return a topic that no one has made."""
         return self.topic("nobody")
 
     def unreachable(self) -> Adapter:
-        """Return an adapter for a port where nobody listens."""
+        """Return an adapter for a port where no one listens."""
         return adapter_on(f"rocketmq+grpc://{login_of(self.url)}@{self.address}", connect_timeout="2s")
 
     def unwelcome(self) -> Adapter:

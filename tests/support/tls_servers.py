@@ -112,7 +112,7 @@ class TlsRedis(Redis):
         return f"rediss://:{self.settings.password}@{host}:{self.settings.ports['tls']}/0"
 
     def prepare(self) -> None:
-        """Write the configuration with the TLS listener; it asks nobody for a certificate."""
+        """Write the configuration with the TLS listener; it asks no one for a certificate."""
         super().prepare()
         certificate, key = _installed(self, self.certificate)
         configuration = self.data / "redis.conf"
@@ -201,7 +201,7 @@ class TlsSentinel(TlsRedis):
 def _installed(
     server: RabbitMQ | RocketMQ | PostgreSQL | Redis, files: Certificate, name: str = "server"
 ) -> tuple[Path, Path]:
-    """Put the files where the server's user can read them, and nobody else the key."""
+    """Put the files where the server's user can read them, and no one else the key."""
     certificate = server.account.write(server.data / f"{name}.crt", files.certificate.read_text())
     key = server.account.write(server.data / f"{name}.key", files.key.read_text())
     return certificate, key

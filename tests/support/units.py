@@ -58,7 +58,7 @@ class UnitBench:
         failures: what was told of errors that change nothing.
         lanes: what was told of exclusive units.
         resumed: deferred keys that a strategy woke.
-        pauses: the pauses before further tries; nobody really sleeps.
+        pauses: the pauses before further tries; no one really sleeps.
         told: the numbers of tries with which the database's failures were told.
         savepoint_every: how many items of a unit are undone together; None = all.
         guarded: handlers that send statements have savepoints of their own.

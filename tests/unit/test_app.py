@@ -102,7 +102,7 @@ def open_files(path: Path) -> int:
 
 @pytest.mark.parametrize("table", ["stock", "no_such_table"])
 def test_checking_leaves_no_connection_open(tmp_path: Path, table: str):
-    """Neither an app that may run nor one that is refused keeps a connection that nobody can close."""
+    """Neither an app that may run nor one that is refused keeps a connection that no one can close."""
     app = looking_app(tmp_path / "shop.db", table)
     with nullcontext() if table == "stock" else pytest.raises(ConfigError, match="no_such_table"):
         app.check()

@@ -26,7 +26,7 @@ def test_orders_come_as_often_as_said(copies: float, times: set[int]) -> None:
 
 
 def test_every_strategy_has_its_price() -> None:
-    """Whoever adds a strategy adds a line to what each guarantee costs."""
+    """Anyone who adds a strategy adds a line to what each guarantee costs."""
     priced = set[str]()
     for one in guarantees.GUARANTEES.values():
         for part in one.strategy if isinstance(one.strategy, tuple) else (one.strategy,):

@@ -22,7 +22,7 @@ def _documented(name: str) -> str:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_option_of_a_strategy_is_documented(name: str) -> None:
-    """Its section in docs/strategies.md is its docstring; whoever changes one changes both."""
+    """Its section in docs/strategies.md is its docstring; anyone who changes one changes both."""
     _, _, section = (HOUSE / "docs" / "strategies.md").read_text().partition(f"\n## `{name}`\n\n")
     assert section.partition("\n\n## ")[0].strip() == _documented(name)
 

@@ -1,4 +1,4 @@
-"""What users may import is listed in one place, documented, and changes only when somebody means it."""
+"""What users may import is listed in one place, documented, and changes only when someone means it."""
 
 import inspect
 import subprocess

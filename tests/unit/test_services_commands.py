@@ -38,7 +38,7 @@ def services(command: str, folder: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """The services' folder of a checkout that nobody else uses."""
+    """The services' folder of a checkout that no one else uses."""
     folder = tmp_path / ".services"
     yield folder
     services("stop", folder)
@@ -113,7 +113,7 @@ def test_a_port_in_use_is_not_free() -> None:
 
 
 def test_a_reused_pid_is_not_taken_for_the_server(tmp_path: Path) -> None:
-    """A pid file whose start time is another's names nobody."""
+    """A pid file whose start time is another's names no one."""
     launch = Launch("server", ())
     (tmp_path / "server.pid").write_text(f"{os.getpid()} 1\n")
     assert Process.load(launch, folder=tmp_path) is None

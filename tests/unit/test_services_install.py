@@ -87,7 +87,7 @@ def test_a_failing_container_says_what_docker_said(programs: Path, tmp_path: Pat
 
 
 def test_a_sudo_that_asks_for_a_password_is_not_used(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody could answer it."""
+    """No one could answer it."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     put_program(programs, "apt-get", "exit 0")
     put_program(programs, "sudo", "exit 1")

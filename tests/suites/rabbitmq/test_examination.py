@@ -81,7 +81,7 @@ def test_a_quorum_queue_of_somebody_elses_may_have_a_delivery_limit(
 
 
 def test_a_stream_is_found(rabbitmq_url: str, fresh: str, channel: BlockingChannel) -> None:
-    """What nobody consumes meanwhile would be skipped: it is said before the start."""
+    """What no one consumes meanwhile would be skipped: it is said before the start."""
     channel.queue_declare(fresh, durable=True, arguments={"x-queue-type": "stream"})
     (problem,) = examined(rabbitmq_url, fresh, queue=fresh)
     assert f"queue '{fresh}' is a stream, which OnceMQ cannot consume" in problem.text

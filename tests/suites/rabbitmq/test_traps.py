@@ -77,7 +77,7 @@ def own_server(module_server: Server | Container) -> RabbitMQ:
 
 
 def subscription_of(fresh: str, *, in_flight: int = 1000, **options: Any) -> Subscription:
-    """Return a subscription with names that nobody else uses."""
+    """Return a subscription with names that no one else uses."""
     return Subscription("points", f"{fresh}.paid", f"{fresh}-group", options, in_flight)
 
 
@@ -115,7 +115,7 @@ def test_a_stream_is_never_consumed(rabbitmq_url: str, fresh: str, open_adapter:
 
 
 def eventually(reached: Callable[[], bool], seconds: float = 30) -> None:
-    """Wait until `reached()`; for states that nobody signals."""
+    """Wait until `reached()`; for states that no one signals."""
     deadline = monotonic() + seconds
     while not reached():
         assert monotonic() < deadline
@@ -286,7 +286,7 @@ def test_looking_at_dead_letters_often_loses_none(rabbitmq_url: str, fresh: str,
 
 
 def test_foreign_dead_letters_have_an_id_too(rabbitmq_url: str, fresh: str) -> None:
-    """What somebody else put into the dead-letter queue can be listed twice alike, and removed."""
+    """What someone else put into the dead-letter queue can be listed twice alike, and removed."""
     subscription = subscription_of(fresh)
     adapter = adapter_on(rabbitmq_url)
     adapter.prepare([subscription])

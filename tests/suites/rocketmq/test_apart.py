@@ -1,4 +1,4 @@
-"""What becomes of one message, or of one topic, is nobody else's trouble, held against a real server."""
+"""What becomes of one message, or of one topic, is no one else's trouble, held against a real server."""
 
 import os
 from collections.abc import Callable, Iterator

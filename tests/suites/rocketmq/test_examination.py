@@ -17,7 +17,7 @@ def bench(rocketmq_url: str) -> Iterator[Bench]:
 
 
 def test_a_missing_topic_is_found_unless_the_start_makes_it(bench: Bench) -> None:
-    """With create: false nobody makes it; the line names the command that does."""
+    """With create: false no one makes it; the line names the command that does."""
     (problem,) = bench.examine({"create": False})
     assert f"topic '{bench.topic}' does not exist on RocketMQ" in problem.text
     assert f"mqadmin updateTopic -c <cluster> -t {bench.topic}" in problem.text
@@ -64,7 +64,7 @@ def test_a_fifo_topic_of_another_type_is_found(bench: Bench) -> None:
 
 
 def test_a_topic_of_type_fifo_wants_fifo(bench: Bench) -> None:
-    """Whoever publishes in order should know that retries are overtaken."""
+    """Anyone who publishes in order should know that retries are overtaken."""
     bench.make_topic(fifo=True)
     (problem,) = bench.examine()
     assert "is of type FIFO on broker-a" in problem.text

@@ -248,7 +248,7 @@ def test_two_topics_of_one_group_share_its_retries(rocketmq_url: str, open_adapt
 
 
 def test_tls_is_spoken(rocketmq_url: str, open_adapter: Open) -> None:
-    """The whole way works over TLS; a certificate that nobody vouches for is refused unless that is asked for."""
+    """The whole way works over TLS; a certificate that no one vouches for is refused unless that is asked for."""
     with pytest.raises(Exception, match="certificate"):
         open_adapter(rocketmq_url, subscription(), tls=True)
     adapter, sink = open_adapter(rocketmq_url, subscription(), tls=True, verify=False)
@@ -259,7 +259,7 @@ def test_tls_is_spoken(rocketmq_url: str, open_adapter: Open) -> None:
 def test_noise_from_the_broker_ends_the_connection_and_nothing_else(
     rocketmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that brings nonsense is made anew; messages come as before."""
+    """A connection that brings nonsense is made again; messages come as before."""
     harness = ProxiedRocketMQ(rocketmq_url)
     adapter, sink = harness.make_adapter(), RecordingSink()
     adapter.open([subscription()], sink)
@@ -284,7 +284,7 @@ def test_noise_from_the_broker_ends_the_connection_and_nothing_else(
 def test_deaths_of_broker_and_name_server_lose_nothing(
     own_server: RocketMQBroker, open_adapter: Open
 ) -> None:
-    """SIGKILL of the name server disturbs nobody who is connected; after that of the broker all goes on by itself."""
+    """SIGKILL of the name server disturbs no one who is connected; after that of the broker all goes on by itself."""
     adapter, sink = open_adapter(own_server.url, subscription())
     worker = Worker(adapter, sink)
     try:

@@ -1,4 +1,4 @@
-"""Folders and files that nobody else may read, or prepare for us."""
+"""Folders and files that no one else may read, or prepare for us."""
 
 import os
 import stat

@@ -96,7 +96,7 @@ def test_looking_first_hides_as_much_as_every_pattern(text):
     ],
 )
 def test_values_of_rows_are_masked_unless_asked_for(text):
-    """What a database quotes of a row is nobody's business where errors are read."""
+    """What a database quotes of a row is no one's business where errors are read."""
     assert CANARY not in Redactor()(text)
     assert CANARY in Redactor(row_values=True)(text)
 

@@ -7,7 +7,7 @@ from oncemq.common.sharding import SLOTS, Layout, slot_of
 
 @pytest.mark.parametrize(("key", "slot"), [("a", 458), ("order-1", 396), ("é", 851), ("", 20)])
 def test_the_slot_of_a_key_never_changes(key: str, slot: int) -> None:
-    """Rows were stored by these numbers; whoever changes them loses every duplicate."""
+    """Rows were stored by these numbers; anyone who changes them loses every duplicate."""
     assert slot_of(key) == slot
 
 

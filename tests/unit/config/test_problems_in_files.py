@@ -252,7 +252,7 @@ def test_a_consumer_may_be_called_like_a_field(tmp_path, name):
     "field", ["workers: body.id", "in_flight: x", "keep: 1d", "unit_time: 5", "retry: {attempts: x}"]
 )
 def test_a_consumers_field_at_a_topic_is_only_refused(tmp_path, field):
-    """A value that nobody has checked is not used to check others."""
+    """A value that no one has checked is not used to check others."""
     said = problems(tmp_path, BASE.replace("key: body.id,", f"key: body.id, {field},"))
     assert len(said) == 1
     assert "belongs to a consumer" in said[0]

@@ -153,7 +153,7 @@ def test_a_drain_finishes_what_runs_and_returns_the_rest(adapter: ScriptedAdapte
 
 
 def test_a_drain_ends_with_the_grace(adapter: ScriptedAdapter, engine: Engine, tmp_path: Path) -> None:
-    """A handler that does not return holds nobody up: the code is 1, and the message is not blamed for it."""
+    """A handler that does not return holds no one up: the code is 1, and the message is not blamed for it."""
     began, go_on = threading.Event(), threading.Event()
 
     def handle(order: dict, session: Session) -> None:
@@ -239,7 +239,7 @@ def test_an_app_can_run_again(adapter: ScriptedAdapter, engine: Engine, tmp_path
 
 
 def test_every_named_point_is_passed(adapter: ScriptedAdapter, engine: Engine) -> None:
-    """Whoever wants to kill the process at a point of a message's way finds that point on it."""
+    """Anyone who wants to kill the process at a point of a message's way finds that point on it."""
     passed: list[str] = []
     with running(make_app(adapter, engine, make_consumer(give)), point=passed.append):
         adapter.deliver(order(1))
@@ -511,7 +511,7 @@ def test_a_suspect_that_is_retried_stays_one(
 def test_a_buried_suspect_is_forgotten(
     book: tuple[Engine | None, SuspectBook], adapter: ScriptedAdapter, tmp_path: Path
 ) -> None:
-    """Attempts exhausted by deaths and a failure: whoever replays the dead letter starts anew."""
+    """Attempts exhausted by deaths and a failure: anyone who replays the dead letter starts again."""
     engine, suspects_book = book
     charged(suspects_book, "1", 2)
     with running(external(lambda order: 1 / 0, engine, adapter, tmp_path)):
@@ -633,7 +633,7 @@ def test_what_a_lost_machine_may_have_died_of_runs_alone(
 
 
 def test_every_process_that_starts_sees_what_a_lost_machine_left(engine: Engine) -> None:
-    """Two processes of one app are started one after the other: both distrust, and after a clean end nobody does."""
+    """Two processes of one app are started one after the other: both distrust, and after a clean end no one does."""
     make_app(ScriptedAdapter(), engine)
     vanished(engine, "gone-machine", ago=timedelta(minutes=5))
     first, second, third = ScriptedAdapter(), ScriptedAdapter(), ScriptedAdapter()

@@ -141,7 +141,7 @@ def test_a_message_that_fails_once_takes_effect_once(
 def test_a_dead_letter_is_noted_in_the_history(
     adapter: EmbeddedAdapter, engine: Engine, tmp_path: Path
 ) -> None:
-    """Whoever asks for the key later finds when and why."""
+    """Anyone who asks for the key later finds when and why."""
 
     def reject(_calls: int) -> None:
         raise Reject("sold out")
@@ -157,7 +157,7 @@ def test_a_dead_letter_is_noted_in_the_history(
 def test_no_more_is_taken_than_may_be_in_flight(
     adapter: EmbeddedAdapter, engine: Engine, tmp_path: Path
 ) -> None:
-    """A handler that stands still lets ten messages pile up in this process, and ninety at the broker."""
+    """A handler that is blocked lets ten messages pile up in this process, and ninety at the broker."""
     go_on = threading.Event()
     publish(tmp_path, *range(100))
     handler = Handler(lambda _calls: go_on.wait(WAIT) and None)

@@ -49,7 +49,7 @@ def test_an_app_says_that_its_redis_is_away(sqlite_database: str) -> None:
 
 
 def test_check_connect_warns_of_a_redis_that_evicts(evicting: str, tmp_path: Path) -> None:
-    """A warning beside the verdict; without --connect nobody asks."""
+    """A warning beside the verdict; without --connect no one asks."""
     line = CommandLine(tmp_path)
     line.create_tables()
     with line.app.open("a") as file:

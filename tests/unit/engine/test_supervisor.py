@@ -189,7 +189,7 @@ def test_a_fatal_code_ends_the_app(supervise: Supervise) -> None:
 
 
 def test_a_server_away_at_the_first_start_ends_the_app(supervise: Supervise) -> None:
-    """Whoever starts an app wants to know at once that its database does not answer."""
+    """Anyone who starts an app wants to know at once that its database does not answer."""
     app = supervise("away")
     assert app.code() == 5
 
@@ -233,7 +233,7 @@ def test_a_second_signal_kills_at_once(supervise: Supervise) -> None:
 
 
 def test_a_worker_that_outlasts_the_grace_is_killed(supervise: Supervise) -> None:
-    """One signal is enough: after the grace period, and some seconds for good measure, nobody waits."""
+    """One signal is enough: after the grace period, and some seconds for good measure, no one waits."""
     app = supervise("deaf", grace=0)
     app.wait_for("started-0")
     app.send(signal.SIGTERM)
@@ -248,7 +248,7 @@ def test_the_grace_holds_also_after_a_fatal_code(supervise: Supervise) -> None:
 
 
 def test_workers_drain_when_their_supervisor_dies(supervise: Supervise) -> None:
-    """Nobody would start them again or read their recorders, so they end in order."""
+    """No one would start them again or read their recorders, so they end in order."""
     app = supervise("serve", count=2)
     workers = [app.wait_for(f"started-{index}")[0] for index in range(2)]
     app.send(signal.SIGKILL)
@@ -257,7 +257,7 @@ def test_workers_drain_when_their_supervisor_dies(supervise: Supervise) -> None:
 
 
 def test_reload_drains_and_starts_again_at_once(supervise: Supervise) -> None:
-    """Every worker ends in order and is started anew, without a pause."""
+    """Every worker ends in order and is started again, without a pause."""
     app = supervise("serve", count=2)
     first = {app.wait_for(f"started-{index}")[0] for index in range(2)}
     app.send(signal.SIGHUP)

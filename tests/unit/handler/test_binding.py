@@ -355,7 +355,7 @@ def test_async_is_seen_through_partials_methods_and_objects() -> None:
 
 
 def test_an_async_handler_behind_a_sync_decorator_cannot_pass_for_having_run() -> None:
-    """A coroutine that nobody awaits is an error, not a success."""
+    """A coroutine that no one awaits is an error, not a success."""
 
     async def hidden(order: Order): ...
 

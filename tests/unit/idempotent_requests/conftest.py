@@ -14,7 +14,7 @@ from support.shared_database import shared_database
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """A clock that stands still unless told."""
+    """A clock that is blocked unless told."""
     return FakeClock()
 
 

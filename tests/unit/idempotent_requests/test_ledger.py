@@ -1,4 +1,4 @@
-"""Whoever lost a request to another can neither finish nor release it, on each database."""
+"""Anyone who lost a request to another can neither finish nor release it, on each database."""
 
 from datetime import timedelta
 

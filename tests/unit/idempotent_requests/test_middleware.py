@@ -315,7 +315,7 @@ def test_an_external_effect_happens_once(ledger: RequestLedger, make_service: Ma
 def test_an_external_effect_that_may_have_happened_is_not_repeated(
     ledger: RequestLedger, make_service: MakeService
 ) -> None:
-    """After a 500 or an exception nobody knows: the next try is refused and says so, without Retry-After."""
+    """After a 500 or an exception no one knows: the next try is refused and says so, without Retry-After."""
     outside = Outside()
     service = make_service(ledger, outside.mail, effects="external")
     service.call(order(status=500))

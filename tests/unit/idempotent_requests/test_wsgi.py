@@ -59,7 +59,7 @@ def test_an_application_that_never_starts(file_ledger: RequestLedger) -> None:
 
 @pytest.mark.parametrize(("marked", "paid"), [(True, 1), (False, 0)])
 def test_a_body_of_unknown_length(file_ledger: RequestLedger, marked: bool, paid: int) -> None:
-    """It is read if the server marks its end; else there is none, and nobody waits for it."""
+    """It is read if the server marks its end; else there is none, and no one waits for it."""
     service = WSGIService(pay, file_ledger, Rules(tenant=None))
     environ: dict[str, Any] = {
         "REQUEST_METHOD": "POST",

@@ -40,7 +40,7 @@ class SettableClock(FakeClock):
 
 @pytest.fixture
 def clock() -> SettableClock:
-    """A clock that stands still unless told."""
+    """A clock that is blocked unless told."""
     return SettableClock()
 
 
@@ -127,7 +127,7 @@ def test_a_clock_set_back_before_the_first_id_is_noticed(file_engine: Engine, cl
 def test_a_lease_that_ended_makes_no_more_ids(
     file_engine: Engine, ids: Snowflake, clock: SettableClock
 ) -> None:
-    """Somebody else may have the number; after a renewal ids go on, with another number if it was taken."""
+    """Someone else may have the number; after a renewal ids go on, with another number if it was taken."""
     ids.next()
     clock.advance(timedelta(seconds=30))
     with pytest.raises(WorkerNumberLost, match="is the database there"):
@@ -161,7 +161,7 @@ def test_when_every_number_is_in_use_there_is_none(file_engine: Engine, clock: S
 
 
 def test_threads_share_one_maker(file_engine: Engine) -> None:
-    """No id twice, whoever asks."""
+    """No id twice, no matter who asks."""
     with Snowflake(file_engine) as ids, ThreadPoolExecutor(8) as threads:
         numbers = [number for batch in threads.map(lambda _: ids.batch(500), range(80)) for number in batch]
     assert len(set(numbers)) == 40_000
@@ -227,7 +227,7 @@ steps = some.lists(
 def test_no_two_makers_ever_make_one_id(steps, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Three machines with clocks of their own, set back and forth, that stop, die and start again: no id comes twice.
 
-    Milliseconds pass, clocks are set, makers are closed (true) or vanish (false) and are made anew.
+    Milliseconds pass, clocks are set, makers are closed (true) or vanish (false) and are made again.
     """
     folder: Path = tmp_path_factory.mktemp("ids")
     engine = make_engine(f"sqlite:///{folder / 'ids.db'}")

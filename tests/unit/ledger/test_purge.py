@@ -1,4 +1,4 @@
-"""What is old is deleted in bounded batches, around what somebody holds."""
+"""What is old is deleted in bounded batches, around what someone holds."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -23,7 +23,7 @@ from oncemq.message import headers
     ],
 )
 def test_an_attempt_is_read_or_one(text: str, attempt: int) -> None:
-    """What somebody forged into nonsense counts as the first try."""
+    """What someone forged into nonsense counts as the first try."""
     assert headers.attempt_of({headers.ATTEMPT: text}) == attempt
 
 

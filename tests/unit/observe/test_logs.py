@@ -200,7 +200,7 @@ def test_a_password_unknown_to_us_is_masked_in_urls_and_fields(stream):
 
 
 def test_libraries_are_shown_from_warning_on(stream):
-    """From pika and SQLAlchemy nobody hears less than WARNING, also at level debug."""
+    """From pika and SQLAlchemy no one hears less than WARNING, also at level debug."""
     configure("debug", style="json", stream=stream)
     for name in ("pika.connection", "sqlalchemy.engine.Engine"):
         logging.getLogger(name).info("noise")

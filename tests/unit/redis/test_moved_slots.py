@@ -103,7 +103,7 @@ def test_a_named_place_is_asked_once():
 
 @pytest.mark.parametrize("loss", [RedisUnavailable("no server is known"), RedisRefused("NOAUTH")])
 def test_what_has_its_answer_keeps_it_when_the_map_is_lost_meanwhile(loss):
-    """A lock that one server gave would be held by nobody otherwise."""
+    """A lock that one server gave would be held by no one otherwise."""
     routes = Moving(known=("old:1",), up_to_date=1000)
     by_key = {slot_of("a"): "new:1"}
 

@@ -36,7 +36,7 @@ def collected() -> Iterator[None]:
 
 
 class Pair:
-    """A sentinel, its server and the certificates of everybody."""
+    """A sentinel, its server and the certificates of everyone."""
 
     def __init__(self, folder: Path) -> None:
         self.ours, self.other = Authority(folder, "ours"), Authority(folder, "other-authority")

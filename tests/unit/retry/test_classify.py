@@ -146,7 +146,7 @@ def test_our_own_trouble_is_transient() -> None:
 
 
 def test_other_errors_are_unknown() -> None:
-    """What no database raised is nobody's here, also errors that only look alike."""
+    """What no database raised is no one's here, also errors that only look alike."""
     for error in (ValueError("locked"), ConnectionError("refused"), TimeoutError(), KeyError("1213")):
         assert classify(error) is Fault.UNKNOWN
 

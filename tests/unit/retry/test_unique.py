@@ -119,7 +119,7 @@ def test_every_code_for_a_duplicate_is_known() -> None:
 
 
 def test_its_text_holds_no_value(engine: Engine) -> None:
-    """It stands in dead letters and logs, where a card's number is nobody's business."""
+    """It stands in dead letters and logs, where a card's number is no one's business."""
     with pytest.raises(UniqueViolation) as caught, engine.begin() as connection:
         connection.execute(insert(TABLE).values({**ROW, "id": 2, "card": None}))
     text = "UniqueViolation: payments has a row with the same order_id, payment_no already"

@@ -191,7 +191,7 @@ def test_skip_runs_the_others(make_bench: MakeBench, database_url: str, table: N
 def test_a_locked_row_is_nobodys_fault(
     make_bench: MakeBench, database_url: str, table: None, options: Any
 ) -> None:
-    """After the time-out, or at once, the unit is run again; the healthy one commits, nobody pays an attempt."""
+    """After the time-out, or at once, the unit is run again; the healthy one commits, no one pays an attempt."""
     bench = make_bench("pessimistic_lock", {**BY_TABLE, **options}, handler=rides.add_point)
     with held(database_url, 1):
         assert bench.deliver(event(1), event(2)) == [Outcome.DEFER, Outcome.PROCEED]

@@ -44,7 +44,7 @@ def test_it_runs_while_the_row_is_as_stated(make_bench: MakeBench, table: None) 
 
 
 def test_the_refusal_names_the_columns_that_differ(make_bench: MakeBench, table: None) -> None:
-    """Without their values, which are nobody's business in a log."""
+    """Without their values, which are no one's business in a log."""
     bench = make_bench("precondition", OPTIONS, handler=add_point)
     assert [
         bench.verdicts(message)[0].reason

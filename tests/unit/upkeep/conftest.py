@@ -18,5 +18,5 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def clock() -> FakeClock:
-    """Return a clock that stands still."""
+    """Return a clock that is blocked."""
     return FakeClock()

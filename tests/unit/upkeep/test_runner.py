@@ -145,7 +145,7 @@ def test_one_process_does_a_task(engine: Engine, clock: FakeClock) -> None:
 
 
 def test_a_failing_task_is_told_and_does_not_stop_others(engine: Engine, clock: FakeClock) -> None:
-    """The error goes to whoever listens; the next task runs, the failing one is due again."""
+    """The error goes to anyone who listens; the next task runs, the failing one is due again."""
     done: list[str] = []
     told: list[tuple[str, BaseException]] = []
 

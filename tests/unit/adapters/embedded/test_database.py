@@ -167,7 +167,7 @@ def test_full_disk_is_unavailable_and_changes_nothing(database: Database):
 
 
 def test_deleted_file_is_noticed_before_writing(database: Database, settings: Settings):
-    """Nothing is written into a file that nobody can find any more."""
+    """Nothing is written into a file that no one can find any more."""
     assert settings.path is not None
     settings.path.unlink()
     with pytest.raises(StoreGone, match="has gone"):

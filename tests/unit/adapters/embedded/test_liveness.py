@@ -10,7 +10,7 @@ from support.embedded_broker import eventually
 
 
 def test_this_process_lives():
-    """Nobody takes his own leases away."""
+    """No one takes his own leases away."""
     assert not is_dead(this_process(), this_process())
 
 
@@ -34,7 +34,7 @@ def test_reused_number_is_another_process():
 
 
 def test_restarted_machine_has_no_survivors():
-    """Whoever lived before the machine started is dead."""
+    """Anyone who lived before the machine started is dead."""
     here = this_process()
     assert is_dead(replace(here, boot="another"), here)
 

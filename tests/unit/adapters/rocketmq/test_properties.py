@@ -103,7 +103,7 @@ def test_a_replay_begins_anew() -> None:
 
 @pytest.mark.parametrize("text", ["[", '{"a"', "[1]", '{"a": 1}', "[" * 5000])
 def test_forged_escapes_are_nothing(text: str) -> None:
-    """Somebody else's property of that name crashes nothing."""
+    """Someone else's property of that name crashes nothing."""
     assert readable_headers({"oncemq-escaped": text, "b": "c"}) == {"b": "c"}
     assert read_message("t", b"x", {"oncemq-keys": text, "KEYS": "k"}, 0, 1).keys == ("k",)
 

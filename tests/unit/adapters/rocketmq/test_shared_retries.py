@@ -84,7 +84,7 @@ class Log:
 
 
 class AtOnce:
-    """Does what it is told at once, on the thread of whoever tells it."""
+    """Does what it is told at once, on the thread of anyone who tells it."""
 
     def at(self, _delay: float, job: Callable[..., object], *arguments: Any) -> None:
         """Do it."""
@@ -227,7 +227,7 @@ def test_a_member_that_leaves_moves_what_it_had_left() -> None:
 
 
 def test_a_member_that_leaves_fetches_nothing_without_need() -> None:
-    """What nothing settled follows comes again from its place, whoever has the queue then."""
+    """What nothing settled follows comes again from its place, no matter who has the queue then."""
     stage = Stage([ONE, TWO] * 100, two=200)
     stage.windows[ONE].pause()
     stage.go()

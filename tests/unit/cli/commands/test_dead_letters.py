@@ -149,7 +149,7 @@ def test_show_of_a_missing_one_fails(line):
 
 
 def test_replay_sends_them_again_with_fresh_attempts(line):
-    """A replayed message is received anew, by its own consumer alone, and is no dead letter any more."""
+    """A replayed message is received again, by its own consumer alone, and is no dead letter any more."""
     result = line.run("dead-letters", "replay", "award", "--key", "a1")
     assert (result.exit_code, result.stdout) == (0, "replayed 1 dead letter of award\n")
     assert [row["id"] for row in listed(line)] == ["2", "3"]

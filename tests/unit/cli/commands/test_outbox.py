@@ -18,7 +18,7 @@ NOW = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 
 @pytest.fixture
 def line(tmp_path) -> Iterator[CommandLine]:
-    """Return an app with two refused messages of one key and one of another, and one that nobody has refused."""
+    """Return an app with two refused messages of one key and one of another, and one that no one has refused."""
     line = CommandLine(tmp_path)
     line.create_tables()
     claim = Claim("loyalty", "me", NOW)
@@ -57,7 +57,7 @@ def take_over(line: CommandLine, now: datetime, until: datetime) -> None:
 
 
 def test_what_is_refused_is_listed(line):
-    """With its topic, key, publisher, error and next try; what nobody refused is not there."""
+    """With its topic, key, publisher, error and next try; what no one refused is not there."""
     result = line.run("outbox", "list", "gone")
     assert result.exit_code == 0, result.output
     assert result.stdout == (
@@ -105,14 +105,14 @@ def test_a_message_is_shown_whole(line):
 
 
 def test_a_message_that_is_not_there_is_said(line):
-    """With exit code 1; what nobody refused is not there either."""
+    """With exit code 1; what no one refused is not there either."""
     result = line.run("outbox", "show", "m4")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "there is no refused message m4" in result.stderr
 
 
 def test_a_retry_makes_messages_due(line):
-    """Dead letters too; what nobody has refused is left as it is."""
+    """Dead letters too; what no one has refused is left as it is."""
     publish_dead_letters(line, "m3")
     result = line.run("outbox", "retry", "--all", "--json")
     assert json.loads(result.stdout) == {"due": 3}
@@ -150,7 +150,7 @@ def test_one_message_is_dropped(line):
 
 
 def test_all_that_is_refused_is_dropped(line):
-    """Also to topics that are in the app no more; what nobody refused stays."""
+    """Also to topics that are in the app no more; what no one refused stays."""
     result = line.run("outbox", "drop", "--all", "--yes", "--json")
     assert json.loads(result.stdout) == {"dropped": 3, "being_sent": 0}
     assert left(line) == 1
@@ -168,7 +168,7 @@ def test_what_is_being_sent_stays(line):
 
 
 def test_what_a_dead_process_was_sending_is_dropped(line):
-    """Its time is over, and nobody else has begun."""
+    """Its time is over, and no one else has begun."""
     now = SystemClock().now()
     take_over(line, now - timedelta(minutes=1), until=now - timedelta(seconds=1))
     assert line.run("outbox", "drop", "--all", "--yes").stdout == "dropped 3 messages\n"
@@ -184,7 +184,7 @@ def test_dropping_needs_a_choice(line, arguments):
 
 
 def test_dropping_is_asked_about(line):
-    """Whoever says no loses nothing."""
+    """Anyone who says no loses nothing."""
     result = line.run("outbox", "drop", "--all", stdin="n\n")
     assert "Permanently drop these messages to all topics?" in result.stderr
     assert (result.exit_code != 0, left(line)) == (True, 4)

@@ -104,7 +104,7 @@ def test_a_text_topic_takes_lines_as_they_are(line):
 
 
 def test_a_topic_without_key_is_only_decoded(line):
-    """Where nobody declared a key none is asked for."""
+    """Where no one declared a key none is asked for."""
     result = line.run("publish", "free", stdin='{"any": "thing"}\n')
     assert (result.exit_code, result.stdout) == (0, "published 1 message to free\n")
 

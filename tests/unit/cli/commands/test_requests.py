@@ -1,4 +1,4 @@
-"""What `requests list` shows and `requests clear` forgets: only requests of which nobody knows, and whom nobody serves."""
+"""What `requests list` shows and `requests clear` forgets: only requests of which no one knows, and whom no one serves."""
 
 import json
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def test_one_request_is_cleared(line):
 
 
 def test_keys_that_differ_in_case_are_two(line):
-    """Whoever looked at one has not looked at the other."""
+    """Anyone who looked at one has not looked at the other."""
     begin(line, "web", "K:1", State.EXPOSED, AT)
     assert line.run("requests", "clear", "web", "--key", "k:1", "--yes").stdout == "cleared 1 request\n"
     assert shown(line, "web", "--key", "K:1") == [("web", "K%3A1")]
@@ -132,7 +132,7 @@ def test_clearing_needs_a_choice(line, arguments):
 
 
 def test_clearing_is_asked_about(line):
-    """After the warning; whoever says no forgets nothing."""
+    """After the warning; anyone who says no forgets nothing."""
     result = line.run("requests", "clear", "web", "--all", stdin="n\n")
     assert result.stderr.index("warning: ") < result.stderr.index("Forget these requests of web?")
     assert (result.exit_code != 0, left(line)) == (True, 6)

@@ -162,7 +162,7 @@ def test_an_unknown_module_is_answered_with_the_nearest_file(tmp_path):
 
 
 def test_an_unknown_parameter_is_refused_at_the_handler(tmp_path):
-    """A parameter that nobody can fill is told at start."""
+    """A parameter that no one can fill is told at start."""
     (said,) = problems(
         tmp_path, BASE, handlers="def handle(order: dict, mailer: object, x: int) -> None: ...\n"
     )

@@ -8,14 +8,14 @@ from support.declared import BASE, loaded, problems
 
 
 def test_an_app_has_one_client_that_is_not_yet_connected(tmp_path):
-    """The plan carries it; nothing answers at its address, and nobody minds before it is used."""
+    """The plan carries it; nothing answers at its address, and no one minds before it is used."""
     plan = loaded(tmp_path, BASE + 'redis: {url: "redis+cluster://:secret@127.0.0.1:1"}\n').plan
     assert "127.0.0.1:1" in plan.redis.where
     assert "secret" not in repr(plan.redis)
 
 
 def test_without_a_section_there_is_no_client(tmp_path):
-    """Redis is nobody's business unless the app says so."""
+    """Redis is no one's business unless the app says so."""
     assert loaded(tmp_path, BASE).plan.redis is None
 
 
@@ -53,6 +53,6 @@ def test_a_missing_library_is_told_with_the_line_to_install_it(tmp_path, monkeyp
 
 
 def test_names_of_other_frameworks_are_answered(tmp_path):
-    """Somebody who writes redis_url is told our way."""
+    """Someone who writes redis_url is told our way."""
     found = problems(tmp_path, BASE + 'redis_url: "redis://h"\n')
     assert any("write redis: {url:" in one for one in found), found

@@ -148,7 +148,7 @@ def test_a_copy_waits_for_its_place_and_behind_its_key_all_the_same() -> None:
 
 
 def test_all_proceed() -> None:
-    """A chain that nobody stops lets the handler run."""
+    """A chain that no one stops lets the handler run."""
     assert Chain([Noting("a", []), Noting("b", [])]).decide(ANY, ANY) is PROCEED
 
 

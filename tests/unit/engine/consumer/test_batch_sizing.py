@@ -135,7 +135,7 @@ def test_where_all_handlers_speak_parts_cost_less() -> None:
 
 
 def test_what_no_savepoint_of_a_handler_undoes_still_makes_parts() -> None:
-    """Failures of the flush are nobody's call: beside guarded handlers they need parts."""
+    """Failures of the flush are no one's call: beside guarded handlers they need parts."""
     undoing = learned(spoke=2, late=1, others=1)
     assert undoing.guarded
     assert undoing.savepoint_every(500) == pytest.approx(40, rel=0.1)

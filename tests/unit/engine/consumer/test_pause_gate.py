@@ -8,7 +8,7 @@ from oncemq.engine.consumer.pause_gate import PauseGate
 
 
 class StoppingClock:
-    """Stops a gate as soon as somebody asks how long to wait."""
+    """Stops a gate as soon as someone asks how long to wait."""
 
     def __init__(self) -> None:
         self.gate: PauseGate | None = None
@@ -25,7 +25,7 @@ class StoppingClock:
 
 
 def test_an_open_gate_lets_pass() -> None:
-    """Nobody waits while nothing is wrong."""
+    """No one waits while nothing is wrong."""
     PauseGate(SystemClock()).wait()
 
 

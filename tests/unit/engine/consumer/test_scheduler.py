@@ -149,7 +149,7 @@ def test_a_key_that_is_woken_before_it_sleeps_does_not_sleep(scheduler: Schedule
 
 
 def test_waking_a_key_that_nobody_knows_does_nothing(scheduler: Scheduler) -> None:
-    """Whoever wakes may be late."""
+    """Anyone who wakes may be late."""
     scheduler.wake("a")
     fill(scheduler, "a1")
     first = scheduler.take(1, 0)
@@ -212,7 +212,7 @@ def test_void_deliveries_that_go_back_are_forgotten(scheduler: Scheduler) -> Non
 
 
 def test_an_expired_lease_is_not_handed_out(scheduler: Scheduler, clock: FakeClock) -> None:
-    """A delivery that the broker has given to somebody else by now is forgotten."""
+    """A delivery that the broker has given to someone else by now is forgotten."""
     scheduler.put([delivery("a1", expires_at=10.0)])
     scheduler.put([delivery("b1", expires_at=30.0)])
     clock.advance(timedelta(seconds=20))

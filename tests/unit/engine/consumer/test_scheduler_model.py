@@ -38,7 +38,7 @@ class AgainstModel(RuleBasedStateMachine):
         self.generation = 1
 
     def owned(self) -> set[str]:
-        """Return the keys that somebody owns."""
+        """Return the keys that someone owns."""
         return {one.key for taken in self.held for one in taken}
 
     def free(self, key: str) -> bool:

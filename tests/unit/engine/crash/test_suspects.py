@@ -79,7 +79,7 @@ def test_the_running_item_is_the_culprit(path: Path) -> None:
 
 
 def test_while_flushing_the_whole_unit_is_under_suspicion(path: Path) -> None:
-    """Saving and committing serve all messages together: nobody is the known culprit."""
+    """Saving and committing serve all messages together: no one is the known culprit."""
     recorder = Recorder(path)
     recorder.begin([envelope("a"), envelope("b")])
     recorder.index[0] = FLUSHING
@@ -129,7 +129,7 @@ def test_nonsense_accuses_nobody(path: Path, content: bytes) -> None:
 
 
 def test_a_missing_file_accuses_nobody(path: Path) -> None:
-    """Somebody else may have read and removed it."""
+    """Someone else may have read and removed it."""
     assert read_crash(path, SCOPE) is None
 
 
@@ -299,7 +299,7 @@ def test_consumers_have_pages_of_their_own(tmp_path: Path, dead: Dead, book: Sus
 
 
 def test_a_living_process_is_left_alone(tmp_path: Path, dead: Dead, book: SuspectBook) -> None:
-    """Whoever holds its lock is at work, also with this very process id."""
+    """Anyone who holds its lock is at work, also with this very process id."""
     dead.ran("a")
     assert collect(tmp_path, book) == []
     assert read_crash(recorder_path(tmp_path, dead.presence.name, SCOPE, 0), SCOPE) is not None
@@ -354,7 +354,7 @@ def test_forgotten_suspects_are_gone(book: SuspectBook) -> None:
 
 
 def test_a_broken_book_is_an_empty_one(tmp_path: Path, book: SuspectBook) -> None:
-    """Half a file after a power cut keeps nobody from starting."""
+    """Half a file after a power cut keeps no one from starting."""
     (tmp_path / "suspects.json").write_text('{"shop.po')
     assert book.load(SCOPE) == {}
 

@@ -267,7 +267,7 @@ def test_a_broker_that_is_away_does_not_hold_up_the_others(adapter: ScriptedAdap
 def test_a_relay_that_fails_after_the_commit_changes_nothing(
     adapter: ScriptedAdapter, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is committed is acknowledged; what was published waits in the outbox until somebody takes it over."""
+    """What is committed is acknowledged; what was published waits in the outbox until someone takes it over."""
 
     def fail(relay: Relay, run: Run) -> None:
         raise RuntimeError("can't start new thread")

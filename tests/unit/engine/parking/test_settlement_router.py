@@ -1,4 +1,4 @@
-"""Whoever settles: what the broker cannot do now does not undo what the ledger has done, nor the other way round."""
+"""Anyone who settles: what the broker cannot do now does not undo what the ledger has done, nor the other way round."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -37,7 +37,7 @@ def delivery(*, parked: bool) -> Delivery:
 
 
 def test_dead_letters_of_the_ledger_are_settled_while_the_broker_is_away() -> None:
-    """Else they would be settled again, when they are nobody's any more, and nobody would be told of them."""
+    """Else they would be settled again, when they are no one's any more, and no one would be told of them."""
     error = BrokerUnavailable("away")
     broker, parked = Place(error), Place()
     dead = [DeadLetterRequest(delivery(parked=True), {}), DeadLetterRequest(delivery(parked=False), {})]

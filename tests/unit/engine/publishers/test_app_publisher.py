@@ -127,7 +127,7 @@ def test_a_connection_stands_for_a_session(app: App, publisher: AppPublisher, en
 
 
 def test_a_closed_publisher_leaves_stored_messages_to_others(app: App, engine: Engine) -> None:
-    """A message that was committed after its publisher was closed is sent by whoever relays next."""
+    """A message that was committed after its publisher was closed is sent by anyone who relays next."""
     publisher = app.publisher()
     with Session(engine) as session:
         publisher.publish("orders", order("a"), session=session.connection())

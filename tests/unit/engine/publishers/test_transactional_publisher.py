@@ -189,7 +189,7 @@ def test_a_failed_commit_is_raised(
 def test_a_broker_that_is_away_is_told_later(
     publisher: TransactionalPublisher, broker: Broker, plan: AppPlan, engine: Engine
 ) -> None:
-    """After the commit nothing is raised; when its time has come, whoever is there tells the broker once."""
+    """After the commit nothing is raised; when its time has come, a process that is there tells the broker once."""
     broker.away = True
     with publisher.transaction("paid", ORDER) as session:
         session.add(Name(name="o1"))

@@ -313,7 +313,7 @@ def test_a_reason_is_clean_text_in_every_header(desk: Desk, hostile: Any) -> Non
 
 
 def test_a_delivery_that_becomes_void_meanwhile_is_dropped_quietly() -> None:
-    """Once the connection is lost the broker delivers again, so nobody insists and nobody is alarmed."""
+    """Once the connection is lost the broker delivers again, so no one insists and no one is alarmed."""
     desk = Desk(sleep=lambda _seconds: desk.adapter.lose_connection())
     desk.adapter.fail_next("retry")
     desk.settle((desk.delivery(), retry("bad")))
@@ -377,7 +377,7 @@ def test_a_try_is_noted_when_its_retry_is_safe(desk: Desk) -> None:
 
 
 def test_a_stale_message_is_told(desk: Desk) -> None:
-    """A message that came too late is acknowledged, and somebody hears why."""
+    """A message that came too late is acknowledged, and someone hears why."""
     delivery = desk.delivery()
     desk.settle((delivery, stale("paid after shipped")), (desk.delivery(), PROCEED))
     [told] = desk.heard.of("stale")
@@ -385,7 +385,7 @@ def test_a_stale_message_is_told(desk: Desk) -> None:
 
 
 def test_the_points_of_settling_are_passed_in_order(desk: Desk) -> None:
-    """Whoever wants to kill the process between the steps can."""
+    """Anyone who wants to kill the process between the steps can."""
     desk.settle((desk.delivery(), PROCEED), (desk.delivery(), retry("bad")), (desk.delivery(), reject("no")))
     assert desk.passed == ["before-ack", "ack-sent", "retry-published", "dead-letter-published"]
 

@@ -21,7 +21,7 @@ from support.units import UnitBench, orders
 
 
 class Cache(Strategy):
-    """Looks, in the moment in which a cache would be filled, what everybody else can see."""
+    """Looks, in the moment in which a cache would be filled, what everyone else can see."""
 
     traits: ClassVar[Traits] = Traits(decides=True)
 
@@ -48,7 +48,7 @@ def plain(order: dict[str, Any], session: Session) -> None:
 
 
 def test_caches_are_filled_only_after_the_commit(engine: Engine) -> None:
-    """Whoever hears that a message was applied can see its effect: a mark before that could outlive a roll-back."""
+    """Anyone who hears that a message was applied can see its effect: a mark before that could outlive a roll-back."""
     cache = Cache(engine)
     bench = UnitBench(engine, plain, cache)
     assert bench.run(*orders("a"), *orders("b", fail=True)) == ["applied", "retry"]
@@ -129,7 +129,7 @@ def test_successors_wait_behind_a_dropped_item(engine: Engine) -> None:
 
 
 def test_the_first_to_read_is_not_blamed_for_a_neighbours_row(engine: Engine) -> None:
-    """Nobody has read before, so nothing was flushed between messages: whose row the query fails on is not known yet."""
+    """No one has read before, so nothing was flushed between messages: whose row the query fails on is not known yet."""
 
     def handler(order: dict[str, Any], session: Session) -> None:
         if order["id"] == "bad":
@@ -145,7 +145,7 @@ def test_the_first_to_read_is_not_blamed_for_a_neighbours_row(engine: Engine) ->
 
 @pytest.mark.parametrize("savepoint_every", [None], indirect=True, ids=["whole"])
 def test_a_death_while_committing_has_no_culprit(engine: Engine, tmp_path: Path) -> None:
-    """In handlers one message is accused; once all have run, the whole unit is under suspicion and nobody charged."""
+    """In handlers one message is accused; once all have run, the whole unit is under suspicion and no one charged."""
     file = tmp_path / "one.recorder"
     said: dict[str, Any] = {}
 

@@ -1,4 +1,4 @@
-"""A database error outside a handler's own savepoint: the run never commits, whoever hides it, and the right message pays."""
+"""A database error outside a handler's own savepoint: the run never commits, no matter who hides it, and the right message pays."""
 
 from contextlib import suppress
 from typing import Any
@@ -41,7 +41,7 @@ def test_a_swallowed_integrity_error_loses_nothing(engine: Engine) -> None:
     "statement", ["INSERT INTO names (name) VALUES (NULL)", "SELECT nonsense FROM names"]
 )
 def test_a_swallowed_error_of_any_kind_is_no_success(engine: Engine, statement: str) -> None:
-    """Whoever hides every exception hides also one that is raised while an error is being told."""
+    """Anyone who hides every exception hides also one that is raised while an error is being told."""
 
     def handler(order: dict[str, Any], session: Session) -> None:
         if order["id"] == "hides":

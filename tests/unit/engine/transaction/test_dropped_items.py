@@ -44,7 +44,7 @@ def test_a_retry_before_anything_costs_no_second_run(engine: Engine) -> None:
 
 
 def test_what_was_only_added_is_taken_back(engine: Engine) -> None:
-    """What was added before `raise Reject` does not take effect, and nobody runs a second time because of it."""
+    """What was added before `raise Reject` does not take effect, and no one runs a second time because of it."""
     calls: Counter[str] = Counter()
 
     def handler(order: dict[str, Any], session: Session) -> None:

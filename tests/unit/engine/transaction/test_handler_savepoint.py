@@ -1,4 +1,4 @@
-"""A handler's own savepoint: what it did is undone alone, and whoever leaves all to the flush pays nothing."""
+"""A handler's own savepoint: what it did is undone alone, and anyone who leaves all to the flush pays nothing."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -82,7 +82,7 @@ def savepoints(engine: Engine) -> Iterator[list[str]]:
     "how", ["raise", "reject", "core", "database", "swallowed", "swallowed flush", "late"]
 )
 def test_only_the_culprit_is_undone(engine: Engine, how: str) -> None:
-    """Everybody's handler runs once, nothing of the culprit is left, and all others take effect."""
+    """Everyone's handler runs once, nothing of the culprit is left, and all others take effect."""
     calls = Calls()
     bench = UnitBench(engine, calls, UniqueKey)
     a, b, c, d = orders("a", "b", "c", "d")
@@ -168,7 +168,7 @@ def test_a_change_of_a_row_that_others_changed_is_undone_alone(engine: Engine) -
 
 
 def test_a_neighbours_failing_flush_is_the_neighbours(engine: Engine) -> None:
-    """What was pending before is flushed when a handler first speaks; who made it fail is found, and nobody else charged."""
+    """What was pending before is flushed when a handler first speaks; who made it fail is found, and no one else charged."""
 
     def handler(order: dict[str, Any], session: Session) -> None:
         if order["id"] == "bad":
@@ -218,7 +218,7 @@ def test_a_savepoint_that_a_failed_handler_left_open_is_rolled_back(engine: Engi
 
 
 def test_a_lost_connection_charges_nobody(engine: Engine) -> None:
-    """The database's trouble is nobody's fault, and is not undone alone."""
+    """The database's trouble is no one's fault, and is not undone alone."""
     bench = UnitBench(engine, losing_the_connection_at("b"), UniqueKey)
     assert bench.run(*orders("a", "b", "c")) == ["applied", "applied", "applied"]
     assert effects(engine) == ["a", "b", "c"]

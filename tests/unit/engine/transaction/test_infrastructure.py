@@ -22,7 +22,7 @@ KILL_OURSELVES = {
 
 
 def find_it_locked(session: Session) -> None:
-    """Ask for a row that somebody has locked, without waiting."""
+    """Ask for a row that someone has locked, without waiting."""
     if session.connection().dialect.name == "sqlite":
         raise InfrastructureError("locked")  # there one writer locks everything
     session.scalars(select(Shared).where(Shared.id == 1).with_for_update(nowait=True)).one()
@@ -128,7 +128,7 @@ def test_a_message_that_kills_its_connection_is_found(engine: Engine) -> None:
 
 
 def test_a_lost_answer_to_commit_is_asked_again_through_the_chain(engine: Engine) -> None:
-    """When nobody knows whether a commit happened, the run is tried again, and the dedup rows tell."""
+    """When no one knows whether a commit happened, the run is tried again, and the dedup rows tell."""
     lost: list[bool] = []
 
     def lose(connection: Connection) -> None:

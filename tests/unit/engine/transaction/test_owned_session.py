@@ -165,7 +165,7 @@ def test_own_savepoints_are_allowed(engine: Engine) -> None:
 
 
 def test_a_failing_flush_in_an_own_savepoint_is_allowed(engine: Engine) -> None:
-    """An object that cannot be flushed inside the handler's own savepoint harms nobody."""
+    """An object that cannot be flushed inside the handler's own savepoint harms no one."""
 
     def handler(order: dict[str, Any], session: Session) -> None:
         give(session, order)

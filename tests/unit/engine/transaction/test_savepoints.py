@@ -69,7 +69,7 @@ def commits(engine: Engine) -> Iterator[list[Connection]]:
 
 @pytest.mark.parametrize("how", ["raise", "reject"])
 def test_only_the_culprits_part_runs_again(engine: Engine, how: str) -> None:
-    """Neighbours of the part run twice, everybody else once; all are committed together."""
+    """Neighbours of the part run twice, everyone else once; all are committed together."""
     calls = Calls()
     bench = UnitBench(engine, calls, UniqueKey)
     a, b, c, d, e = orders("a", "b", "c", "d", "e")
@@ -247,7 +247,7 @@ def test_the_recorder_names_the_part_that_runs(engine: Engine, tmp_path: Path) -
 
 
 def test_a_death_while_committing_has_all_under_suspicion(engine: Engine, tmp_path: Path) -> None:
-    """Once all parts have run, the whole unit is suspected, and nobody is charged."""
+    """Once all parts have run, the whole unit is suspected, and no one is charged."""
     path, said = tmp_path / "worker", {}
 
     def look(point: str) -> None:
@@ -307,7 +307,7 @@ def test_where_messages_are_parked_a_unit_is_one_run(engine: Engine) -> None:
 
 
 def test_a_failing_connection_charges_nobody(engine: Engine) -> None:
-    """The database's trouble in a later part is nobody's fault, and nothing of the earlier part is left."""
+    """The database's trouble in a later part is no one's fault, and nothing of the earlier part is left."""
     bench = UnitBench(engine, losing_the_connection_at("c"), UniqueKey)
     assert bench.run(*orders("a", "b", "c")) == ["applied", "applied", "applied"]
     assert effects(engine) == ["a", "b", "c"]

@@ -1,4 +1,4 @@
-"""Somebody stands still in the middle of a transaction: what he holds must wait, and nothing else may."""
+"""Someone is blocked in the middle of a transaction: what he holds must wait, and nothing else may."""
 
 import threading
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def short_waits(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 class Sleeper:
-    """A member that stands still in its handler, with everything of its unit in its transaction."""
+    """A member that is blocked in its handler, with everything of its unit in its transaction."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         self.stands, self._wake = threading.Event(), threading.Event()
@@ -88,7 +88,7 @@ def handler(order: dict[str, Any], session: Session) -> None:
 
 @ROWS
 def test_what_nobody_holds_takes_effect(engine: Engine) -> None:
-    """Of one unit only those are deferred that somebody else has in hand; nobody is charged, nothing is given up."""
+    """Of one unit only those are deferred that someone else has in hand; no one is charged, nothing is given up."""
     bench = UnitBench(engine, handler, UniqueKey)
     with Sleeper(engine, bench.name) as sleeper:
         outcomes = dict(zip(ALL, bench.run(*orders(*ALL)), strict=True))
@@ -101,7 +101,7 @@ def test_what_nobody_holds_takes_effect(engine: Engine) -> None:
 
 @ROWS
 def test_all_of_it_takes_effect_when_it_wakes(engine: Engine) -> None:
-    """What was deferred is applied as soon as nobody holds it any more."""
+    """What was deferred is applied as soon as no one holds it any more."""
     bench = UnitBench(engine, handler, UniqueKey)
     deliveries = [bench.delivery(order) for order in orders(*ALL)]
     with Sleeper(engine, bench.name):
@@ -112,7 +112,7 @@ def test_all_of_it_takes_effect_when_it_wakes(engine: Engine) -> None:
 
 @ROWS
 def test_later_units_do_not_wait(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For half a minute after a wait in vain units wait for no lock; then they do so in turn again."""
+    """For half a minute after a wait without success units wait for no lock; then they do so in turn again."""
     now = [0.0]
     lane = Contention(lambda: now[0])
     monkeypatch.setattr(rescue, "LONGEST_TRYING", 0.0)
@@ -158,7 +158,7 @@ def test_a_unit_of_which_all_is_held_does_not_pause_the_consumer(engine: Engine)
 
 @ROWS
 def test_an_exclusive_unit_that_stands_still_keeps_out_nobody(engine: Engine) -> None:
-    """Whoever has waited in vain goes on without being the only one; that is a matter of speed alone."""
+    """Anyone who has waited without success goes on without being the only one; that is a matter of speed alone."""
     lane = Contention()
     bench = UnitBench(engine, handler, UniqueKey, lane=lane)
     lane.deadlocked()
@@ -190,7 +190,7 @@ def test_waiting_is_as_usual_after_a_hurry(engine: Engine) -> None:
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True, scope="session")
 def test_a_database_where_one_writes_at_a_time_is_told_at_once(engine: Engine) -> None:
-    """Where somebody else's transaction keeps out everybody, no halves are tried: the unit is given back."""
+    """Where someone else's transaction keeps out everyone, no halves are tried: the unit is given back."""
 
     def soon(connection: Any, *_: object) -> None:
         connection.execute("PRAGMA busy_timeout = 1")

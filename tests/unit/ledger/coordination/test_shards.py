@@ -57,7 +57,7 @@ def test_another_layout_is_refused(engines: list[Engine], change: str) -> None:
 
 
 def test_a_chosen_layout_is_taken_over_by_upgrade_alone(engines: list[Engine]) -> None:
-    """Whoever wrote down the slots has moved the rows; a start does not take that for granted."""
+    """Anyone who wrote down the slots has moved the rows; a start does not take that for granted."""
     shards.create(engines[:2], "shop", TWO)
     for act in (shards.ensure, shards.create):
         with pytest.raises(LedgerError, match="tables upgrade"):
@@ -67,7 +67,7 @@ def test_a_chosen_layout_is_taken_over_by_upgrade_alone(engines: list[Engine]) -
 
 
 def test_a_database_with_records_does_not_become_a_shard(engines: list[Engine]) -> None:
-    """Keys that now belong elsewhere would be new there; unless somebody says where they are."""
+    """Keys that now belong elsewhere would be new there; unless someone says where they are."""
     row = {"consumer": "shop.points", "identity": "o1", "key": "k1", "processed_at": datetime.now(UTC)}
     with engines[0].begin() as connection:
         connection.execute(insert(processed.TABLE), row)

@@ -164,7 +164,7 @@ def test_a_missing_certificate_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
 def test_an_unreachable_server_is_infrastructure(scheme: str) -> None:
-    """Nobody listens: trying again may help, and the address is named."""
+    """No one listens: trying again may help, and the address is named."""
     error = message_of(f"{scheme}://u:{CANARY}@127.0.0.1:1/shop")
     assert isinstance(error, InfrastructureError)
     assert "127.0.0.1:1" in str(error)

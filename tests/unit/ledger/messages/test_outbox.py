@@ -85,7 +85,7 @@ def test_other_apps_and_keyless_rows_hold_nothing_back(engine: Engine) -> None:
 
 
 def test_a_claim_that_ends_soon_is_left_alone(engine: Engine) -> None:
-    """Somebody else may take such rows over while they are being sent."""
+    """Someone else may take such rows over while they are being sent."""
     rows = add(engine, MINE, "a")
     assert sendable(engine, MINE, rows, NOW + WINDOW) == {}
     assert sendable(engine, YOURS, rows) == {}

@@ -71,7 +71,7 @@ def rows(bench: Bench) -> list[Any]:
 
 
 def change(bench: Bench, **values: Any) -> None:
-    """Change the consumer's claims behind everybody's back."""
+    """Change the consumer's claims behind everyone's back."""
     with bench.engine.begin() as connection:
         mine = update(claims.TABLE).where(claims.TABLE.c.consumer == bench.scope)
         connection.execute(mine.values(**values))
@@ -94,7 +94,7 @@ def only(bench: Bench) -> Verdict:
 
 
 def test_a_handler_that_returned_is_done(make_direct: MakeDirect) -> None:
-    """The claim keeps the result and forgets the message, about which nobody will ask."""
+    """The claim keeps the result and forgets the message, about which no one will ask."""
     bench = make_direct(handler=lambda body, _session: {"sent": body["id"]})
     assert bench.deliver(message("a", 1)) == [Outcome.PROCEED]
     (row,) = rows(bench)
@@ -104,7 +104,7 @@ def test_a_handler_that_returned_is_done(make_direct: MakeDirect) -> None:
 
 
 def test_a_claim_is_committed_before_the_handler_runs(make_direct: MakeDirect) -> None:
-    """While the handler runs everybody can see the claim, with the message that it is about."""
+    """While the handler runs everyone can see the claim, with the message that it is about."""
     seen: list[Any] = []
     bench = make_direct()
     bench.handler = lambda _body, _session: seen.extend(rows(bench))
@@ -187,7 +187,7 @@ def test_unknown_is_a_dead_letter_for_a_person(make_direct: MakeDirect) -> None:
 
 
 def test_without_verify_nothing_runs_twice(make_direct: MakeDirect) -> None:
-    """Nobody can say, so an operator must decide."""
+    """No one can say, so an operator must decide."""
     bench = make_direct()
     fail_once(bench)
     assert only(bench).code == UNKNOWN_EFFECT
@@ -249,7 +249,7 @@ def test_a_verify_may_be_async(make_direct: MakeDirect) -> None:
 
 
 def test_a_claim_of_another_process_is_respected(make_direct: MakeDirect) -> None:
-    """While it lives the message is put off at no cost, and nobody is asked."""
+    """While it lives the message is put off at no cost, and no one is asked."""
     bench = make_direct(verify=lambda _envelope: pytest.fail("asked about a living claim"))
     fail_once(bench)
     change(bench, state="processing", holder="somebody", until=SystemClock().now() + timedelta(minutes=1))
@@ -258,7 +258,7 @@ def test_a_claim_of_another_process_is_respected(make_direct: MakeDirect) -> Non
 
 @pytest.mark.parametrize("state", ["processing", "verifying"])
 def test_a_claim_whose_lease_is_over_is_verified(make_direct: MakeDirect, state: str) -> None:
-    """A process died while it ran the handler, or while it asked: in both cases somebody must ask."""
+    """A process died while it ran the handler, or while it asked: in both cases someone must ask."""
     bench = make_direct(verify=lambda _envelope: Done())
     fail_once(bench)
     change(bench, state=state, holder="somebody", until=SystemClock().now() - timedelta(seconds=1))
@@ -296,7 +296,7 @@ def test_renewing_ends_with_the_last_handler(make_direct: MakeDirect) -> None:
 
 
 def test_an_owner_that_lost_its_claim_changes_nothing(make_direct: MakeDirect) -> None:
-    """The other one's claim stays as it is, the message is settled since its effect happened, and somebody is told."""
+    """The other one's claim stays as it is, the message is settled since its effect happened, and someone is told."""
     bench = make_direct()
     bench.handler = lambda _body, _session: change(bench, holder="another")
     assert bench.deliver(message("a", 1)) == [Outcome.PROCEED]
@@ -358,7 +358,7 @@ def test_a_unit_that_an_earlier_strategy_put_off_claims_nothing(database_url: st
 
 
 def test_giving_back_never_deletes_what_is_being_verified(book: ClaimBook) -> None:
-    """Whoever took a claim over must not forget it by giving back what it did not start."""
+    """Anyone who took a claim over must not forget it by giving back what it did not start."""
     book.take([envelope()], "dead")
     book.doubt("a", "dead", "cut off")
     assert book.take([envelope()], "me")["a"].phase is Phase.DOUBTFUL
@@ -444,7 +444,7 @@ def test_only_what_is_done_grows_old(make_direct: MakeDirect) -> None:
 
 
 def test_other_content_is_a_conflict(make_direct: MakeDirect) -> None:
-    """Also while the first one is in doubt; nobody is asked then."""
+    """Also while the first one is in doubt; no one is asked then."""
     bench = make_direct(fingerprint=["body.amount"], verify=lambda _envelope: NotDone())
     fail_once(bench)
     assert bench.deliver(message("a", 1, amount=9)) == [Outcome.CONFLICT]
@@ -453,7 +453,7 @@ def test_other_content_is_a_conflict(make_direct: MakeDirect) -> None:
 
 
 def test_a_result_that_cannot_be_kept_changes_nothing(make_direct: MakeDirect) -> None:
-    """The effect has happened: the message is settled, and somebody is told."""
+    """The effect has happened: the message is settled, and someone is told."""
     bench = make_direct(handler=lambda _body, _session: object())
     assert bench.deliver(message("a", 1)) == [Outcome.PROCEED]
     assert "cannot be kept" in str(bench.errors.seen[0][1])
@@ -562,7 +562,7 @@ def test_a_sound_consumer_has_no_problems(facts: Any, scope: Any) -> None:
 
 
 def test_check_says_what_a_missing_verify_means(facts: Any, scope: Any) -> None:
-    """It is allowed, since it is safe, but at every start somebody is told."""
+    """It is allowed, since it is safe, but at every start someone is told."""
     ((severity, text),) = problems(facts, scope, {})
     assert severity is Severity.WARNING
     assert "not tried again but becomes a dead letter" in text

@@ -1,4 +1,4 @@
-"""Jobs of several threads done in one go: nobody waits without need, and nobody pays for another."""
+"""Jobs of several threads done in one go: no one waits without need, and no one pays for another."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -64,7 +64,7 @@ def _until_waiting(together: Together[int, int], count: int) -> None:
 
 
 def test_a_job_alone_is_done_at_once(doer: Doer) -> None:
-    """Nobody waits in order to be more."""
+    """No one waits in order to be more."""
     doer.may_go.set()
     together = Together(doer)
     assert [together.ask(1), together.ask(2)] == [2, 4]
@@ -95,7 +95,7 @@ def test_who_is_at_fault_fails_alone(doer: Doer, pool: ThreadPoolExecutor) -> No
 
 
 def test_the_first_may_fail_while_others_wait(doer: Doer, pool: ThreadPoolExecutor) -> None:
-    """Whoever waits behind a failure is not forgotten."""
+    """Anyone who waits behind a failure is not forgotten."""
     ahead, later = behind_the_first(doer, pool, [1, 2], first=-5)
     with pytest.raises(ValueError, match="-5 is below zero"):
         ahead.result(PATIENCE)
@@ -103,7 +103,7 @@ def test_the_first_may_fail_while_others_wait(doer: Doer, pool: ThreadPoolExecut
 
 
 def test_an_interrupt_of_one_is_not_the_others(pool: ThreadPoolExecutor) -> None:
-    """Whoever does the jobs of all may be cut off; the others then do theirs by themselves."""
+    """Anyone who does the jobs of all may be cut off; the others then do theirs by themselves."""
     started, may_go, turns = threading.Event(), threading.Event(), list[list[int]]()
 
     def do(jobs: Sequence[int]) -> list[int]:

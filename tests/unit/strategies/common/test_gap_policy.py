@@ -1,4 +1,4 @@
-"""Messages that wait for a state or a version that does not come: nobody forgets them, whatever was chosen."""
+"""Messages that wait for a state or a version that does not come: no one forgets them, whatever was chosen."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -141,7 +141,7 @@ def test_a_row_that_the_handler_does_not_leave_is_its_items_fault(
 @pytest.mark.parametrize("database_url", SERVERS, indirect=True)  # SQLite has one writer at a time
 @pytest.mark.parametrize("ride", [1, 2], ids=["known", "new"])
 def test_a_rival_in_between_wins(make_bench: MakeBench, database_url: str, table: None, ride: int) -> None:
-    """Whoever comes second has no effect and pays no attempt; its neighbours commit."""
+    """Anyone who comes second has no effect and pays no attempt; its neighbours commit."""
     number = 5 if ride == 1 else 1
     rival = make_engine(database_url)
     came = []

@@ -31,7 +31,7 @@ def client(make: Callable[[], RedisClient]) -> RedisClient:
 
 @pytest.fixture
 def rival(make: Callable[[], RedisClient]) -> RedisClient:
-    """A client of somebody else."""
+    """A client of someone else."""
     return make()
 
 

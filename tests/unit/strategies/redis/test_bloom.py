@@ -61,7 +61,7 @@ def filter_(client, fresh):
 
 
 def test_what_was_added_is_found(filter_, rival):
-    """By everybody, one by one and all at once; adding says what was new."""
+    """By everyone, one by one and all at once; adding says what was new."""
     assert filter_.add("one")
     assert not filter_.add("one")
     assert filter_.contains("one")
@@ -111,7 +111,7 @@ def test_many_are_one_round_trip(filter_, client, monkeypatch):
 
 
 def test_a_filter_is_made_once(filter_, client):
-    """Whoever comes later gets the one that is there."""
+    """Anyone who comes later gets the one that is there."""
     assert not BloomFilter(client, filter_.name).try_init(7, 0.5)
     assert filter_.shape() == Shape.made_for(len(WORDS), 0.01)
 

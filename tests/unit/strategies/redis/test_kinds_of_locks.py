@@ -41,7 +41,7 @@ def test_a_fair_lock_is_given_in_the_order_of_asking(make, fresh):
 
 
 def test_who_gives_up_leaves_the_queue(client, rival, fresh):
-    """Nobody waits behind one that is gone."""
+    """No one waits behind one that is gone."""
     with FairLock(client, fresh):
         assert not FairLock(rival, fresh).acquire(timedelta(milliseconds=200))
         assert waiting(client, fresh) == 0
@@ -62,7 +62,7 @@ def test_who_fails_while_waiting_leaves_the_queue(client, rival, fresh, monkeypa
 
 
 def test_a_fair_lock_that_is_free_goes_to_the_head_of_the_queue(client, rival, fresh):
-    """Somebody stands there already: who comes later does not overtake."""
+    """Someone stands there already: who comes later does not overtake."""
     client.command("RPUSH", QUEUE % fresh, "somebody:1", key=QUEUE % fresh)
     client.command("ZADD", TIMES % fresh, "99999999999999", "somebody:1", key=TIMES % fresh)
     assert not FairLock(rival, fresh).acquire(NOT_AT_ALL)
@@ -110,7 +110,7 @@ def test_a_fair_lock_is_reentrant_and_refuses_strangers(client, rival, fresh):
 
 
 def test_tokens_rise_with_every_acquisition(client, rival, fresh):
-    """Also with re-entry, and whoever acquires."""
+    """Also with re-entry, and anyone who acquires."""
     tokens = []
     for one in (client, rival, client):
         with FencedLock(one, fresh) as lock:
@@ -166,6 +166,6 @@ def test_multilocks_of_opposite_order_never_wait_for_each_other(make, fresh):
 
 
 def test_a_multilock_needs_different_locks(client, fresh):
-    """One lock twice would be a hold that nobody releases."""
+    """One lock twice would be a hold that no one releases."""
     with pytest.raises(ValueError, match="name of its own"):
         MultiLock(Lock(client, fresh), Lock(client, fresh))

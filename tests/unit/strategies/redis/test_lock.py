@@ -30,7 +30,7 @@ def ttl(client, name):
 
 
 def test_a_lock_excludes_others_until_it_is_released(client, rival, fresh):
-    """Whoever is second is told so, and is first afterwards."""
+    """Anyone who is second is told so, and is first afterwards."""
     ours, theirs = Lock(client, fresh), Lock(rival, fresh)
     assert ours.acquire(NOT_AT_ALL)
     assert not theirs.acquire(NOT_AT_ALL)
@@ -117,7 +117,7 @@ def test_a_waiter_is_woken_by_the_release(client, rival, fresh):
 
 
 def test_waiting_ends_in_time(client, rival, fresh):
-    """Nobody waits longer than was said."""
+    """No one waits longer than was said."""
     with Lock(client, fresh):
         began = time.monotonic()
         assert not Lock(rival, fresh).acquire(SHORT)
@@ -149,7 +149,7 @@ def test_a_lease_of_ones_own_is_not_renewed(client, rival, fresh):
 
 
 def test_a_loss_is_told_within_a_renewal_and_a_second(client, fresh, monkeypatch):
-    """Somebody deleted the lock; its holder's callback is called, and it may not release it as its own."""
+    """Someone deleted the lock; its holder's callback is called, and it may not release it as its own."""
     monkeypatch.setattr("oncemq_strategies.redisson.lock.LEASE", timedelta(milliseconds=900))
     told = threading.Event()
     lock = Lock(client, fresh, on_loss=told.set)
@@ -229,7 +229,7 @@ def test_no_name_is_refused(client, name):
 
 
 def test_replicas_that_do_not_come_refuse_the_lock(client, fresh):
-    """It is given back, so that nobody must wait for its lease."""
+    """It is given back, so that no one must wait for its lease."""
     too_many = Replicas(9, timedelta(milliseconds=50))
     lock = Lock(client, fresh, replicas=too_many)
     with pytest.raises(RedisUnavailable, match="of 9 replicas"):

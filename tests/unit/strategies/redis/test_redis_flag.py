@@ -111,7 +111,7 @@ def test_verify_is_asked_about_a_failed_handler(worker):
 
 
 def test_a_handler_that_may_run_twice_does(worker):
-    """Only where somebody wrote so."""
+    """Only where someone wrote so."""
     worker(raising(ValueError("hung up")), in_doubt="run").deliver(message("a", 1))
     bench = worker(in_doubt="run")
     assert bench.deliver(message("a", 1)) == [Outcome.PROCEED]
@@ -151,7 +151,7 @@ def test_what_was_never_started_is_taken_over_after_its_lease(flags):
 
 
 def test_what_was_started_is_in_doubt_after_its_lease(flags):
-    """Nobody knows whether its effect happened; one finds out, the others wait."""
+    """No one knows whether its effect happened; one finds out, the others wait."""
     flags.take([envelope()], "first")
     flags.start([IDENTITY], "first")
     assert wait_until(lambda: flags.take([envelope()], "second")[IDENTITY].phase is Phase.DOUBTFUL, seconds=5)
@@ -201,7 +201,7 @@ def test_a_living_owner_keeps_its_flag(flags):
 
 
 def test_a_living_owner_outlives_the_time_that_ends_are_remembered(client, fresh):
-    """A handler may take longer than `ttl`: as long as it is renewed, nobody else begins."""
+    """A handler may take longer than `ttl`: as long as it is renewed, no one else begins."""
     flags = Flags(client, f"suite.{fresh}", lease=LONG, success=LEASE, failed=LEASE)
     flags.take([envelope()], "first")
     flags.start([IDENTITY], "first")

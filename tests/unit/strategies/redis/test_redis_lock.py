@@ -57,7 +57,7 @@ def rides(engine):
 
 
 def test_a_message_runs_under_its_lock(engine, client, rival, fresh):
-    """While its handler runs nobody else has it; afterwards it is free."""
+    """While its handler runs no one else has it; afterwards it is free."""
     seen = []
 
     def handler(order: dict) -> None:
@@ -93,7 +93,7 @@ def test_a_deferred_message_is_woken_by_the_release(engine, client, rival, fresh
 
 
 def test_a_release_that_redis_did_not_hear_is_said_again(engine, client, rival, fresh, monkeypatch):
-    """Else nobody would get the lock before its lease ends, not even the next unit of the same worker."""
+    """Else no one would get the lock before its lease ends, not even the next unit of the same worker."""
     monkeypatch.setattr("oncemq_strategies.redisson.pending_releases._AGAIN", 0.1)
     real, hears = client.together, Event()
 
@@ -265,7 +265,7 @@ def test_the_commit_asks_redis_whether_the_lock_is_held(engine, client, rival, f
 
 
 def test_numbers_that_redis_has_forgotten_go_on_above_the_fence(engine, client, fresh):
-    """Else a key would stand still until as many locks were taken as there ever were."""
+    """Else a key would are blocked until as many locks were taken as there ever were."""
     fence = {"table": "rides", "key": "ride", "column": "fence"}
     bench = guarded(engine, client, fresh, count, fence=fence)
     assert bench.run(*orders("a")) == ["applied"]
@@ -310,7 +310,7 @@ def test_a_message_without_what_its_lock_needs_is_a_dead_letter(engine, client, 
 
 
 def test_a_key_of_another_type_is_charged_to_its_message(engine, client, fresh):
-    """Somebody uses the lock's name for something else; the neighbours run."""
+    """Someone uses the lock's name for something else; the neighbours run."""
     client.command("SET", f"{fresh}-k-a", "1", "EX", 60, key=f"{fresh}-k-a")
     bench = guarded(engine, client, fresh, count)
     assert bench.run(*orders("a", "b")) == ["retry", "applied"]

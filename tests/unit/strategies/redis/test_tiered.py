@@ -168,7 +168,7 @@ def test_a_copy_that_the_database_knew_is_marked(engine, tier, client, statement
 
 
 def test_marks_speak_of_one_ledger(engine, tier, worker):
-    """Where it is dropped and made anew, nothing has been applied, whatever Redis remembers."""
+    """Where it is dropped and made again, nothing has been applied, whatever Redis remembers."""
     worker(tier()).run(*orders("a"))
     schema.drop(engine)
     schema.upgrade(engine)

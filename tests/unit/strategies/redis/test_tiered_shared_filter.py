@@ -72,7 +72,7 @@ def test_others_can_read_what_was_applied(tier, client, name):
 
 
 def test_nothing_is_added_before_the_commit(tier, client, name):
-    """A message that failed is in no filter, since nobody knows whether it will ever be applied."""
+    """A message that failed is in no filter, since no one knows whether it will ever be applied."""
 
     def fail(order: dict, session: Session) -> None:
         if order["id"] == "b":
@@ -180,7 +180,7 @@ def test_a_name_that_is_taken_by_something_else(tier, client, fresh, caplog):
 
 
 def test_a_filter_alone_leaves_all_to_the_database(engine, client, fresh, name):
-    """Without marks it is filled for others and asked by nobody: yes or no, the insert would decide all the same."""
+    """Without marks it is filled for others and asked by no one: yes or no, the insert would decide all the same."""
     strategy = build(Tiered, engine, fresh, {"bloom": "shared", "redis": False}, redis=client)
     bench = UnitBench(engine, pay, strategy, name=fresh)
     BloomFilter(client, name).try_init(1000, 0.01)
@@ -218,7 +218,7 @@ consumers:
     ],
 )
 def test_one_filter_cannot_be_two(tmp_path, options, words):
-    """Whoever renews it would decide for the other consumer: refused at its place, with what to write."""
+    """Anyone who renews it would decide for the other consumer: refused at its place, with what to write."""
     (tmp_path / "shop_of_filters.py").write_text("def handle(order: dict) -> None: ...")
     (tmp_path / "app.yaml").write_text(APP.replace("OPTIONS", options).replace("MODULE", "shop_of_filters"))
     with pytest.raises(ConfigError, match="the same ttl, expected and false_positives") as caught:

@@ -37,7 +37,7 @@ def test_what_was_heard_is_not_said_again(releases):
 
 
 def test_it_is_said_again_in_a_while(releases):
-    """Not at once; and whoever takes it has it alone."""
+    """Not at once; and anyone who takes it has it alone."""
     unheard = Unheard(Client())
     assert unheard.due_at == math.inf
     unheard.add(releases)

@@ -56,7 +56,7 @@ def woken():
 
 
 def test_what_was_acquired_beside_a_refusal_is_known():
-    """Else nobody gives it back, and it stands in its own owner's way until its lease ends."""
+    """Else no one gives it back, and it stands in its own owner's way until its lease ends."""
     client = Client([None, RedisRefused("NOPERM no permission"), None])
     tried = Tried()
     with pytest.raises(RedisRefused, match="NOPERM"):
@@ -66,7 +66,7 @@ def test_what_was_acquired_beside_a_refusal_is_known():
 
 
 def test_what_may_have_been_acquired_is_given_back():
-    """The first answers were lost, then nobody was there: each lock may be ours."""
+    """The first answers were lost, then no one was there: each lock may be ours."""
     client = Client()
     lost, away = RedisUnavailable("cut off", sent=True), RedisUnavailable("nobody there")
     rounds = iter([[lost] * 2, [away] * 2])
@@ -115,7 +115,7 @@ def test_a_release_before_the_alarm_is_set_is_not_missed(woken):
 
 
 def test_a_release_before_the_lock_was_tried_wakes_nobody(woken):
-    """Whoever tried after it has seen what it left."""
+    """Anyone who tried after it has seen what it left."""
     client = Client()
     alarms = Alarms(client)
     alarms.set("lock", "first", woken.append, since=time.monotonic())

@@ -27,7 +27,7 @@ def _exist(client, names):
 
 
 def test_many_locks_are_acquired_and_released(client, locks, names):
-    """Each by its name, whoever is next to it."""
+    """Each by its name, no matter who is next to it."""
     tried = Tried()
     locks.acquire(names, "unit", tried)
     assert list(tried.held) == names
@@ -57,7 +57,7 @@ def test_what_is_no_lock_is_refused_alone(client, locks, names):
 
 
 def test_a_lock_that_cannot_be_numbered_stays_free(client, names):
-    """Else it would be nobody's until its lease ends."""
+    """Else it would be no one's until its lease ends."""
     token = token_of(names[3])
     client.command("RPUSH", token, "text", key=token)
     tried = Tried()
@@ -79,7 +79,7 @@ def test_what_is_a_lock_no_more_keeps_no_other_from_being_released(client, locks
 
 
 def test_what_was_lost_keeps_no_other_from_being_released(client, locks, names):
-    """Nobody is told: the unit was, when it was lost."""
+    """No one is told: the unit was, when it was lost."""
     tried = Tried()
     locks.acquire(names, "unit", tried)
     client.command("DEL", names[3], key=names[3])

@@ -134,7 +134,7 @@ def test_a_gap_that_lasts_may_be_skipped(make_bench: MakeBench) -> None:
 
 
 def test_people_are_told_what_is_missing_and_what_waits(make_bench: MakeBench) -> None:
-    """The next number, the gaps, and what is parked; nothing about keys that nobody knows."""
+    """The next number, the gaps, and what is parked; nothing about keys that no one knows."""
     bench = make_bench("sequence", {})
     bench.deliver(*(message("a", number) for number in (1, 2, 4, 5, 9)))
     assert report(bench) == {

@@ -172,7 +172,7 @@ def test_a_handler_that_inserts_nothing_is_found_out(make_bench: MakeBench, paym
 
 
 def test_a_rival_that_was_faster_makes_a_duplicate(make_bench: MakeBench, payments: Table) -> None:
-    """Somebody else inserts the row between our look and the handler's insert: it is a duplicate, at no attempt's cost."""
+    """Someone else inserts the row between our look and the handler's insert: it is a duplicate, at no attempt's cost."""
     bench = make_bench("unique_key", OPTIONS)
     looked, inserted = threading.Event(), threading.Event()
     insert_payment = book(payments)
@@ -189,7 +189,7 @@ def test_a_rival_that_was_faster_makes_a_duplicate(make_bench: MakeBench, paymen
         inserted.set()
 
     if bench.engine.dialect.name == "sqlite":
-        inserted.set()  # one writer at a time: nobody can be faster, the rival comes after
+        inserted.set()  # one writer at a time: no one can be faster, the rival comes after
         bench.handler = handler
         assert bench.deliver(paid("a", 1)) == [Outcome.PROCEED]
         return

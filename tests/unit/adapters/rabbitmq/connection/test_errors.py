@@ -74,6 +74,6 @@ def test_a_missing_queue_says_what_to_do() -> None:
 
 
 def test_a_locked_queue_may_be_free_later() -> None:
-    """405 is BrokerUnavailable: somebody else holds it exclusively for now."""
+    """405 is BrokerUnavailable: someone else holds it exclusively for now."""
     error = ChannelClosedByBroker(405, "RESOURCE_LOCKED - cannot obtain exclusive access")
     assert isinstance(faults.declaring(error, "queue", "orders", ""), BrokerUnavailable)

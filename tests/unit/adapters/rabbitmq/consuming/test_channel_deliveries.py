@@ -56,7 +56,7 @@ def test_what_comes_next_is_handed_over_next() -> None:
 
 
 def test_nothing_of_a_channel_that_is_gone_is_handed_over() -> None:
-    """RabbitMQ redelivers it; nobody would be told a second time that it is void."""
+    """RabbitMQ redelivers it; no one would be told a second time that it is void."""
     reading = Reading()
     reading.come(1)
     reading.intake.alive = False

@@ -12,7 +12,7 @@ PATIENCE = 20
 
 
 class Broker:
-    """Lists nobody, and is gone after some looks at it; as session it is the process, which ends after some, too."""
+    """Lists no one, and is gone after some looks at it; as session it is the process, which ends after some, too."""
 
     def __init__(self, *, gone_after: int = PATIENCE, ended_after: int = PATIENCE) -> None:
         self._looks = 0
@@ -32,7 +32,7 @@ class Broker:
 
 
 def joins(broker: Any) -> None:
-    """Wait for a broker that lists nobody."""
+    """Wait for a broker that lists no one."""
     member = Member(parse_address("rocketmq://localhost", {}), "g", [], {}, "", 1, lambda *_: ())
     member._brokers = broker
     member._listed = lambda: list(broker.alive())  # type: ignore[method-assign]

@@ -57,7 +57,7 @@ def test_pass_is_good_for_one_callback() -> None:
 
 
 def test_word_that_frees_a_callback_leaves_no_pass() -> None:
-    """Whoever waited has used it up."""
+    """Anyone who waited has used it up."""
     passes = Passes()
     passes.enter(MESSAGE)
     passes.finish([(MESSAGE, 0)])
@@ -65,7 +65,7 @@ def test_word_that_frees_a_callback_leaves_no_pass() -> None:
 
 
 def test_answer_is_no_pass() -> None:
-    """An answer that comes when nobody waits any more lets nothing through later."""
+    """An answer that comes when no one waits any more lets nothing through later."""
     passes = Passes()
     passes.answer(MESSAGE)
     waited_for = passes.enter(MESSAGE)

@@ -288,7 +288,7 @@ def test_message_that_somebody_marked_as_a_retry_is_found() -> None:
 
 
 def test_retry_that_nobody_marked_passes_by_its_topic() -> None:
-    """What somebody put among the group's retries is known to librocketmq under the topic in which it lies."""
+    """What someone put among the group's retries is known to librocketmq under the topic in which it lies."""
     bench = Bench(Whole(a=[_stored(0, topic=RETRIES, marked=False)]))
     bench.ask(_asks(0, topic=RETRIES))
     bench.acknowledge(*bench.sink.got)
@@ -370,7 +370,7 @@ def test_passing_callbacks_have_more_read() -> None:
 
 
 def test_what_came_while_the_end_was_read_is_read_too() -> None:
-    """A callback says that more is there, while the answer is on its way that there is none: nobody will say it again."""
+    """A callback says that more is there, while the answer is on its way that there is none: no one will say it again."""
     stored = [_stored(0), _stored(1)]
     bench = Bench(Whole(a=stored))
     bench.ask(_asks(0))
@@ -405,7 +405,7 @@ def test_answer_that_comes_too_late_is_dropped() -> None:
 
 
 def test_silent_queue_is_read_no_further() -> None:
-    """Settling alone reads nothing: a queue in which no callback comes may be somebody else's by now."""
+    """Settling alone reads nothing: a queue in which no callback comes may be someone else's by now."""
     whole = Whole(a=[_stored(offset) for offset in range(10)])
     bench = Bench(whole)
     bench.ask(_asks(0))

@@ -12,7 +12,7 @@ def _no_delay(connection: socket.socket) -> bool:
 
 
 def test_open_connections_keep_nothing_back() -> None:
-    """A connection that somebody else in this process has opened sends small requests at once from then on."""
+    """A connection that someone else in this process has opened sends small requests at once from then on."""
     with (
         socket.create_server((LOOPBACK, 0)) as server,
         socket.create_connection(server.getsockname()) as connection,

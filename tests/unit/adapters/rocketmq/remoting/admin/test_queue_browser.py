@@ -39,7 +39,7 @@ def test_what_was_confirmed_before_is_waited_for() -> None:
 
 
 def test_what_comes_later_is_not_waited_for() -> None:
-    """A broker that always has something under way holds up nobody."""
+    """A broker that always has something under way holds up no one."""
     assert asked(Late(40, 100, 100)) == 2
 
 

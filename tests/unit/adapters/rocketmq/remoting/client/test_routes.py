@@ -1,4 +1,4 @@
-"""Routes outlive nobody who asks them."""
+"""Routes outlive no one who asks them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 
 
 def test_closed_routes_leave_no_connection_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing waits for nobody, so a question may still be on its way to a name server."""
+    """Closing waits for no one, so a question may still be on its way to a name server."""
     closed: list[bool] = []
 
     class Connection:

@@ -1,4 +1,4 @@
-"""A broker that was away is used again as soon as the name servers know of it, and nobody else waits for those."""
+"""A broker that was away is used again as soon as the name servers know of it, and no one else waits for those."""
 
 from collections.abc import Callable, Mapping
 from threading import Event
@@ -22,7 +22,7 @@ AWAY = BrokerUnavailable("no name server answers")
 class Routes:
     """What is remembered, and what the name servers say at each look: the brokers of each topic; the last one stays."""
 
-    masters: dict[str, str] = {}  # noqa: RUF012 - nobody is connected here
+    masters: dict[str, str] = {}  # noqa: RUF012 - no one is connected here
 
     def __init__(self, remembered: str, *looks: str | Mapping[str, str] | Exception) -> None:
         self._remembered: dict[str, str] = dict.fromkeys(("orders", "%RETRY%g"), remembered)
@@ -121,9 +121,9 @@ def test_a_broker_that_comes_and_goes_is_looked_for_once() -> None:
 
 
 class Silence:
-    """Name servers that let whoever asks wait."""
+    """Name servers that let anyone who asks wait."""
 
-    masters: dict[str, str] = {}  # noqa: RUF012 - nobody is connected here
+    masters: dict[str, str] = {}  # noqa: RUF012 - no one is connected here
 
     def __init__(self) -> None:
         self.asked, self.over = Event(), Event()

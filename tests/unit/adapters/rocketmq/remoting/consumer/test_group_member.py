@@ -1,4 +1,4 @@
-"""A member's share of the queues: what it does when one goes to somebody else, and while the brokers do not know it."""
+"""A member's share of the queues: what it does when one goes to someone else, and while the brokers do not know it."""
 
 import json
 import threading
@@ -67,7 +67,7 @@ def stored(offset: int) -> StoredMessage:
 
 
 def test_a_queue_that_is_lost_leaves_its_room_to_the_others() -> None:
-    """Its deliveries are void and never settled, so nobody else would begin to pull again."""
+    """Its deliveries are void and never settled, so no one else would begin to pull again."""
     sink: Any = Sink()
     window = PrefetchWindow("c", "t", "g", 1, sink)
     member = member_of(window)
@@ -101,7 +101,7 @@ class Steward:
 
 
 def test_who_settles_hands_nothing_over() -> None:
-    """What waited for room is understood by another thread; whoever settles has the next messages to run."""
+    """What waited for room is understood by another thread; anyone who settles has the next messages to run."""
     sink: Any = Sink()
     window = PrefetchWindow("c", "t", "g", 1, sink)
     member, steward = member_of(window), Steward()

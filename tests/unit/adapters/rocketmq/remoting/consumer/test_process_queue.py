@@ -47,7 +47,7 @@ def test_an_offset_is_settled_once() -> None:
 
 
 def test_nothing_of_a_lost_queue_is_settled() -> None:
-    """Somebody else may have it: no offset moves any more."""
+    """Someone else may have it: no offset moves any more."""
     owned = queue(0, 1, following=2)
     assert owned.claim(0)
     owned.lose()
@@ -77,7 +77,7 @@ def test_only_what_stands_before_settled_messages_is_moved() -> None:
 
 
 def test_one_poll_at_a_time() -> None:
-    """A second one is not asked for while the first is under way, nor when the queue goes to somebody else."""
+    """A second one is not asked for while the first is under way, nor when the queue goes to someone else."""
     owned = queue(following=0)
     assert owned.ask() == 0
     assert owned.ask() is None

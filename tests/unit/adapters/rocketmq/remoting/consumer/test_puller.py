@@ -30,7 +30,7 @@ class Connection:
 
 
 def test_offsets_that_the_broker_does_not_have_are_said() -> None:
-    """It deleted them for their age before we came, or lost them: nobody will ever see those messages."""
+    """It deleted them for their age before we came, or lost them: no one will ever see those messages."""
     connection: Any = Connection()
     unused: Any = None
     queue = ProcessQueue(("t", "b", 0), 1)

@@ -25,5 +25,5 @@ def test_what_cannot_be_copied_holds_up_nobody() -> None:
 
 
 def test_nothing_is_sent_for_nothing() -> None:
-    """Nobody is asked where there is nothing to say."""
+    """No one is asked where there is nothing to say."""
     assert resend([], lambda _: Outgoing("", b"", {}), lambda _: 1 / 0) == []  # type: ignore[return-value,arg-type]
