@@ -53,6 +53,6 @@ def test_memory_is_flat(rocketmq_native_url: str, fresh: str) -> None:
 def test_queues_of_a_joining_broker_are_read_from_their_beginning() -> None:
     """With `start: last`, too; librocketmq looks for new queues twice a minute."""
     with own_server(RocketMQPair) as servers:
-        url = servers.urls[f"{RocketMQPair.variable}_NATIVE"]
+        url = servers.url.replace("rocketmq://", "rocketmq+native://")
         scope = AdapterScope("tests", "joining", SystemClock())
         assert_joining_broker_is_read(servers, lambda: NativeRocketMQAdapter.build(url, {}, scope))

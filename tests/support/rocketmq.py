@@ -1,6 +1,6 @@
 """RocketMQ under the adapter suite: real servers behind proxies that cut and refuse, or ones that are really killed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -12,6 +12,7 @@ from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rocketmq import RocketMQAdapter
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
+from support.rocketmq_queues import send_hostile
 
 SCOPE = AdapterScope("tests", "rocket", SystemClock())
 
@@ -52,6 +53,11 @@ class TwoDoors(AdapterHarness):
     def topic(self, name: str) -> Topic:
         """Return a topic with few queues."""
         return Topic(f"{name}-{uuid4().hex[:8]}", {"queues": 4})
+
+    def send_hostile(self, topic: Topic, publisher: Adapter) -> Sequence[bytes]:
+        """Store RocketMQ's own properties as a producer may write them."""
+        del publisher
+        return send_hostile(self.url, f"{self.options['namespace']}%{topic.name}")
 
     def unroutable(self) -> Topic:
         """Return a topic that no one has made."""

@@ -1,6 +1,6 @@
 """RocketMQ behind its gRPC proxy under the adapter suite: connections that can be cut and refused."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +11,7 @@ from oncemq.contracts.adapter import Adapter, AdapterScope
 from oncemq.testing.adapter_suite import AdapterHarness, Topic
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rocketmq.grpc import RocketMQGrpcAdapter
+from support.rocketmq_queues import send_hostile
 
 
 def adapter_on(url: str, **options: Any) -> RocketMQGrpcAdapter:
@@ -53,6 +54,12 @@ class ProxiedGrpc(AdapterHarness):
     def topic(self, name: str) -> Topic:
         """Return a topic that may hold plain and delayed messages."""
         return Topic(f"{name}-{uuid4().hex[:8]}", {"queues": 4, "message_type": "MIXED"})
+
+    def send_hostile(self, topic: Topic, publisher: Adapter) -> Sequence[bytes]:
+        """Store RocketMQ's own properties as a producer may write them."""
+        del publisher
+        url = f"rocketmq://{login_of(self.url)}@{self.options['name_servers'][0]}"
+        return send_hostile(url, f"{self.options['namespace']}%{topic.name}")
 
     def leasing_adapter(self, lease: timedelta) -> Adapter:
         """Return an adapter with a shorter lease."""

@@ -1,6 +1,6 @@
 """Administers a topic's queues on RocketMQ, as an operator would while consumers run."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -10,6 +10,7 @@ from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.address import parse_address
 from oncemq_adapters.rocketmq.properties import to_text
+from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE
@@ -84,6 +85,41 @@ class QueueConsole:
         message = Outgoing(topic, body, {"UNIQ_KEY": self.desk.producer.unique_id()})
         fields = send_fields("tests-queues", message, number, flags, to_text(message.properties))
         self.desk.brokers.get(broker).call(codes.SEND_MESSAGE, fields, body)
+
+
+HOSTILE: Mapping[str, dict[str, str]] = {
+    "retry of another topic": {"RETRY_TOPIC": "refunds", "REAL_TOPIC": "refunds", "REAL_QID": "7"},
+    "dead letter of another topic": {"DLQ_ORIGIN_TOPIC": "refunds", "DLQ_ORIGIN_MESSAGE_ID": "0"},
+    "tried before": {"RECONSUME_TIME": "99", "MAX_RECONSUME_TIMES": "1", "oncemq-attempt": "99"},
+    "born in another age": {"BORN_TIMESTAMP": "9" * 18, "oncemq-published-at": "9999-12-31T23:59:59+00:00"},
+    "mark of ours": {"TAGS": "oncemq-removed", "KEYS": "one"},
+    "id of another": {"ORIGIN_MESSAGE_ID": "0" * 32, "MSG_REGION": "x", "TRACE_ON": "false"},
+    "no JSON": {"oncemq-headers": "{", "oncemq-keys": "[", "oncemq-sealed": "1"},
+    "near the limit": {"long": "x" * 32_000},
+    "many": {f"p{number}": "v" for number in range(200)},
+    "odd names": {"a b": "\n", "\u00e9": "\u2028", "oncemq-": "x"},
+}
+"""System properties of RocketMQ that any producer may set, and others that are hard to copy, by the messages' bodies."""
+
+
+def send_hostile(url: str, topic: str) -> Sequence[bytes]:
+    """Store messages with properties that only RocketMQ's own protocol lets a producer write; returns their bodies.
+
+    They lie in the queue of the key "one", with whose messages the suite has them delivered.
+
+    Args:
+        url: of the name server.
+        topic: by its real name.
+    """
+    with queue_console(url) as console:
+        places = console.desk.routes.ask(topic).writable
+        broker, queue = places[spread_of("one", len(places))]
+        for name, properties in HOSTILE.items():
+            named = {"UNIQ_KEY": console.desk.producer.unique_id(), **properties}
+            message = Outgoing(topic, name.encode(), named)
+            fields = send_fields("tests-hostile", message, queue, 0, to_text(named))
+            console.desk.brokers.get(broker).call(codes.SEND_MESSAGE, fields, message.body)
+    return [name.encode() for name in HOSTILE]
 
 
 @contextmanager
