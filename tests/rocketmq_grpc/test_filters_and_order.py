@@ -6,6 +6,7 @@ from time import monotonic
 
 import pytest
 
+from oncemq.contracts.adapter import RetryRequest
 from oncemq.errors import BrokerRefused
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite import Topic
@@ -135,3 +136,18 @@ def test_queues_added_while_a_group_runs_begin_at_their_beginning(bench: Bench, 
         (broker,) = console.desk.routes.brokers()
         connection = console.desk.brokers.get(broker)
         assert [committed_offset(connection, group, name, number) for number in (4, 5)] == [0, 0]
+
+
+def test_pause_that_the_proxy_refuses_delays_no_other(bench: Bench) -> None:
+    """A retry in 25 hours is refused by itself, and one beside it comes back."""
+    topic = bench.topic()
+    subscription = bench.subscription(topic)
+    member = bench.open(subscription)
+    bench.publish(topic, OutgoingMessage(b"late"), OutgoingMessage(b"soon"))
+    late, soon = sorted(bench.receive(member, 2), key=lambda delivery: delivery.message.body)
+    (failed,) = member.adapter.retry(
+        [RetryRequest(late, timedelta(hours=25), {}), RetryRequest(soon, timedelta(0), {})]
+    )
+    assert failed.delivery is late
+    assert isinstance(failed.error, BrokerRefused)
+    assert member.sink.wait_for(3, bench.harness.patience)[-1].message.body == b"soon"

@@ -84,6 +84,12 @@ def test_what_cannot_work_is_refused(options: dict[str, object], text: str) -> N
             Severity.WARNING,
             "shorten the backoff",
         ),
+        (
+            {"name_servers": ["n"]},
+            {"longest_pause": timedelta(hours=25)},
+            Severity.WARNING,
+            "maxDelayTimeMills",
+        ),
     ],
 )
 def test_check(

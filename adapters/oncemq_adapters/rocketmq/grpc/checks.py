@@ -21,6 +21,10 @@ _EXTENDED_IN_TIME = timedelta(seconds=20)
 """The engine extends leases with less than 15 seconds left."""
 
 
+LONGEST_PAUSE = timedelta(hours=24)
+"""A proxy's default (`maxDelayTimeMills`)."""
+
+
 def check_consumer(facts: ConsumerFacts, settings: Settings) -> Iterator[Problem]:
     """Yield every problem that can be seen without a connection."""
     topic, problems = read_proxied(facts.topic, facts.options, settings.namespace)
@@ -35,6 +39,14 @@ def check_consumer(facts: ConsumerFacts, settings: Settings) -> Iterator[Problem
             f"{format_duration(LONGEST)} at most and deletes it after {format_duration(KEPT)}",
             "shorten the backoff",
             "retry",
+            Severity.WARNING,
+        )
+    if facts.longest_pause > LONGEST_PAUSE:
+        yield Problem(
+            f"a retry can pause for {format_duration(facts.longest_pause)}, but a proxy holds a message back for "
+            f"{format_duration(LONGEST_PAUSE)} at most unless maxDelayTimeMills says more: such retries become dead letters",
+            "write a shorter retry.backoff.max, or raise maxDelayTimeMills in rmq-proxy.json",
+            "retry.backoff.max",
             Severity.WARNING,
         )
     if settings.lease < _EXTENDED_IN_TIME:
