@@ -9,7 +9,7 @@ from oncemq.contracts.unit import Unit
 from oncemq.engine.base.error_verdicts import cause_of, fault_of
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.transaction.savepoint_batches import TransactionResult
-from oncemq.engine.transaction.unit_transaction import UnitTransaction
+from oncemq.engine.transaction.unit_transaction import RunMode, UnitTransaction
 from oncemq.errors import InfrastructureError
 from oncemq.message.envelope import Delivery
 from oncemq.retry.classify import Fault, is_contention, is_lock_timeout
@@ -54,10 +54,7 @@ class TransactionRetrier:
         spent: float,
         unit: Unit,
         part: Sequence[Delivery],
-        *,
-        flush_each: bool,
-        lock_nowait: bool,
-        isolated: bool,
+        mode: RunMode,
     ) -> TransactionResult:
         """Run `part` again after its first run, if that can help.
 
@@ -66,9 +63,7 @@ class TransactionRetrier:
             spent: the seconds that it took.
             unit: the unit.
             part: its deliveries.
-            flush_each: find the item at fault.
-            lock_nowait: fail instead of waiting for a lock.
-            isolated: it is one handler call.
+            mode: how they are run.
 
         Raises:
             Culprits, UnknownCulprit, NeedsIsolation, StrategyBug: as UnitTransaction.run.
@@ -80,22 +75,15 @@ class TransactionRetrier:
             if failed:
                 raise failed.pop()
             # The holder of the lock may be in an exclusive unit itself.
-            exclusive = self._lane.exclusive and not lock_nowait
-            done = self._attempt.run(
-                unit,
-                part,
-                flush_each=flush_each,
-                exclusive=exclusive,
-                lock_nowait=lock_nowait,
-                isolated=isolated,
-            )
+            exclusive = self._lane.exclusive and not mode.lock_nowait
+            done = self._attempt.run(unit, part, mode, exclusive=exclusive)
             if self._lane.succeeded():
                 self.concurrent_again()
             return done
 
         retrying = Retrying(
             retry=retry_if_exception_type(InfrastructureError),
-            stop=partial(_stops, spent, lock_nowait),
+            stop=partial(_stops, spent, mode.lock_nowait),
             wait=wait_random_exponential(multiplier=0.01, max=_LONGEST_WAIT),
             before_sleep=self._before_sleep,
             sleep=self._sleep,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import NoReturn
 
 from sqlalchemy import Engine, Table, false, literal, select
@@ -31,6 +32,21 @@ from oncemq.retry.classify import is_lock_timeout
 
 Point = Callable[[str], None]
 """Called with the name of each kill point that a run reaches; tests kill the process there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunMode:
+    """How deliveries are run.
+
+    Args:
+        flush_each: find the item at fault.
+        lock_nowait: fail instead of waiting for a lock.
+        isolated: one handler call, which may change settings of the connection.
+    """
+
+    flush_each: bool = False
+    lock_nowait: bool = False
+    isolated: bool = False
 
 
 class UnitTransaction:
@@ -104,21 +120,17 @@ class UnitTransaction:
         self,
         unit: Unit,
         deliveries: Sequence[Delivery],
+        mode: RunMode,
         *,
-        flush_each: bool,
         exclusive: bool,
-        lock_nowait: bool = False,
-        isolated: bool = False,
     ) -> TransactionResult:
         """Return the committed runs; every delivery has its verdict, in a run or left out of it.
 
         Args:
             unit: the unit of these deliveries.
             deliveries: the deliveries to run.
-            flush_each: find the item at fault.
+            mode: how they are run.
             exclusive: wait until no other unit of the consumer is exclusive.
-            lock_nowait: fail instead of waiting for a lock.
-            isolated: one handler call, which may change settings of the connection.
 
         Raises:
             Culprits: rolled back; these items get these verdicts, the others may run again.
@@ -130,21 +142,21 @@ class UnitTransaction:
         items = make_items(deliveries, self._reader)
         self._recorder.begin([item.envelope for item in items])
         started, waited = self._clock.monotonic(), unit.waited
-        divided = self._divisible and not flush_each and not exclusive and not isolated
+        divided = self._divisible and not (mode.flush_each or exclusive or mode.isolated)
         every = unit.savepoint_every if divided else None
         opened = OpenTransaction(
             self._engine,
             unit,
             self._slot,
             self._clock,
-            isolated=isolated,
-            always_clean=isolated and self.isolation.always,
+            isolated=mode.isolated,
+            always_clean=mode.isolated and self.isolation.always,
         )
         try:
-            with opened, only_a_moment(opened.connection) if lock_nowait else nullcontext():
+            with opened, only_a_moment(opened.connection) if mode.lock_nowait else nullcontext():
                 self._prepare(opened, exclusive=exclusive)
                 if every is None or every >= len(items):
-                    done = TransactionResult([self._loop.run(opened, items, flush_each=flush_each)])
+                    done = TransactionResult([self._loop.run(opened, items, flush_each=mode.flush_each)])
                 else:
                     done = self._batches.run(opened, items, every)
                 self._finish(done.runs)

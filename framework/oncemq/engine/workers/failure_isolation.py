@@ -25,7 +25,7 @@ from oncemq.engine.transaction.error_attribution import Suspicion
 from oncemq.engine.transaction.isolation import HiddenCommit, NeedsIsolation
 from oncemq.engine.transaction.retrier import LONGEST_TRYING, TransactionRetrier
 from oncemq.engine.transaction.savepoint_batches import TransactionResult, first_of_each_key, unproved
-from oncemq.engine.transaction.unit_transaction import UnitTransaction
+from oncemq.engine.transaction.unit_transaction import RunMode, UnitTransaction
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
@@ -168,37 +168,24 @@ class _Execution:
             if not part:
                 self._return_all()
                 continue
+            mode = RunMode(self._careful, self._hurried, isolated)
+            # The holder of a lock may be in an exclusive unit itself.
+            exclusive = self._lane.exclusive and not self._hurried
             try:
-                done = self._attempt.run(
-                    self._unit,
-                    part,
-                    flush_each=self._careful,
-                    # The holder of a lock may be in an exclusive unit itself.
-                    exclusive=self._lane.exclusive and not self._hurried,
-                    lock_nowait=self._hurried,
-                    isolated=isolated,
-                )
+                done = self._attempt.run(self._unit, part, mode, exclusive=exclusive)
             except Exception as error:
-                self._failed(error, part, began, isolated=isolated)
+                self._failed(error, part, mode, began)
             else:
                 if self._lane.succeeded():
                     self._tries.concurrent_again()
                 self._accept(done, part)
         return self.result
 
-    def _failed(self, error: Exception, part: list[Delivery], began: float, *, isolated: bool) -> None:
+    def _failed(self, error: Exception, part: list[Delivery], mode: RunMode, began: float) -> None:
         """Repeat a run if that can help, else choose what runs next."""
         if isinstance(error, InfrastructureError):
             try:
-                done = self._tries.again(
-                    error,
-                    self._lane.now() - began,
-                    self._unit,
-                    part,
-                    flush_each=self._careful,
-                    lock_nowait=self._hurried,
-                    isolated=isolated,
-                )
+                done = self._tries.again(error, self._lane.now() - began, self._unit, part, mode)
             except Exception as last:
                 error = last
             else:

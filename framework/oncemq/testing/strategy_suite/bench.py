@@ -15,18 +15,14 @@ from oncemq.contracts.strategy import Strategy
 from oncemq.contracts.unit import Item, Run, Unit
 from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
 from oncemq.contracts.verification import Answer, Done, NotDone
-from oncemq.engine.base.strategy_chain import Chain
-from oncemq.engine.consumer.contention import Contention
-from oncemq.engine.crash.flight_recorder import NoRecorder
-from oncemq.engine.crash.time_limits import TimeLimitSlot
-from oncemq.engine.parking.parked_source import ParkedMessages
-from oncemq.engine.parking.parking_strategies import with_parking
-from oncemq.engine.transaction.connection_watch import install
-from oncemq.engine.transaction.item_loop import ItemLoop
-from oncemq.engine.transaction.retrier import TransactionRetrier
-from oncemq.engine.transaction.unit_transaction import UnitTransaction
-from oncemq.engine.workers.direct_unit import DirectRunner, Finisher
-from oncemq.engine.workers.failure_isolation import UnitRunner
+from oncemq.engine.single_units import (
+    Execute,
+    ParkedMessages,
+    direct,
+    largest_unit,
+    parked_messages,
+    transactional,
+)
 from oncemq.handler.binding import BoundHandler
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
@@ -117,7 +113,6 @@ class Bench:
         clock: Clock | None = None,
     ) -> None:
         self.engine: Engine = make_engine(url)
-        install(self.engine)
         self.scope = scope
         self.entities = effects.entities(scope, chain.key_type) if chain.entity else None
         if self.entities is not None:
@@ -127,7 +122,7 @@ class Bench:
         self.strategies = build_chain(
             self.engine, chain.strategies, scope, self.verify, self.clock, self._redis
         )
-        self.largest_unit = Chain(self.strategies).max_batch or 500
+        self.largest_unit = largest_unit(self.strategies) or 500
         self.tables = [table for strategy in self.strategies for table in strategy.tables(MetaData())]
         schema.create(self.engine, self.tables)
         effects.create(self.engine)
@@ -141,7 +136,7 @@ class Bench:
             "broker", "suite", "group", key="body.id", version="body.n", identity=(), decoder=make_decoder()
         )
         self.parked = self._make_parking()
-        self._runner = self._make_direct(point) if chain.direct else self._make_runner(point)
+        self._execute = self._make_direct(point) if chain.direct else self._make_runner(point)
 
     def apply(self, body: Any, session: Session) -> None:
         """Write a message's effect; the default handler."""
@@ -178,7 +173,7 @@ class Bench:
             [candidate for candidate in deliveries if candidate.key not in held],
             time.monotonic() + 3600,
         )
-        result = self._runner.execute(unit)
+        result = self._execute(unit)
         if result.trouble is not None:
             raise result.trouble
         self.follow(result.follow)
@@ -266,36 +261,17 @@ class Bench:
         if not any(strategy.parks for strategy in self.strategies):
             return None
         subscription = Subscription("suite", "suite", "group")
-        return ParkedMessages(
-            self.scope, self.engine, self.clock, ScriptedAdapter(), subscription, self._understand
+        return parked_messages(
+            self.engine, self.scope, self.clock, ScriptedAdapter(), subscription, self._understand
         )
 
-    def _make_runner(self, point: Callable[[str], None]) -> UnitRunner:
-        chain = Chain(with_parking(self.strategies, self.parked))
-        slot, recorder = TimeLimitSlot(), NoRecorder()
-        handler, lane = BoundHandler("suite:handler", self._call), Contention()
-        attempt = UnitTransaction(
-            self.engine,
-            chain,
-            self._reader,
-            ItemLoop(chain, handler, time.monotonic, recorder, slot, point),
-            recorder,
-            slot,
-            self.clock,
-            self.errors,
-            point,
+    def _make_runner(self, point: Callable[[str], None]) -> Execute:
+        handler = BoundHandler("suite:handler", self._call)
+        return transactional(
+            self.engine, self.strategies, self.parked, handler, self._reader, self.clock, self.errors, point
         )
-        tries = TransactionRetrier(
-            attempt, lane, lambda _tries, _pause, _error: None, lambda _on, _error: None, time.sleep
-        )
-        return UnitRunner(chain, attempt, lane, tries, self.errors)
 
-    def _make_direct(self, point: Callable[[str], None]) -> DirectRunner:
-        chain = Chain(self.strategies)
-        chain.loads.insert(0, lambda _run, _items: point("reserved"))
-        chain.saves.append(lambda _run: point("saved"))
-        chain.committeds.append(lambda _run: point("committed"))
-
+    def _make_direct(self, point: Callable[[str], None]) -> Execute:
         def call(run: Run, item: Item) -> Any:
             del run
             with Session(self.engine) as session:
@@ -304,17 +280,5 @@ class Bench:
             point("handled")
             return result
 
-        finisher = Finisher(
-            chain, self.errors, lambda _tries, _pause, _trouble: None, lambda: False, time.sleep
-        )
         handler = BoundHandler("suite:handler", call)
-        return DirectRunner(
-            chain,
-            handler,
-            self._reader,
-            NoRecorder(),
-            TimeLimitSlot(),
-            self.clock,
-            self.errors,
-            finisher,
-        )
+        return direct(self.strategies, handler, self._reader, self.clock, self.errors, point)

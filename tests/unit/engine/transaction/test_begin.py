@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
 
 from oncemq.contracts.unit import Unit
+from oncemq.engine.transaction.unit_transaction import RunMode
 from oncemq.testing.fake_clock import FakeClock
 from support.effects import effects, give
 from support.units import UnitBench, orders
@@ -54,6 +55,6 @@ def test_the_wait_is_told_apart(engine: Engine) -> None:
     bench = UnitBench(engine, lambda order: None, clock=clock)
     unit = Unit(bench.plan.scope, [bench.delivery(order) for order in orders("a")], 60.0)
     with slow_begin(engine, clock):
-        bench.attempt.run(unit, unit.deliveries, flush_each=False, exclusive=False)
+        bench.attempt.run(unit, unit.deliveries, RunMode(), exclusive=False)
     assert unit.waited == 10.0
     assert unit.deadline == 70.0
