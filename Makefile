@@ -214,6 +214,17 @@ test-python-%:
 	if [ -z "$$python" ]; then echo "Python $* is not here: nothing tested on it"; exit 0; fi; \
 	$(MAKE) --no-print-directory setup test-embedded PYTHON="$$python" VENV=.venv-$*
 
+.PHONY: dist
+dist: setup ## build the wheel and the sdist into dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist . > /dev/null
+	@ls dist
+
+.PHONY: release-check
+release-check: dist ## what would be published: its files, its description, and a demo and a tested project from wheel and sdist on each Python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "twine>=5"
+	PYTHONPATH=tests $(BIN)/python -m release dist $(foreach version,3.11 3.12 3.13,$(shell $(call find_python,$(version))))
+
 .PHONY: clean
 clean: services-stop ## remove what setup, services and tests made
 	rm -rf $(VENV) .venv-* .services dist htmlcov .coverage .*_cache .hypothesis .oncemq

@@ -1,0 +1,1 @@
+"""What is published: built, looked at, and tried as a user would get it."""

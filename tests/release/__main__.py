@@ -1,0 +1,80 @@
+"""Checks what would be published: `PYTHONPATH=tests python -m release FOLDER PYTHON…`, with the built wheel and sdist in FOLDER.
+
+The wheel holds every Python file of the source and, besides, exactly the files of `files.txt`; both descriptions render;
+and each of the two, installed not editable into a fresh environment of each Python, passes the demo and a smoke test.
+"""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = (ROOT / "framework", ROOT / "adapters", ROOT / "strategies")
+GOLDEN = Path(__file__).with_name("files.txt")
+_SMOKE = (
+    ("-m", "oncemq", "demo"),
+    ("-m", "oncemq", "init", "shop"),
+    ("-m", "oncemq", "schema"),
+    ("-m", "oncemq", "-f", "shop/app.yaml", "check"),
+    ("-m", "pytest", "-q", "--rootdir=shop", "shop"),
+)
+
+
+def wrong_files(wheel: Path) -> list[str]:
+    """Return what the wheel has too much or too little."""
+    with zipfile.ZipFile(wheel) as packed:
+        names = {name for name in packed.namelist() if not name.endswith("/")}
+    info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
+    found = {name.replace(info, "*.dist-info") for name in names}
+    code = {str(path.relative_to(source)) for source in SOURCES for path in source.rglob("*.py")}
+    wanted = code | set(GOLDEN.read_text().split())
+    more = sorted(name for name in found - wanted if not _is_bundled_code(name))
+    return [
+        *(f"missing: {name}" for name in sorted(wanted - found)),
+        *(f"unexpected: {name}" for name in more),
+    ]
+
+
+def _is_bundled_code(name: str) -> bool:
+    return name.startswith("oncemq/examples/") and name.endswith(".py")
+
+
+def tried(python: str, package: Path) -> list[str]:
+    """Return what fails when `package` is installed into a fresh environment and used from an empty folder."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        inside = folder / "environment" / "bin" / "python"
+        _run([python, "-m", "venv", str(inside.parents[1])], folder)
+        _run([str(inside), "-m", "pip", "install", "--quiet", str(package), "pytest"], folder)
+        where = _run([str(inside), "-c", "import oncemq; print(oncemq.__file__)"], folder).stdout
+        if str(inside.parents[1]) not in where:
+            return [f"{package.name} was not installed, but found at {where.strip()}"]
+        calls = [[str(inside), *arguments] for arguments in _SMOKE]
+        failed = [(call, ran) for call in calls if (ran := _run(call, folder, check=False)).returncode]
+        return [f"{package.name}: {' '.join(call[1:])}\n{ran.stdout}{ran.stderr}" for call, ran in failed]
+
+
+def _run(command: list[str], folder: Path, *, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=check)
+
+
+def main(folder: Path, pythons: list[str]) -> int:
+    """Check everything; returns the exit code."""
+    wheel, source = next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
+    problems = wrong_files(wheel)
+    ran = _run(
+        [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(source)], folder, check=False
+    )
+    problems += [ran.stdout] if ran.returncode else []
+    for python in pythons:
+        for package in (wheel, source):
+            problems += tried(python, package)
+            sys.stdout.write(f"tried {package.name} on {python}\n")
+    sys.stdout.write("\n".join(problems or ["what would be published is whole"]) + "\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]).resolve(), sys.argv[2:]))
