@@ -1,11 +1,10 @@
 """Records in which order the tries of a unit's messages ended, which its transactions may change across keys."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from oncemq.contracts.unit import Unit
 from oncemq.engine.transaction.savepoint_batches import TransactionResult
-from oncemq.engine.transaction.unit_transaction import UnitTransaction
+from oncemq.engine.transaction.unit_transaction import RunMode, UnitTransaction
 from oncemq.message.envelope import Delivery
 
 
@@ -22,11 +21,13 @@ class TryOrder:
         self._before: dict[Delivery, list[Delivery]] = {}
         attempt.run = self.run  # type: ignore[method-assign]
 
-    def run(self, unit: Unit, deliveries: Sequence[Delivery], **how: Any) -> TransactionResult:
+    def run(
+        self, unit: Unit, deliveries: Sequence[Delivery], mode: RunMode, *, exclusive: bool
+    ) -> TransactionResult:
         """Run deliveries, and note what was committed, in order."""
         for place, delivery in enumerate(deliveries):
             self._before[delivery] = [*self._committed, *deliveries[:place]]
-        done = self._run(unit, deliveries, **how)
+        done = self._run(unit, deliveries, mode, exclusive=exclusive)
         self._committed += [item.delivery for run in done.runs for item in run.items]
         return done
 
