@@ -11,10 +11,8 @@ MASK = "***"
 MIN_KNOWN_SECRET = 6
 """Shorter known secrets are masked only by their position (URL, field): `guest` would mask half the log."""
 
-_NAMES = (
-    r"pass(?:word|wd|phrase)|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|cookie"
-)
-_STEMS = ("pass", "pwd", "secret", "token", "api", "access", "private", "credential", "cookie")
+_NAMES = r"pass(?:word|wd|phrase)|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|history[_-]?key|credential|cookie"
+_STEMS = ("pass", "pwd", "secret", "token", "api", "access", "private", "history", "credential", "cookie")
 """Every pattern of `_NAMES` contains at least one of these."""
 _SCHEMES = ("bearer", "basic", "negotiate", "ntlm", "digest")
 
