@@ -201,4 +201,18 @@ DEFECTS = (
         ],
         ["tests/unit/engine/transaction/test_rescue.py::test_an_error_after_the_commit_changes_nothing"],
     ),
+    Defect(
+        "lent-transaction-unproved",
+        "A transaction lent to a caller is committed only if it is the one that began.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/session_loan.py",
+                "        if reason is None and not self._proof.holds():\n",
+                "        if False:\n",
+            )
+        ],
+        [
+            "tests/unit/engine/transaction/test_session_loan.py::test_a_transaction_that_began_behind_an_ended_one_is_not_committed[postgresql-whole]"
+        ],
+    ),
 )

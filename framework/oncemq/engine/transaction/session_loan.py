@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, RootTransaction, select
 
 from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection, watch_connection
 from oncemq.engine.transaction.handler_session import UnitSession, obstacle
-from oncemq.engine.transaction.isolation import Home
+from oncemq.engine.transaction.isolation import Home, Proof
+from oncemq.errors import SessionOwned
 from oncemq.ledger.database.connect import clean
 
 
@@ -33,6 +35,7 @@ class SessionLoan:
             # A driver may begin with the first statement only; without one the transaction looks ended.
             self.connection.execute(select(1))
             self._home = Home(self.connection)
+            self._proof = Proof(self.connection, uuid4().hex)
             if first is not None:
                 first(self.connection)
             self.session = UnitSession.over(self.connection, self._watch)
@@ -85,5 +88,10 @@ class SessionLoan:
     def _require_whole(self) -> None:
         misuse = self.session.misuse()
         reason = obstacle(self.connection, self._transaction, self._watch, self.session) or misuse
+        if reason is None and not self._proof.holds():
+            # With a statement after it the transaction looks like the one that began, but it is another one.
+            reason = SessionOwned(
+                "the transaction was ended past the session: only the framework may commit it or roll it back"
+            )
         if reason is not None:
             raise reason
