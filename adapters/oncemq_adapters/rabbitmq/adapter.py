@@ -29,7 +29,7 @@ from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import BrokerError, BrokerRefused
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq_adapters.rabbitmq.connection.address import Address, parse_address
-from oncemq_adapters.rabbitmq.connection.errors import NotTaken
+from oncemq_adapters.rabbitmq.connection.errors import NotTaken, Unconfirmed
 from oncemq_adapters.rabbitmq.connection.link import quiet_pika
 from oncemq_adapters.rabbitmq.consuming.channel_deliveries import Token
 from oncemq_adapters.rabbitmq.consuming.consumer import Consuming
@@ -47,6 +47,7 @@ from oncemq_adapters.rabbitmq.topology import declare as topology
 from oncemq_adapters.rabbitmq.topology.backlog import backlog_of
 from oncemq_adapters.rabbitmq.topology.broker_checks import examine_place
 from oncemq_adapters.rabbitmq.topology.checks import check_consumer
+from oncemq_adapters.rabbitmq.topology.delays import SilentQueues
 from oncemq_adapters.rabbitmq.topology.delivery_limit import is_worn
 from oncemq_adapters.rabbitmq.topology.names import (
     Place,
@@ -82,6 +83,7 @@ class RabbitMQAdapter:
         self._consuming: Consuming | None = None
         self._publisher = Publisher(address, f"{scope.app} (publishing)")
         self._exchanges: set[TopicOptions] = set()
+        self._silent = SilentQueues(scope.clock.monotonic)
 
     @classmethod
     def build(cls, url: str, options: Mapping[str, Any], scope: AdapterScope) -> Self:
@@ -145,9 +147,9 @@ class RabbitMQAdapter:
         username = self._address.username
 
         def copy(request: RetryRequest) -> Callable[[Token], Publication]:
-            return lambda token: delayed_copy(request, token, username)
+            return lambda token: delayed_copy(request, token, username, self._silent)
 
-        return settlement.move([(request.delivery, copy(request)) for request in later], self._send_own)
+        return settlement.move([(request.delivery, copy(request)) for request in later], self._send_delayed)
 
     def dead_letter(self, dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
         """Publish each to the group's dead letters, then acknowledge it."""
@@ -177,7 +179,10 @@ class RabbitMQAdapter:
             username = self._address.username
             copies = [RetryRequest(item, timedelta(0), {}) for item in worn]
             failed += settlement.move(
-                [(item.delivery, partial(delayed_copy, item, username=username)) for item in copies],
+                [
+                    (item.delivery, partial(delayed_copy, item, username=username, silent=self._silent))
+                    for item in copies
+                ],
                 self._send_own,
             )
         return failed
@@ -261,6 +266,14 @@ class RabbitMQAdapter:
 
     def _send_own(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
         return self._publisher.send(publications, own=True)
+
+    def _send_delayed(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
+        """Send retries; a delay queue that does not confirm is replaced at the next try."""
+        errors = self._send_own(publications)
+        for sent, error in zip(publications, errors, strict=True):
+            if sent.declare is not None and isinstance(error, Unconfirmed):
+                self._silent.note(sent.routing_key)
+        return errors
 
     def _send_dead(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
         """Send dead letters; a full queue of them is a refusal, since waiting does not make it shorter."""

@@ -201,4 +201,18 @@ DEFECTS = (
         ],
         ["tests/suites/rabbitmq/test_policies.py::test_a_full_dead_letter_queue_refuses_and_drops_nothing"],
     ),
+    Defect(
+        "silent-delay-queue-used-again",
+        "A delay queue that does not confirm is replaced by the next longer delay.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/adapter.py",
+                "                self._silent.note(sent.routing_key)\n",
+                "                pass\n",
+            )
+        ],
+        [
+            "tests/suites/rabbitmq/test_silent_queue.py::test_a_delay_queue_that_never_confirms_holds_up_no_retry"
+        ],
+    ),
 )

@@ -42,6 +42,10 @@ class ClosedFor(BrokerRefused):
     """RabbitMQ closed the channel, with all that it carried, because of something that it was sent."""
 
 
+class Unconfirmed(BrokerUnavailable):
+    """RabbitMQ did not confirm in time, although it accepts messages; it may or may not have stored this one."""
+
+
 class NotTaken(BrokerUnavailable):
     """RabbitMQ confirmed negatively: a full queue, or trouble inside of it."""
 

@@ -46,7 +46,7 @@ class Batch:
     _unknown: BrokerError = field(init=False)
 
     def __post_init__(self) -> None:
-        self._unknown = BrokerUnavailable(
+        self._unknown = faults.Unconfirmed(
             "RabbitMQ did not confirm the message in time; it may or may not have been stored"
         )
         self.errors = [self._unknown] * len(self.publications)

@@ -13,12 +13,18 @@ from oncemq_adapters.rabbitmq.messages.forwarding import NO_PROPERTIES, Copy, bu
 from oncemq_adapters.rabbitmq.messages.properties import for_publishing
 from oncemq_adapters.rabbitmq.publishing.confirms import Publication
 from oncemq_adapters.rabbitmq.topology.declare import holding
-from oncemq_adapters.rabbitmq.topology.delays import step_of
+from oncemq_adapters.rabbitmq.topology.delays import SilentQueues, step_of
 from oncemq_adapters.rabbitmq.topology.names import Place, TopicOptions
 
 
-def delayed_copy(later: RetryRequest, token: Token, username: str) -> Publication:
+def delayed_copy(later: RetryRequest, token: Token, username: str, silent: SilentQueues) -> Publication:
     """Return the copy that comes back to the group after the delay, or at once if there is none.
+
+    Args:
+        later: the request.
+        token: of the delivery.
+        username: of the account that publishes.
+        silent: queues that do not confirm now.
 
     Raises:
         BrokerRefused: the delay is too long for RabbitMQ.
@@ -28,6 +34,7 @@ def delayed_copy(later: RetryRequest, token: Token, username: str) -> Publicatio
     step = step_of(later.delay)
     if step == 0:
         return Publication("", place.queue, *copy)
+    step = silent.step(step, place.retry_queue)
     arguments = holding(place.topic.queue_type, step, "", place.queue)
     return Publication("", place.retry_queue(step), *copy, arguments)
 

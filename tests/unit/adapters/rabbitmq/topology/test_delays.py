@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oncemq.errors import BrokerRefused
-from oncemq_adapters.rabbitmq.topology.delays import LONGEST, SHORTEST_MS, step_of
+from oncemq.testing.fake_clock import FakeClock
+from oncemq_adapters.rabbitmq.topology.delays import (
+    LONGEST,
+    SHORTEST_MS,
+    SILENT_SECONDS,
+    SilentQueues,
+    all_steps,
+    step_of,
+)
 
 MILLISECOND = timedelta(milliseconds=1)
 
@@ -56,3 +64,23 @@ def test_too_long_is_refused() -> None:
 def test_the_longest_delay_fits_the_broker() -> None:
     """The longest step is below the 32 bits that RabbitMQ allows for a time to live."""
     assert step_of(LONGEST) < 2**32
+
+
+def test_a_queue_that_does_not_confirm_is_replaced_by_the_next_longer_delay() -> None:
+    """For ten minutes; then it is tried again."""
+    clock = FakeClock()
+    silent = SilentQueues(clock.monotonic)
+    silent.note("retry.120")
+    silent.note("retry.150")
+    assert silent.step(120, "retry.{}".format) == 200
+    assert silent.step(100, "retry.{}".format) == 100
+    clock.advance(timedelta(seconds=SILENT_SECONDS))
+    assert silent.step(120, "retry.{}".format) == 120
+
+
+def test_the_longest_delay_has_no_replacement() -> None:
+    """A message waits for its queue rather than for longer than RabbitMQ's timers reach."""
+    silent = SilentQueues(FakeClock().monotonic)
+    longest = max(all_steps())
+    silent.note(f"retry.{longest}")
+    assert silent.step(longest, "retry.{}".format) >= longest
