@@ -41,7 +41,7 @@ def with_handler(bench: Bench, function: Callable[..., Any]) -> Bench:
     provided = {kind: give for one in bench.strategies for kind, give in one.provides().items()}
     bound = bind(function, name="tests:handler", provided=provided, effects=Effects.DATABASE)
     bench._call = bound.call  # type: ignore[method-assign]
-    bench._runner = bench._make_runner(lambda _point: None)
+    bench._execute = bench._make_runner(lambda _point: None)
     return bench
 
 

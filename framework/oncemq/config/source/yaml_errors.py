@@ -5,7 +5,12 @@ from typing import Any
 from oncemq.config.source.problems import Position, fail
 from oncemq.errors import ConfigError
 
+MAX_DEPTH = 32
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels", "nothing needs that; check the brackets"
+"""What is wrong, and the advice: PyYAML 6.0.4 has a limit of its own, and looks ahead so far that it finds it first."""
+
 _PHRASES = (
+    ("exceeded maximum nesting depth", *TOO_DEEP),
     (
         "mapping values are not allowed",
         "a second `: ` in one value",

@@ -9,11 +9,10 @@ import yaml
 from oncemq.config.source.problems import Position, fail
 from oncemq.config.source.scalars import resolve
 from oncemq.config.source.tree import Fields, Items, Node, Scalar
-from oncemq.config.source.yaml_errors import explain
+from oncemq.config.source.yaml_errors import MAX_DEPTH, TOO_DEEP, explain
 from oncemq.errors import ConfigError
 
 MAX_BYTES = 1024 * 1024
-MAX_DEPTH = 32
 MAX_NODES = 20_000
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]")
@@ -128,9 +127,7 @@ class _Composer:
 
     def _open_collection(self, event: Any, position: Position) -> None:
         if len(self._open) >= MAX_DEPTH:
-            raise fail(
-                position, f"nested deeper than {MAX_DEPTH} levels", "nothing needs that; check the brackets"
-            )
+            raise fail(position, *TOO_DEEP)
         if self._open and self._open[-1].needs_key:
             raise fail(position, "a list or mapping cannot be a key", "write a plain word before the `:`")
         node: Node = (

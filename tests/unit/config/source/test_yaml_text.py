@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from oncemq.config.source import yaml_text
 from oncemq.config.source.tree import plain
-from oncemq.config.source.yaml_text import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse_yaml
+from oncemq.config.source.yaml_errors import MAX_DEPTH
+from oncemq.config.source.yaml_text import MAX_BYTES, MAX_NODES, parse_yaml
 from oncemq.errors import ConfigError
 
 

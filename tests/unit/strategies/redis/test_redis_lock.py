@@ -327,9 +327,9 @@ def test_without_redis_nothing_runs_and_nobody_is_charged(engine, fresh):
     ("options", "words"),
     [
         ({}, "name must be a text"),
-        ({"name": "x-{}"}, "between braces"),
+        ({"name": "x-{}"}, "braces may contain"),
         ({"name": "x-{nothing.x}"}, "nothing"),
-        ({"name": "x-{key!r}"}, "between braces"),
+        ({"name": "x-{key!r}"}, "braces may contain"),
         ({"name": "x-{key"}, "expected"),
         ({"name": "x", "lease": "10ms"}, "below a second"),
         ({"name": "x", "replicas": -1}, "replicas"),
