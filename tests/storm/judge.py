@@ -130,8 +130,9 @@ def _copies(evidence: Evidence, promise: Promise) -> Iterator[Violation]:
         for identity, count in letters.items()
         if identity in evidence.sent and count > evidence.sent[identity].attempted
     }
-    if sum(excess.values()) > promise.copies:
-        for identity in excess:
+    for identity, more in excess.items():
+        # Letters are sent together: one death between their confirmations and their acknowledgements copies each of them.
+        if more > promise.copies:
             yield Violation(COPIES, identity, f"{letters[identity]} dead letters")
 
 

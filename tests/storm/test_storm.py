@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Mapping
+from datetime import timedelta
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from storm.nursery import Nursery
 from storm.orders import as_networks_do, events, order_file
 from storm.stage import CONSUMER, Settings, Stage, report, wait_for
 from support.places import Place
-from support.quorum import wait_until_named
+from support.quorum import declare_delays, wait_until_named
 
 MESSAGES = int(os.environ.get("ONCEMQ_STORM_MESSAGES", "8000"))
 SLICE = min(20_000, MESSAGES // len(FAULTS) + 1)
@@ -33,6 +34,7 @@ def test_nothing_is_lost_or_doubled_in_a_storm(field: Field) -> None:
     source, good = iter(messages), sum(one["kind"] != "raises" for one in messages)
     with Nursery(field.place.folder) as nursery:
         stage = Stage(field.place, nursery, Settings(attempts=12, most="1s"), field.environment)
+        declare_delays(field.rabbitmq, field.place.queue(CONSUMER), timedelta(seconds=1))
         with Assassin(stage, count=2, every=1.0).at_work() as assassin:
             for name in cycle(FAULTS):
                 part = list(islice(source, SLICE))

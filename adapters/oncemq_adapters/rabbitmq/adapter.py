@@ -268,11 +268,17 @@ class RabbitMQAdapter:
         return self._publisher.send(publications, own=True)
 
     def _send_delayed(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
-        """Send retries; a delay queue that does not confirm is replaced at the next try."""
+        """Send retries; a delay queue that does not confirm is replaced at the next try.
+
+        Its declaration blocks the broker's end of the channel for a minute, with all that was sent behind it: so only the
+        first one is at fault, and the connection is made again.
+        """
         errors = self._send_own(publications)
         for sent, error in zip(publications, errors, strict=True):
             if sent.declare is not None and isinstance(error, Unconfirmed):
                 self._silent.note(sent.routing_key)
+                self._publisher.reconnect(f"the queue {sent.routing_key!r} did not confirm in time")
+                break
         return errors
 
     def _send_dead(self, publications: Sequence[Publication]) -> list[BrokerError | None]:

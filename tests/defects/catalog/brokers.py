@@ -208,7 +208,7 @@ DEFECTS = (
             Edit(
                 "adapters/oncemq_adapters/rabbitmq/adapter.py",
                 "                self._silent.note(sent.routing_key)\n",
-                "                pass\n",
+                "",
             )
         ],
         [

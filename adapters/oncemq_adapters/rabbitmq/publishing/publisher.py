@@ -108,6 +108,10 @@ class Publisher:
                 errors[at] = error
         return errors
 
+    def reconnect(self, why: str) -> None:
+        """Cut the connection, so that the next message goes on a new one; unconfirmed ones fail."""
+        self._link.post(lambda: self._link.abandon(why))
+
     def stop(self, timeout: timedelta) -> None:
         """Disconnect."""
         self._link.stop(timeout)
