@@ -186,6 +186,9 @@ class AsyncWorker:
                 self._finished.verdicts.append((delivery, verdict))
                 self._finished.seconds = max(self._finished.seconds, clock() - began)
                 self._changed.set()
+        except asyncio.CancelledError:
+            # The loop ends for another reason, of which these messages are innocent.
+            raise
         except BaseException as error:
             self._consumer.charge(keyrun.deliveries)
             self._broken = error
@@ -278,7 +281,8 @@ class AsyncWorker:
                 await asyncio.to_thread(self._settle, finished)
         except BaseException as error:
             # Whatever ends this task must end the worker, too: it would take messages and never settle them.
-            self._consumer.charge([delivery for delivery, _ in finished.verdicts])
+            if not isinstance(error, asyncio.CancelledError):
+                self._consumer.charge([delivery for delivery, _ in finished.verdicts])
             self._broken = error
             self._freed.set()
 

@@ -226,8 +226,10 @@ class Worker:
     def _segment(self, ready: list[Delivery], hands: TakeResult) -> Trouble | None:
         """Run deliveries as one unit, settle them, and learn from it."""
         if self._consumer.judge_unrun(ready[0]) is not None:
-            unrun = [(delivery, self._consumer.judge_unrun(delivery)) for delivery in ready]
-            self._settler.settle([(delivery, verdict) for delivery, verdict in unrun if verdict is not None])
+            # A suspect is alone, and refused messages are together.
+            self._settler.settle(
+                [(delivery, self._consumer.judge_unrun(delivery) or RETURNED) for delivery in ready]
+            )
             return None
         with self._alone if ready[0].suspect else _IN_COMPANY:
             clock = self._consumer.clock.monotonic
