@@ -189,8 +189,10 @@ class Connection(TolerantConnection):
         try:
             yield
         finally:
-            self._write_collected()
-            self._unwritten = None
+            # Nothing is collected any more, whatever becomes of the write: a heartbeat must not wait for the next block.
+            collected, self._unwritten, self._unwritten_bytes = self._unwritten, None, 0
+            if collected:
+                super()._adapter_emit_data(b"".join(collected))
 
     def cut(self, why: str) -> bool:
         """End the connection without waiting for the peer; False if pika cannot: it has been asked to close, and may wait."""
