@@ -13,11 +13,11 @@ help: ## show this list
 .PHONY: setup
 setup: $(STAMP) ## create .venv and install the package with what development needs
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "OnceMQ needs Python 3.11 or newer; say which: make setup PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[dev]"
 	@touch $@
 
 SERVICES := PYTHONPATH=tests $(PYTHON) -m services
@@ -34,6 +34,30 @@ AT_ONCE_BESIDE ?= 2
 look = $(1)/bin/python tests/looks.py $(if $(FLAKY),--flaky-limit $(FLAKY)) $(if $(UNFORGIVING),--unforgiving) $(if $(UNTIL),--until $(UNTIL)) -- $(2)
 tested = $(call look,$(1),--numprocesses $(AT_ONCE) $(2))
 tested_beside = $(call look,$(1),--numprocesses $(AT_ONCE_BESIDE) $(2))
+
+# constraints.txt holds the versions that everything is tested with: a release of another project breaks no build here.
+# An environment that needs other versions of some packages uses it without their lines.
+constraints_without = grep -vE '^($(subst $(space),|,$(strip $(1))))(\[.*\])?==' constraints.txt
+space := $() $()
+
+.PHONY: constraints
+constraints: setup ## renew constraints.txt to the newest versions that pyproject.toml allows; then run the tests
+	@test -x .venv-release/bin/pip-compile || { $(PYTHON) -m venv .venv-release \
+		&& .venv-release/bin/python -m pip install --quiet --disable-pip-version-check "pip-tools>=7.4"; }
+	@.venv-release/bin/pip-compile --quiet --upgrade --strip-extras --no-emit-index-url --no-emit-trusted-host \
+		--no-emit-find-links --no-header --no-annotate --allow-unsafe \
+		$(foreach extra,dev bench docs rocketmq-native rocketmq-grpc,--extra $(extra)) --output-file .venv-release/all.txt pyproject.toml
+	@grep -E '^[a-z0-9.-]+==' .venv-release/all.txt > constraints.txt
+
+# Made again each time: only a fresh environment has the newest versions.
+NEWEST := .venv-newest
+
+.PHONY: test-newest
+test-newest: ## the tests that need no server, with the newest versions that pyproject.toml allows
+	@rm -rf $(NEWEST) && $(PYTHON) -m venv $(NEWEST)
+	@$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade -e ".[dev]"
+	@$(NEWEST)/bin/python -m pip freeze --exclude-editable | diff --suppress-common-lines constraints.txt - | grep '^>' || true
+	@$(call tested,$(NEWEST),--dist loadscope --embedded-only)
 
 .PHONY: services
 services: ## start RabbitMQ, RocketMQ, PostgreSQL, MariaDB and Redis for the tests; URLs in .services/env
@@ -64,9 +88,11 @@ ORIGINAL := .venv-redis-py-cluster
 test-redis-py-cluster: services $(ORIGINAL)/.installed ## the Redis tests with the original redis-py-cluster 2.1.3 on redis 3.5
 	@$(call tested_beside,$(ORIGINAL),--dist loadscope -q tests/unit/redis tests/unit/strategies/redis)
 
-$(ORIGINAL)/.installed: pyproject.toml Makefile
+$(ORIGINAL)/.installed: pyproject.toml constraints.txt Makefile
 	@test -x $(ORIGINAL)/bin/python || $(PYTHON) -m venv $(ORIGINAL)
-	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[redis-py-cluster,bloom,postgres]" cryptography pytest pytest-timeout pytest-xdist
+	@$(call constraints_without,redis) > $(ORIGINAL)/constraints.txt
+	$(ORIGINAL)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(ORIGINAL)/constraints.txt \
+		-e ".[redis-py-cluster,bloom,postgres]" cryptography pytest pytest-timeout pytest-xdist
 	@touch $@
 
 # The packages of RocketMQ's drivers overwrite each other, so each has an environment of its own.
@@ -76,9 +102,9 @@ NATIVE := .venv-rocketmq-native
 test-rocketmq-native: services $(NATIVE)/.installed ## the tests of rocketmq+native://, on rocketmq-client-python
 	@$(call tested_beside,$(NATIVE),--dist loadscope -q tests/rocketmq_native)
 
-$(NATIVE)/.installed: pyproject.toml Makefile
+$(NATIVE)/.installed: pyproject.toml constraints.txt Makefile
 	@test -x $(NATIVE)/bin/python || $(PYTHON) -m venv $(NATIVE)
-	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[rocketmq-native,rabbitmq,postgres]" pytest pytest-timeout pytest-xdist
+	$(NATIVE)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[rocketmq-native,rabbitmq,postgres]" pytest pytest-timeout pytest-xdist
 	$(NATIVE)/bin/oncemq rocketmq fetch-library
 	@touch $@
 
@@ -89,9 +115,9 @@ ROCKETMQ_GRPC := .venv-rocketmq-grpc
 test-rocketmq-grpc: services $(ROCKETMQ_GRPC)/.installed ## the tests of rocketmq+grpc:// with rocketmq-python-client
 	@$(call tested_beside,$(ROCKETMQ_GRPC),--dist loadscope -q tests/rocketmq_grpc)
 
-$(ROCKETMQ_GRPC)/.installed: pyproject.toml Makefile
+$(ROCKETMQ_GRPC)/.installed: pyproject.toml constraints.txt Makefile
 	@test -x $(ROCKETMQ_GRPC)/bin/python || $(PYTHON) -m venv $(ROCKETMQ_GRPC)
-	$(ROCKETMQ_GRPC)/bin/python -m pip install --quiet --disable-pip-version-check \
+	$(ROCKETMQ_GRPC)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		-e ".[rocketmq-grpc,rabbitmq,postgres]" cryptography pytest pytest-timeout pytest-xdist
 	@touch $@
 
@@ -126,9 +152,12 @@ test-lowest: services $(LOWEST)/.installed ## what handlers may rely on, with th
 		tests/unit/engine/transaction/test_isolation.py tests/unit/engine/transaction/test_owned_session.py \
 		tests/unit/engine/transaction/test_settings_in_functions.py tests/unit/engine/transaction/test_earlier_messages.py)
 
-$(LOWEST)/.installed: pyproject.toml Makefile
+$(LOWEST)/.installed: pyproject.toml constraints.txt Makefile
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[postgres,mysql]" $(LOWEST_VERSIONS) \
+	@$(call constraints_without,sqlalchemy psycopg psycopg-binary pymysql pydantic pydantic-core click jmespath pyyaml rich structlog \
+		tenacity) > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
+		-e ".[postgres,mysql]" $(LOWEST_VERSIONS) \
 		cryptography pytest pytest-timeout pytest-xdist
 	@touch $@
 
@@ -172,12 +201,12 @@ audit: setup ## known vulnerabilities in what .venv holds, by pip-audit; asks th
 
 .PHONY: bench
 bench: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## speed against other frameworks, side by side, in 20 minutes; BENCH="--quick" for 3
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[dev,bench]"
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
 .PHONY: bench-guarantees
 bench-guarantees: setup services ## what each strategy costs on PostgreSQL: throughput and p99 as a table; BENCH="--messages 2000"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,bench]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[dev,bench]"
 	@$(BIN)/python -m benchmarks.guarantees $(BENCH)
 
 HOSTILE := tests/scenarios/test_hostile_input.py tests/scenarios/test_hostile_names.py tests/scenarios/test_model.py tests/hostile
@@ -216,16 +245,21 @@ test-python-%:
 
 .PHONY: dist
 dist: setup ## build the wheel and the sdist into dist/
-	rm -rf dist
-	$(BIN)/python -m build --outdir dist . > /dev/null
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
 	@ls dist
 
+.PHONY: package-check
+package-check: dist ## what would be published: its files and its description; seconds, part of CI
+	@PYTHONPATH=tests $(BIN)/python -m release dist
+
 .PHONY: release-check
-release-check: dist ## what would be published: its files, its description, and a demo and a tested project from wheel and sdist on each Python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "twine>=5"
-	PYTHONPATH=tests $(BIN)/python -m release dist $(foreach version,3.11 3.12 3.13,$(shell $(call find_python,$(version))))
+release-check: dist ## package-check, licences and SBOM, and a demo and a tested project from wheel and sdist on each Python
+	@test -x .venv-release/bin/cyclonedx-py || { $(PYTHON) -m venv .venv-release \
+		&& .venv-release/bin/python -m pip install --quiet --disable-pip-version-check "pip-tools>=7.4" "cyclonedx-bom>=4" "pip-licenses>=5"; }
+	PYTHONPATH=tests $(BIN)/python -m release dist --tools .venv-release $(foreach version,3.11 3.12 3.13,$(shell $(call find_python,$(version))))
 
 .PHONY: clean
 clean: services-stop ## remove what setup, services and tests made
-	rm -rf $(VENV) .venv-* .services dist htmlcov .coverage .*_cache .hypothesis .oncemq
+	rm -rf $(VENV) .venv-* .services dist site sbom.json htmlcov .coverage .*_cache .hypothesis .oncemq
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

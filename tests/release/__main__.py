@@ -1,9 +1,12 @@
-"""Checks what would be published: `PYTHONPATH=tests python -m release FOLDER PYTHON…`, with the built wheel and sdist in FOLDER.
+"""Checks what would be published: `PYTHONPATH=tests python -m release FOLDER [--tools ENVIRONMENT] [PYTHON…]`.
 
-The wheel holds every Python file of the source and, besides, exactly the files of `files.txt`; both descriptions render;
-and each of the two, installed not editable into a fresh environment of each Python, passes the demo and a smoke test.
+FOLDER holds the built wheel and sdist. The wheel holds every Python file of the source and, besides, exactly the files of
+`files.txt`; both descriptions render. With tools, every package that the wheel and its extras install has a known licence, and
+`sbom.json` lists them (CycloneDX). Each of the two packages, installed not editable into a fresh environment of each Python,
+passes the demo and a smoke test.
 """
 
+import argparse
 import subprocess
 import sys
 import tempfile
@@ -13,6 +16,25 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "framework", ROOT / "adapters", ROOT / "strategies")
 GOLDEN = Path(__file__).with_name("files.txt")
+EXTRAS = "rabbitmq,rocketmq-compression,postgres,mysql,redis,bloom,metrics,reload"
+"""Those that can be installed together."""
+
+LICENCES = (
+    *(
+        "Apache-2.0",
+        "Apache Software License",
+        "BSD",
+        "BSD License",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "ISC",
+        "MIT",
+        "MIT License",
+    ),
+    *("MPL-2.0", "Python Software Foundation License", "PSF-2.0"),
+    "LGPL-3.0-only",  # psycopg, which is imported and not changed
+    "GNU Lesser General Public License v3 (LGPLv3)",
+)
 _SMOKE = (
     ("-m", "oncemq", "demo"),
     ("-m", "oncemq", "init", "shop"),
@@ -60,7 +82,32 @@ def _run(command: list[str], folder: Path, *, check: bool = True) -> "subprocess
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=check)
 
 
-def main(folder: Path, pythons: list[str]) -> int:
+def listed(tools: Path, wheel: Path) -> list[str]:
+    """Return packages whose licence is not in `LICENCES`; writes `sbom.json` beside the folder of the wheel."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        inside = folder / "environment" / "bin" / "python"
+        _run([sys.executable, "-m", "venv", str(inside.parents[1])], folder)
+        _run([str(inside), "-m", "pip", "install", "--quiet", f"{wheel}[{EXTRAS}]"], folder)
+        sbom = wheel.parents[1] / "sbom.json"
+        _run([str(tools / "bin/cyclonedx-py"), "environment", str(inside), "-o", str(sbom)], folder)
+        allowed = ";".join(LICENCES)
+        ran = _run(
+            [
+                str(tools / "bin/pip-licenses"),
+                "--python",
+                str(inside),
+                "--allow-only",
+                allowed,
+                "--from=mixed",
+            ],
+            folder,
+            check=False,
+        )
+        return [ran.stderr or ran.stdout] if ran.returncode else []
+
+
+def main(folder: Path, tools: Path | None, pythons: list[str]) -> int:
     """Check everything; returns the exit code."""
     wheel, source = next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
     problems = wrong_files(wheel)
@@ -68,6 +115,7 @@ def main(folder: Path, pythons: list[str]) -> int:
         [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(source)], folder, check=False
     )
     problems += [ran.stdout] if ran.returncode else []
+    problems += listed(tools, wheel) if tools else []
     for python in pythons:
         for package in (wheel, source):
             problems += tried(python, package)
@@ -76,5 +124,14 @@ def main(folder: Path, pythons: list[str]) -> int:
     return 1 if problems else 0
 
 
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="release")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--tools", type=Path, help="an environment with cyclonedx-py and pip-licenses")
+    parser.add_argument("pythons", nargs="*")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).resolve(), sys.argv[2:]))
+    given = _arguments()
+    sys.exit(main(given.folder.resolve(), given.tools and given.tools.resolve(), given.pythons))

@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RELATIVE = re.compile(r"\]\((?![a-z]+:|#)([^)]+)\)")
@@ -28,11 +28,11 @@ def test_every_link_of_the_documentation_is_there() -> None:
 
 
 def test_links_on_the_package_index_are_whole() -> None:
-    """What the build makes of the README has no relative link, and leads to the project's address."""
-    (rule,) = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]
-    shown = re.sub(rule["pattern"], rule["replacement"], README)
+    """What the build makes of the README has no relative link, which would lead nowhere there."""
+    shown = README
+    for rule in PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        shown = re.sub(rule["pattern"], rule["replacement"], shown)
     assert RELATIVE.findall(README)
     assert RELATIVE.findall(shown) == []
-    source = PROJECT["project"]["urls"]["Source"]
-    assert f"]({source}/docs/strategies.md)" in shown
-    assert all(address.startswith(source) for address in PROJECT["project"]["urls"].values())
+    assert "message.svg" not in shown
+    assert "docs/strategies.md" in shown
