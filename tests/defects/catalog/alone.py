@@ -71,6 +71,20 @@ DEFECTS = (
         ],
     ),
     Defect(
+        "driver-for-the-doomed",
+        "A handler whose transaction must be rolled back cannot commit it through the driver's connection.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/connection_watch.py",
+                "        if self.rolls_back:\n            self.rolls_back = False\n            return\n",
+                "        if self.doomed is not None:\n            return\n",
+            )
+        ],
+        [
+            "tests/unit/engine/transaction/test_isolation.py::test_a_doomed_handler_is_given_no_driver_connection"
+        ],
+    ),
+    Defect(
         "session-for-any-thread",
         "A handler's session is refused to other threads, and to everything after the handler has returned.",
         [

@@ -124,6 +124,7 @@ class ConnectionWatch:
         isolated: the handler is alone in its transaction, so it may change any setting.
         settings: it did, so the connection must be reset before others use it.
         raw: it was given the driver's connection, on which nothing is visible.
+        rolls_back: SQLAlchemy itself is about to take the driver's connection, to roll back.
         refused: the last database error while a handler ran; a flush rolls back because of it.
         went_on: the handler has sent another statement after an error that ended its transaction.
         savepoint: the framework's own savepoint, as opposed to a handler's; None = none.
@@ -143,6 +144,7 @@ class ConnectionWatch:
         "isolated",
         "raw",
         "refused",
+        "rolls_back",
         "routines",
         "savepoint",
         "settings",
@@ -162,6 +164,7 @@ class ConnectionWatch:
         self.isolated = isolated
         self.settings = False
         self.raw = False
+        self.rolls_back = False
         self.refused: BaseException | None = None
         self.went_on = False
         self.savepoint: NestedTransaction | None = None
@@ -194,9 +197,15 @@ class ConnectionWatch:
 
         Raises:
             NeedsIsolation: there are others.
+            Exception: why the run is doomed.
         """
+        if self.rolls_back:
+            self.rolls_back = False
+            return
         if self.doomed is not None:
-            return  # SQLAlchemy itself takes it to roll back
+            # With it the handler could commit what the unit must roll back.
+            self.went_on = True
+            raise self.doomed
         self.sets("the handler uses the driver's own connection")
         self.raw = True
         self.on_first_statement()
@@ -361,3 +370,4 @@ def _rollback(connection: Connection) -> None:
     watch = _watch_of(connection)
     if watch is not None and watch.handling:
         watch.doom(watch.refused or HandlerFault("the transaction was rolled back, which the framework owns"))
+        watch.rolls_back = True

@@ -47,6 +47,29 @@ def test_a_hidden_commit_loses_no_neighbour_and_no_record_stays(engine: Engine, 
     assert sorted(row.identity for row in rows) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("before", ["rollback", "setting"])
+def test_a_doomed_handler_is_given_no_driver_connection(engine: Engine, before: str) -> None:
+    """A handler that hid the error of its doomed transaction cannot commit neighbours and their records by the driver."""
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        give(session, order)
+        if order["id"] == "bad":
+            session.flush()
+            if before == "rollback":
+                session.rollback()
+            else:
+                with suppress(Exception):
+                    session.execute(text("CREATE TEMPORARY TABLE seen_by_others (id INT)"))
+            hidden_commit(session, 0)
+        if order["id"] == "c":
+            raise ValueError("not yet")
+
+    bench = UnitBench(engine, handler, UniqueKey)
+    assert bench.run(*orders("a", "b", "bad", "c"))[3] == "retry"
+    assert bench.run(*orders("a", "b", "c")) == ["duplicate", "duplicate", "retry"]
+    assert [name for name in effects(engine) if name != "bad"] == ["a", "b"]
+
+
 def test_a_search_path_stays_with_its_message(engine: Engine) -> None:
     """A message that goes to another schema or database leaves its neighbours and the ledger where they are."""
     if engine.dialect.name == "sqlite":
