@@ -180,7 +180,7 @@ class _Measurement:
         if self._drain.effect == SUM:
             return self._servers.number("SELECT sum(points) FROM bench_users") // 30
         if self._drain.effect == COUNT:
-            return sum(int(one.read_bytes() or b"0") for one in self._folder.glob(counting.FILES))
+            return sum(int(path.read_bytes() or b"0") for path in self._folder.glob(counting.FILES))
         file = self._folder / "effects"
         return file.read_bytes().count(b"\n") if file.exists() else 0
 

@@ -55,8 +55,10 @@ def run(kind: str, count: int) -> dict[str, float]:
 def _windows(room: Room, watch: Stopwatch, count: int) -> None:
     consumer, worker = room.consumer, room.worker
     reader = consumer.plan.reader
-    decode = watch.timed("decode", lambda messages: [reader.decode(one) for one in messages])
-    understand = watch.timed("understand", lambda window: [consumer.intake.understand(one) for one in window])
+    decode = watch.timed("decode", lambda messages: [reader.decode(message) for message in messages])
+    understand = watch.timed(
+        "understand", lambda window: [consumer.intake.understand(message) for message in window]
+    )
     receive = watch.timed("put", consumer.scheduler.put)
     take = watch.timed("take", consumer.scheduler.take)
     work = watch.timed("work", worker.work)
@@ -67,7 +69,7 @@ def _windows(room: Room, watch: Stopwatch, count: int) -> None:
     try:
         for start in range(0, count, WINDOW):
             messages = [message(number) for number in range(start, start + WINDOW)]
-            window = [Delivery(one, token=None, generation=1) for one in messages]
+            window = [Delivery(message, token=None, generation=1) for message in messages]
             decode(messages)
             understand(window)
             receive(window)
@@ -97,7 +99,7 @@ def main() -> None:
     kind, count = sys.argv[1], int(sys.argv[2])
     gc.freeze()
     runs = [run(kind, count) for _ in range(3)]
-    print(json.dumps({name: statistics.median(one[name] for one in runs) for name in runs[0]}))
+    print(json.dumps({name: statistics.median(run[name] for run in runs) for name in runs[0]}))
 
 
 if __name__ == "__main__":

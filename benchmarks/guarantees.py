@@ -110,9 +110,9 @@ class Clocked(ScriptedAdapter):
     def acknowledge(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:
         """Note the time."""
         now = time.monotonic()
-        for one in deliveries:
-            one.settled = True
-            self.took.append(now - self.began[int(one.message.headers["number"])])
+        for delivery in deliveries:
+            delivery.settled = True
+            self.took.append(now - self.began[int(delivery.message.headers["number"])])
             self.room.release()
         return ()
 
@@ -264,7 +264,9 @@ def main() -> int:
             print(f"| {name} | {' | '.join(cells)} |", flush=True)
         known = surroundings(where)
     about = "; ".join(f"{name} {known[name]}" for name in ABOUT)
-    fewer = ", ".join(f"{name} {one.share:g} of them" for name, one in GUARANTEES.items() if one.share < 1)
+    fewer = ", ".join(
+        f"{name} {guarantee.share:g} of them" for name, guarantee in GUARANTEES.items() if guarantee.share < 1
+    )
     print(f"\n{chosen.messages:,} messages each ({fewer}), at most {WINDOW:,} in flight; {about}")
     for line in failed:
         print(f"failed: {line}", file=sys.stderr)

@@ -48,7 +48,7 @@ def _measured(options: Mapping[str, Any], client: RedisClient | None, scale: flo
     applied, new = ([f"order-{number}:{kind}" for number in range(count)] for kind in ("paid", "new"))
     for start in range(0, count, _UNIT):
         tiers.remember(Known(dict.fromkeys(applied[start : start + _UNIT], ""), {}))
-    mixed = [one for pair in zip(applied, new, strict=True) for one in pair]
+    mixed = [identity for pair in zip(applied, new, strict=True) for identity in pair]
     units = [mixed[start : start + _UNIT] for start in range(0, len(mixed), _UNIT)]
     began = time.perf_counter()
     found = sum(len(tiers.look_up(unit)) for unit in units)

@@ -29,7 +29,7 @@ class Results:
 
     def values(self, case: str, figure: str) -> list[float]:
         """Return a figure of every repetition."""
-        return [one[figure] for one in self.figures.get(case, ()) if figure in one]
+        return [repetition[figure] for repetition in self.figures.get(case, ()) if figure in repetition]
 
     def median(self, case: str, figure: str) -> float | None:
         """Return the median; None where nothing was measured."""

@@ -29,7 +29,9 @@ def publish(url: str, name: str, bodies: list[dict[str, object]]) -> None:
         desk = adapter._opened_desk()
         register(desk.routes, desk.brokers, parse_topic(name, {}, ""), name)
         for start in range(0, len(bodies), _AT_ONCE):
-            errors = desk.producer.send([_plain(desk, name, one) for one in bodies[start : start + _AT_ONCE]])
+            errors = desk.producer.send(
+                [_plain(desk, name, body) for body in bodies[start : start + _AT_ONCE]]
+            )
             refused = [error for error in errors if error is not None]
             if refused:
                 raise RuntimeError(f"{len(refused)} messages were not confirmed: {refused[0]}")
@@ -50,7 +52,7 @@ class Topic:
         """Return how many messages wait, and how many members the group has."""
         ready = self._adapter.depth(_subscription(self._name)) or 0
         return ready, max(
-            len(members(self._desk.brokers, one, self._name)) for one in self._desk.routes.brokers()
+            len(members(self._desk.brokers, broker, self._name)) for broker in self._desk.routes.brokers()
         )
 
     def dead(self) -> int:

@@ -10,9 +10,9 @@ _PATIENCE = 10.0
 
 def free_address() -> str:
     """Return host:port that no one listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{one.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
 def told(address: str, names: Sequence[str]) -> dict[str, float]:

@@ -78,7 +78,9 @@ def test_no_module_keeps_state(trees: dict[str, ast.Module]) -> None:
         for node in tree.body:
             targets, value = _bound(node)
             if value is not None and _mutable(value):
-                found += [f"{name}:{node.lineno} {one}" for one in targets if not CONSTANT.fullmatch(one)]
+                found += [
+                    f"{name}:{node.lineno} {target}" for target in targets if not CONSTANT.fullmatch(target)
+                ]
     assert found == []
 
 

@@ -32,7 +32,7 @@ def apply(engine: Engine, bodies: list[bytes], write: Write) -> None:
     orders = {order["order_id"]: order for order in map(json.loads, bodies)}
     with engine.begin() as connection:
         new = connection.execute(_NEW, {"ids": sorted(orders)}).scalars().all()
-        rows = [{"order_id": one, "user_id": orders[one]["user_id"], "points": 30} for one in new]
+        rows = [{"order_id": order, "user_id": orders[order]["user_id"], "points": 30} for order in new]
         if rows:
             write(connection, rows)
 

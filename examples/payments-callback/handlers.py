@@ -40,7 +40,7 @@ if __name__ == "__main__":
     Base.metadata.create_all(engine)
     with Session(engine) as session:
         bookings = session.scalars(select(Booking).order_by(Booking.order_id, Booking.payment_id)).all()
-        for one in bookings:
-            print(f"{one.order_id} {one.payment_id}: {one.amount:.2f}")
+        for booking in bookings:
+            print(f"{booking.order_id} {booking.payment_id}: {booking.amount:.2f}")
     if not bookings:
         print("nothing is booked")

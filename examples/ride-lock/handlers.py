@@ -42,7 +42,7 @@ if __name__ == "__main__":
     Base.metadata.create_all(engine)
     with Session(engine) as session:
         departures = session.scalars(select(Departure).order_by(Departure.ride_id)).all()
-        for one in departures:
-            print(f"{one.ride_id} departed with {one.driver}")
+        for departure in departures:
+            print(f"{departure.ride_id} departed with {departure.driver}")
     if not departures:
         print("nothing has departed")

@@ -39,7 +39,7 @@ def _functions(file: Path, classes: list[str]) -> set[str]:
     """Return the names of the tests in a file; those of a suite's class stand in the framework's test kit."""
     kit = ROOT / "framework/oncemq/testing"
     files = [file, *kit.rglob("*.py")] if classes else [file]
-    nodes = [node for one in files for node in ast.walk(ast.parse(one.read_text()))]
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
     assert {node.name for node in nodes if isinstance(node, ast.ClassDef)} >= set(classes)
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 

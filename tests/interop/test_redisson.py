@@ -206,7 +206,7 @@ def test_a_counter_that_both_increment_misses_nothing(peer, client, fresh):
     threads = [in_thread(python) for _ in range(3)]
     for thread in threads:
         thread.join(30)
-    assert {one.result(30) for one in asked} == {"true"}
+    assert {future.result(30) for future in asked} == {"true"}
     assert int(client.command("GET", counter, key=counter)) == 120
 
 

@@ -38,7 +38,7 @@ def client(any_redis_url: str) -> Iterator[RedisClient]:
 
 def flags(found):
     """Return what the peer would say."""
-    return "".join("1" if one else "0" for one in found)
+    return "".join("1" if held else "0" for held in found)
 
 
 @pytest.mark.parametrize("codec", ["text", "bytes"])

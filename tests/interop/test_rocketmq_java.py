@@ -92,7 +92,7 @@ def test_python_reads_what_java_sends(ours: Ours, producer: JavaPeer, packing: s
     """Keys, tag, properties, body: packed in any way that Java knows."""
     _, sink = ours.join()
     producer.order("produce", ours.topic, 5, "a-longer-body-", packing)
-    received = {one.message.body.decode(): one.message for one in sink.wait_for(5)}
+    received = {delivery.message.body.decode(): delivery.message for delivery in sink.wait_for(5)}
     assert sorted(received) == [f"a-longer-body-{number}" for number in range(5)]
     for body, message in received.items():
         assert message.keys == (body,)
@@ -108,7 +108,7 @@ def test_python_reads_javas_batches_and_delays(ours: Ours, producer: JavaPeer) -
     producer.order("batch", ours.topic, 20, "b")
     eventually(lambda: b"late" in sink.bodies())
     assert monotonic() - began > 1.9
-    assert sorted(one.message.body for one in sink.wait_for(21)) == sorted(
+    assert sorted(delivery.message.body for delivery in sink.wait_for(21)) == sorted(
         [b"late", *(b"b%d" % n for n in range(20))]
     )
 
@@ -119,7 +119,7 @@ def test_java_reads_what_python_sends(ours: Ours, java: JavaPeer) -> None:
     ours.publish(OutgoingMessage(b"x" * 9000, {"tenant": "größe", "tags": "paid"}, key="k1"))
     ours.publish(*[OutgoingMessage(b"%d" % n, key=f"k{n}") for n in range(20)])
     ours.publish(OutgoingMessage(b"late", delay=timedelta(seconds=1)))
-    received = {one.body: one for one in java.wait_for(22)}
+    received = {message.body: message for message in java.wait_for(22)}
     big = received[b"x" * 9000]
     assert (big.properties["KEYS"], big.properties["TAGS"], big.properties["tenant"]) == (
         "k1",
@@ -128,7 +128,7 @@ def test_java_reads_what_python_sends(ours: Ours, java: JavaPeer) -> None:
     )
     assert {received[b"%d" % n].properties["KEYS"] for n in range(20)} == {f"k{n}" for n in range(20)}
     assert b"late" in received
-    assert {one.attempts for one in received.values()} == {0}
+    assert {message.attempts for message in received.values()} == {0}
 
 
 def test_java_reads_our_retries(ours: Ours, java: JavaPeer) -> None:
@@ -205,6 +205,6 @@ def test_java_and_python_share_a_group(ours: Ours, java: JavaPeer) -> None:
     java.order("leave")
     ours.publish(*[OutgoingMessage(b"c%d" % n) for n in range(40)])
     eventually(lambda: work() + len(java.received) >= 120)
-    had = Counter(sink.bodies() + [one.body for one in java.received])
+    had = Counter(sink.bodies() + [message.body for message in java.received])
     assert len(had) == 120
     assert {body for body, times in had.items() if times > 1} == set()

@@ -89,7 +89,7 @@ def test_consumer_status_is_told_how_our_member_is(member: Member, tmp_path: Pat
     """The tool compares the subscriptions of all members, and writes what each says of itself into a file."""
     said = mqadmin("consumerStatus", "-g", member.group, folder=tmp_path)
     assert "Same subscription in the same group of consumer" in said
-    (file,) = [one for one in tmp_path.rglob("*") if one.is_file()]
+    (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert re.search(rf"{member.topic} +.*paid \|\| sent", file.read_text())
 
 
@@ -101,7 +101,7 @@ def test_reset_offset_by_time_sets_a_running_member_back(member: Member) -> None
     eventually(lambda: member.adapter.depth(subscription) == 0)
     mqadmin("resetOffsetByTime", "-g", member.group, "-t", member.topic, "-s", "0")
     again = member.sink.wait_for(4)[2:]
-    assert sorted(one.message.body for one in again) == [b"a", b"b"]
+    assert sorted(delivery.message.body for delivery in again) == [b"a", b"b"]
     assert not member.adapter.acknowledge(again)
     eventually(lambda: member.adapter.depth(subscription) == 0)
 

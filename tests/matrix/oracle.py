@@ -76,12 +76,12 @@ class Oracle:
     def _ends(self) -> Iterator[str]:
         """Dead letters are what handlers rejected, and copies where copies are refused."""
         for tag, end in self.trial.broker.ended.items():
-            one = self.trial.tag_of(tag)
-            rejected = FAULTS.get(one) == "reject" and end == "dead: rejected"
+            identity = self.trial.tag_of(tag)
+            rejected = FAULTS.get(identity) == "reject" and end == "dead: rejected"
             if end != "acknowledged" and not (
-                rejected or self._copy_refused(one, end) or self._copy_overtaken(one, end)
+                rejected or self._copy_refused(identity, end) or self._copy_overtaken(identity, end)
             ):
-                yield f"{one} ended as {end}"
+                yield f"{identity} ended as {end}"
 
     def _copy_refused(self, one: Identity, end: str) -> bool:
         letter, number = one

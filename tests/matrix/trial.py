@@ -159,8 +159,8 @@ class Trial:
 
     def _fail(self) -> None:
         """Nothing but what fails, each of it in two copies."""
-        first = [self._message(one) for one in (("b", 1), ("b", 1), ("d", 1), ("e", 1))]
-        second = [self._message(one) for one in (("d", 1), ("e", 1))]
+        first = [self._message(identity) for identity in (("b", 1), ("b", 1), ("d", 1), ("e", 1))]
+        second = [self._message(identity) for identity in (("d", 1), ("e", 1))]
         self._play(first, second)
         self.left = self.rows()
         self.sick = False
@@ -170,10 +170,10 @@ class Trial:
         messages = list(IDENTITIES)
         self._draw.shuffle(messages)
         sends: tuple[list[Message], list[Message]] = ([], [])
-        for one in messages:
+        for message in messages:
             place = self._draw.randrange(2)
-            sends[place].append(self._message(one))
-            sends[self._draw.choice((place, 1 - place))].append(self._message(one))
+            sends[place].append(self._message(message))
+            sends[self._draw.choice((place, 1 - place))].append(self._message(message))
         self._play(*sends)
         for _ in range(_ROUNDS):
             held = self.broker.release()
@@ -184,7 +184,7 @@ class Trial:
 
     def _again(self) -> None:
         """Everything once more, long after it was done."""
-        self._play([self._message(one) for one in IDENTITIES], [])
+        self._play([self._message(identity) for identity in IDENTITIES], [])
         for _ in range(_ROUNDS):
             held = self.broker.release()
             if not held:
@@ -238,13 +238,13 @@ class Trial:
         session.execute(update(Thing).where(Thing.name == body["name"]).values(number=body["number"]))
 
     def _fail_if_due(self, body: dict[str, Any]) -> None:
-        one = (body["letter"], body["number"])
-        fault = FAULTS.get(one)
+        identity = (body["letter"], body["number"])
+        fault = FAULTS.get(identity)
         if fault is None:
             return
         with self._lock:
-            due = self.sick or (fault == "raise late" and one not in self._failed)
-            self._failed.add(one)
+            due = self.sick or (fault == "raise late" and identity not in self._failed)
+            self._failed.add(identity)
         if due:
             raise {"retry": Retry("not yet"), "reject": Reject("never")}.get(fault, RuntimeError("not today"))
 

@@ -85,7 +85,7 @@ class Crowd:
         self.tries: Counter[str] = Counter()
         self._mutex = threading.Lock()
         consumers = [self._consumer(name, limit) for name in self.names]
-        self._subscriptions = {one.name: one.subscription for one in consumers}
+        self._subscriptions = {consumer.name: consumer.subscription for consumer in consumers}
         self.plan = make_app(make_adapter(), engine, *consumers)
         self.sender = make_adapter()
         self.sender.prepare(list(self._subscriptions.values()))

@@ -65,7 +65,7 @@ def test_a_missing_topic_is_found(bench: ProxiedBench) -> None:
     assert f"topic '{bench.topic}' does not exist" in problem.text
     assert "mqadmin updateTopic" in problem.text
     found = bench.examine(broker={"name_servers": []})
-    assert [one.text.split("'")[1] for one in found] == [
+    assert [problem.text.split("'")[1] for problem in found] == [
         bench.topic,
         f"%RETRY%{bench.group_name}_{bench.topic}",
         f"%DLQ%{bench.group_name}",

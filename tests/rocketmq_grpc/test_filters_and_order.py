@@ -30,7 +30,7 @@ def test_tags_select(bench: Bench) -> None:
     bench.publish(topic, *[OutgoingMessage(tag.encode(), {"tags": tag}) for tag in ("paid", "new", "sent")])
     received = bench.receive(member, 2)
     assert sorted(bodies(received)) == [b"paid", b"sent"]
-    assert {one.message.headers["tags"] for one in received} == {"paid", "sent"}
+    assert {delivery.message.headers["tags"] for delivery in received} == {"paid", "sent"}
     bench.nothing_more(member, 2)
 
 
@@ -60,7 +60,7 @@ def fifo(bench: Bench) -> Topic:
     """Return a fifo topic."""
     topic = with_options(bench.topic("fifo"), fifo=True)
     return topic._replace(
-        options={name: one for name, one in topic.options.items() if name != "message_type"}
+        options={name: option for name, option in topic.options.items() if name != "message_type"}
     )
 
 

@@ -72,7 +72,7 @@ def test_the_whole_way_over_tls(trusted: Trusted) -> None:
         adapter.open([subscription()], sink)
         adapter.publish("orders", {}, [OutgoingMessage(b"%d" % number) for number in range(20)])
         received = sink.wait_for(20)
-        assert sorted(int(one.message.body) for one in received) == list(range(20))
+        assert sorted(int(delivery.message.body) for delivery in received) == list(range(20))
         assert not adapter.acknowledge(received)
     finally:
         adapter.close(grace=timedelta(seconds=5))

@@ -97,8 +97,8 @@ def test_check(
 ) -> None:
     """What cannot be safe is said, and nothing else."""
     found = list(check_consumer(facts(**changed), parse_settings(URL, broker)))
-    assert [one.severity for one in found] == ([severity] if severity else [])
-    assert all(text in str(one) for one in found)
+    assert [problem.severity for problem in found] == ([severity] if severity else [])
+    assert all(text in str(problem) for problem in found)
 
 
 @pytest.mark.parametrize(

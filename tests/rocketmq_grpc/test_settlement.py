@@ -61,7 +61,7 @@ class Proxy:
 
 def finished(handles: list[str], answer: Future[Any]) -> None:
     """Answer that these are finished."""
-    entries = [SimpleNamespace(receipt_handle=one, status=FINE) for one in handles]
+    entries = [SimpleNamespace(receipt_handle=handle, status=FINE) for handle in handles]
     answer.set_result(SimpleNamespace(status=FINE, entries=entries))
 
 
@@ -170,10 +170,10 @@ def test_a_slow_extension_holds_up_its_own_delivery_alone(stage: Stage) -> None:
 
 def test_who_settles_what_another_settles_is_told_so_at_once(stage: Stage) -> None:
     """Also when two name the same deliveries the other way round: no one waits for anybody."""
-    one, two = stage.deliver(0, "one", "two")
-    first = stage.acknowledge(one, two)
+    ahead, behind = stage.deliver(0, "one", "two")
+    first = stage.acknowledge(ahead, behind)
     question = stage.proxy.asked_to_finish()
-    failed = stage.acknowledge(two, one).result(SOON)
+    failed = stage.acknowledge(behind, ahead).result(SOON)
     assert [type(failure.error) for failure in failed] == [AlreadySettled] * 2
     finished(*question)
     assert first.result(SOON) == []
@@ -181,26 +181,26 @@ def test_who_settles_what_another_settles_is_told_so_at_once(stage: Stage) -> No
 
 def test_a_topic_does_not_wait_for_the_answer_about_another(stage: Stage) -> None:
     """One call may settle deliveries of several topics: each is done with when its own answer has come."""
-    (one,), (two,) = stage.deliver(0, "one"), stage.deliver(1, "two")
-    settling = stage.acknowledge(one, two)
+    (first,), (second,) = stage.deliver(0, "one"), stage.deliver(1, "two")
+    settling = stage.acknowledge(first, second)
     late = stage.proxy.asked_to_finish()
     finished(*stage.proxy.asked_to_finish())
-    stage.until(lambda: two.settled)
-    assert not one.settled
+    stage.until(lambda: second.settled)
+    assert not first.settled
     finished(*late)
     assert settling.result(SOON) == []
 
 
 def test_a_failed_settlement_can_be_tried_again(stage: Stage) -> None:
     """The claim ends with it, and so does an extension that brought nothing."""
-    (one,) = stage.deliver(0, "one")
-    extending = stage.extend(one)
+    (delivery,) = stage.deliver(0, "one")
+    extending = stage.extend(delivery)
     stage.proxy.extending.get(timeout=SOON)[1].set_exception(ConnectionError("away"))
     assert len(extending.result(SOON)) == 1
-    first = stage.acknowledge(one)
+    first = stage.acknowledge(delivery)
     stage.proxy.asked_to_finish()[1].set_exception(ConnectionError("away"))
     assert len(first.result(SOON)) == 1
-    second = stage.acknowledge(one)
+    second = stage.acknowledge(delivery)
     finished(*stage.proxy.asked_to_finish())
     assert second.result(SOON) == []
 
@@ -228,19 +228,19 @@ def test_what_is_given_back_is_finished_before_more_is_copied(stage: Stage) -> N
 def test_what_is_moved_is_finished_before_more_is_copied(stage: Stage) -> None:
     """So are retries."""
     deliveries = stage.deliver(0, *map(str, range(100)))
-    done = begun(stage.settler.move, [(one, lambda lease: lease.raw) for one in deliveries])
+    done = begun(stage.settler.move, [(delivery, lambda lease: lease.raw) for delivery in deliveries])
     first = stage.proxy.asked_to_finish()
     assert stage.sent == [(64, 0)]
     finished(*first)
     finished(*stage.proxy.asked_to_finish())
     assert done.result(SOON) == []
-    assert all(one.settled for one in deliveries)
+    assert all(delivery.settled for delivery in deliveries)
 
 
 def test_what_could_not_be_finished_is_not_copied_again(stage: Stage) -> None:
     """The copy was confirmed, then the proxy went away: anyone who tries again has only the original to finish."""
-    (one,) = stage.deliver(0, "one")
-    moves = [(one, lambda lease: lease.raw)]
+    (delivery,) = stage.deliver(0, "one")
+    moves = [(delivery, lambda lease: lease.raw)]
     first = begun(stage.settler.move, moves)
     stage.proxy.asked_to_finish()[1].set_exception(ConnectionError("away"))
     assert [type(failure.error) for failure in first.result(SOON)] == [BrokerUnavailable]
@@ -252,11 +252,11 @@ def test_what_could_not_be_finished_is_not_copied_again(stage: Stage) -> None:
 
 def test_what_is_given_back_at_the_end_is_not_copied_again(stage: Stage) -> None:
     """Neither does the close copy what was copied and could not be finished."""
-    (one,) = stage.deliver(0, "one")
-    first = begun(stage.settler.move, [(one, lambda lease: lease.raw)])
+    (delivery,) = stage.deliver(0, "one")
+    first = begun(stage.settler.move, [(delivery, lambda lease: lease.raw)])
     stage.proxy.asked_to_finish()[1].set_exception(ConnectionError("away"))
     first.result(SOON)
-    done = stage.let_go([one])
+    done = stage.let_go([delivery])
     finished(*stage.proxy.asked_to_finish())
     done.result(SOON)
     assert stage.sent == [(1, 0)]

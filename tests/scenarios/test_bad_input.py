@@ -109,9 +109,9 @@ def test_what_cannot_be_applied_is_a_dead_letter_and_the_next_message_is_applied
     """Each has its original bytes, its reason and a text that a person understands; nothing is stuck behind it."""
     app = JudgedApp(place)
     good = [f"good-{number}" for number in range(len(CASES))]
-    for one, (bad, _reason, _text) in zip(good, CASES.values(), strict=True):
+    for valid, (bad, _reason, _text) in zip(good, CASES.values(), strict=True):
         app.send([OutgoingMessage(bad)])
-        app.publish([one], twice=0.0)
+        app.publish([valid], twice=0.0)
     app.program.succeed("run", "--until-idle", "2s", timeout=90)
     letters = {letter.message.body: letter.message.headers for letter in app.dead_letters()}
     found = {

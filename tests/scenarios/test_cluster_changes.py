@@ -243,7 +243,7 @@ def test_a_flag_outlives_its_master(cluster, make, sqlite_database, fresh):
     def pay(body: Any, _session: Session) -> dict[str, int]:
         ran.append(body["n"])
         flags: Any = paying["first"].strategies[0]
-        [identity] = {one for mine in flags._flags._mine.values() for one in mine}
+        [identity] = {identity for mine in flags._flags._mine.values() for identity in mine}
         look, name = make(), flags._flags.name(identity)
         on_replica(look, name)
         cluster.kill_node(master_of(look, name))

@@ -52,8 +52,12 @@ def test_workers_killed_in_the_middle_of_units_lose_and_double_nothing(place: Pl
             kill_in_the_middle(app, killed, len(app.tried()) + 60, running.said)
         eventually(app.all_applied, "every event to be applied", said=running.said)
         assert running.drain() == 0, running.said()
-    effects = {(process, one) for one, _, process in app.effects()}
-    torn = {process for process, one in app.tried() if process in killed and (process, one) not in effects}
+    effects = {(process, identity) for identity, _, process in app.effects()}
+    torn = {
+        process
+        for process, identity in app.tried()
+        if process in killed and (process, identity) not in effects
+    }
     assert app.judge() == fine()
     assert app.dead_letters() == []
     assert place.unsettled(CONSUMER) == 0
@@ -73,7 +77,7 @@ def test_a_message_that_kills_its_process_ends_as_one_dead_letter(place: Place) 
         assert running.drain() == 0, running.said()
     assert app.judge().lost == {"e70"}
     assert app.judge().double == frozenset()
-    assert [one for _, one in app.tried()].count("e70") == 3
+    assert [identity for _, identity in app.tried()].count("e70") == 3
     (letter,) = app.dead_letters()
     assert letter.message.headers[headers.REASON] == "crashed"
     assert letter.message.headers[headers.ATTEMPT] == "3"

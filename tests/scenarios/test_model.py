@@ -126,5 +126,5 @@ def test_a_try_counts_whose_process_died_before_it_was_observed(machine: type[Mo
     life.everybody_works(20)
     life.time_passes(2)
     life.everybody_works(20)
-    assert [one.reason for one in life.broker.dead] == ["overtaken"]
+    assert [letter.reason for letter in life.broker.dead] == ["overtaken"]
     life.teardown()

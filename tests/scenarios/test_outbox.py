@@ -69,7 +69,9 @@ def engine(spec: Spec) -> Iterator[Engine]:
     schema.create(engine, tables_of(plan))
     Base.metadata.create_all(engine)
     for broker in ("source", "target"):
-        plan.adapters[broker].prepare([one.subscription for one in plan.consumers if one.broker == broker])
+        plan.adapters[broker].prepare(
+            [consumer.subscription for consumer in plan.consumers if consumer.broker == broker]
+        )
     messages = [OutgoingMessage(json.dumps(body).encode()) for body in ORDERS]
     plan.adapters["source"].publish(f"orders-{spec.name}", {}, messages)
     for adapter in plan.adapters.values():
@@ -110,6 +112,6 @@ def test_deaths_between_commit_confirmation_and_deletion_lose_and_double_nothing
     assert sorted(found) == sorted(body["id"] for body in ORDERS)
     for key in range(KEYS):
         mine = [body["id"] for body in ORDERS if body["key"] == f"k{key}"]
-        assert [one for one in found if one in mine] == mine
+        assert [number for number in found if number in mine] == mine
     assert left, "nothing was stored and unsent when the first process died"
     assert unsure, "nothing was sent and undeleted when the second process died"

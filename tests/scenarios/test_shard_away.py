@@ -152,7 +152,9 @@ def test_the_keys_of_the_other_shard_go_on(two: Shards, tmp_path: Path) -> None:
     )
     places = {order["id"]: at for at, order in enumerate(sent)}
     for key in KEYS:
-        mine = [one for one in two.effects(1) if one in places and sent[places[one]]["key"] == key]
+        mine = [
+            effect for effect in two.effects(1) if effect in places and sent[places[effect]]["key"] == key
+        ]
         assert mine == sorted(mine, key=places.__getitem__)
 
 

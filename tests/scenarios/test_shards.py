@@ -124,12 +124,12 @@ def run(plan: AppPlan, bodies: Sequence[Mapping[str, Any]] | None = None) -> Non
 def judge(found: Sequence[Sequence[str]]) -> None:
     """Every order took effect once, in its key's order, on its key's shard."""
     wanted = {f"{key}-{version}" for key in KEYS for version in (1, 2, 3)}
-    assert Counter(one for shard in found for one in shard) == Counter(wanted)
+    assert Counter(body for shard in found for body in shard) == Counter(wanted)
     for number, shard in enumerate(found):
         assert shard, f"shard {number} has nothing"
-        assert {LAYOUT.shard_of(one.partition("-")[0]) for one in shard} == {number}
+        assert {LAYOUT.shard_of(body.partition("-")[0]) for body in shard} == {number}
         for key in KEYS:
-            mine = [one for one in shard if one.startswith(f"{key}-")]
+            mine = [body for body in shard if body.startswith(f"{key}-")]
             assert mine == sorted(mine)
 
 

@@ -47,7 +47,7 @@ def play(engine: Engine, client: RedisClient, fresh: str, harm: Callable[[int], 
     for number, ids in enumerate(IDS):
         harm(number)
         assert set(bench.run(*orders(*ids))) <= {"applied", "duplicate"}
-    assert applied(engine) == sorted({one for ids in IDS for one in ids})
+    assert applied(engine) == sorted({identity for ids in IDS for identity in ids})
     assert bench.failures == []
     return strategy
 
@@ -74,8 +74,8 @@ def test_redis_dies_and_comes_back(
 
         assert wait_until(closed, seconds=20)
     said = [record.message for record in caplog.records if "oncemq_strategies" in record.name]
-    assert ["answers again after" in one for one in said] == [False, True]
-    assert applied(engine) == sorted({one for ids in IDS for one in ids})
+    assert ["answers again after" in line for line in said] == [False, True]
+    assert applied(engine) == sorted({identity for ids in IDS for identity in ids})
 
 
 def test_redis_forgets_everything(engine: Engine, own_redis: OwnServer, fresh: str) -> None:

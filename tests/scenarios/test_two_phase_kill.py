@@ -148,10 +148,10 @@ def test_each_effect_happens_once_whatever_dies(handler_and_kind: tuple[str, str
     sends = [*EVENTS, LOST_TRACK, *EVENTS[::2]]
     adapter.prepare([target])
     answers = adapter.publish(
-        target.topic, target.options, [OutgoingMessage(json.dumps(one).encode()) for one in sends]
+        target.topic, target.options, [OutgoingMessage(json.dumps(event).encode()) for event in sends]
     )
     assert all(isinstance(answer, Confirmed) for answer in answers)
-    everything = {one["id"] for one in EVENTS}
+    everything = {event["id"] for event in EVENTS}
     with program.started("run", "--processes", "2") as running:
         eventually(
             lambda: (
@@ -170,9 +170,9 @@ def test_each_effect_happens_once_whatever_dies(handler_and_kind: tuple[str, str
     adapter.close(grace=timedelta(seconds=5))
     assert Counter(lines(place, "effects.log")) == Counter(everything)
     assert [
-        (json.loads(one.message.body)["id"], one.message.headers["oncemq-reason"]) for one in letters
+        (json.loads(letter.message.body)["id"], letter.message.headers["oncemq-reason"]) for letter in letters
     ] == [("lost-track", "unknown-effect")]
-    struck = {one["id"] for one in EVENTS if one["disaster"].startswith(("kill", "error"))}
+    struck = {event["id"] for event in EVENTS if event["disaster"].startswith(("kill", "error"))}
     assert struck <= set(lines(place, "asked.log")), "a disaster came to nobody's attention"
     assert Counter(lines(place, "heard.log")) == Counter(everything), "an effect without its message, or two"
     assert place.unsettled("judge") == 0

@@ -106,7 +106,9 @@ class Assassin:
 
         def working() -> bool:
             with self._turn:
-                at_work = [one for one in self._children if one.code is None and self.stage.applied(one.pid)]
+                at_work = [
+                    child for child in self._children if child.code is None and self.stage.applied(child.pid)
+                ]
                 if at_work:
                     self._children.remove(at_work[0])
                     self._replace()

@@ -136,7 +136,7 @@ def _send(
     confirmed = [isinstance(answer, Confirmed) for answer in answers]
     if any(confirmed):
         trace.write("c", *(number for (number, _), yes in zip(batch, confirmed, strict=True) if yes))
-    again = [one for one, yes in zip(batch, confirmed, strict=True) if not yes]
+    again = [message for message, yes in zip(batch, confirmed, strict=True) if not yes]
     if again:
         trace.write("u", *(number for number, _ in again))
     return again

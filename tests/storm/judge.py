@@ -158,9 +158,9 @@ def _rising(evidence: Evidence, promise: Promise) -> Iterator[Violation]:
             continue
         before = last.get(effect.key)
         steps = [
-            evidence.sent[one.identity].step
-            for one in (before, effect)
-            if one and one.identity in evidence.sent
+            evidence.sent[neighbour.identity].step
+            for neighbour in (before, effect)
+            if neighbour and neighbour.identity in evidence.sent
         ]
         if len(steps) == 2 and steps[1] < steps[0]:
             yield Violation(

@@ -36,10 +36,10 @@ def as_networks_do(
     messages: list[dict[str, Any]], draw: random.Random, *, twice: float = 0.3, window: int = 50
 ) -> list[dict[str, Any]]:
     """Return messages with a share of them a second time, each up to `window` places from where it belongs."""
-    places = [(place + draw.uniform(0, window), place, one) for place, one in enumerate(messages)]
+    places = [(place + draw.uniform(0, window), place, message) for place, message in enumerate(messages)]
     again = draw.sample(places, round(twice * len(places)))
-    places += [(place + draw.uniform(0, window), number, one) for place, number, one in again]
-    return [one for _, _, one in sorted(places, key=lambda entry: entry[:2])]
+    places += [(place + draw.uniform(0, window), number, message) for place, number, message in again]
+    return [message for _, _, message in sorted(places, key=lambda entry: entry[:2])]
 
 
 def as_they_happened(

@@ -83,7 +83,7 @@ def freeze_member_until_forgotten(field: RocketField, keeper: Assassin) -> bool:
     known, stage = Reader(field.place.broker), keeper.stage
 
     def is_member(pid: int) -> bool:
-        return any(f"@{pid}@" in one for one in known.members(stage.group))
+        return any(f"@{pid}@" in client for client in known.members(stage.group))
 
     def oblivion(pid: int) -> bool:
         assert is_member(pid), "it is no member"

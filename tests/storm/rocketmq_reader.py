@@ -101,16 +101,16 @@ class Reader:
         if code == _NO_TOPIC:
             return []
         route = _loose(body)
-        where = {one["brokerName"]: one["brokerAddrs"]["0"] for one in route["brokerDatas"]}
+        where = {broker["brokerName"]: broker["brokerAddrs"]["0"] for broker in route["brokerDatas"]}
         return [
-            (where[one["brokerName"]], number)
-            for one in route["queueDatas"]
-            for number in range(one["readQueueNums"])
+            (where[queue["brokerName"]], number)
+            for queue in route["queueDatas"]
+            for number in range(queue["readQueueNums"])
         ]
 
     def _brokers(self) -> dict[str, str]:
         _, body = self._ask_names(_CLUSTER, {})
-        return {name: one["brokerAddrs"]["0"] for name, one in _loose(body)["brokerAddrTable"].items()}
+        return {name: broker["brokerAddrs"]["0"] for name, broker in _loose(body)["brokerAddrTable"].items()}
 
     def _offset(self, broker: str, code: int, fields: Mapping[str, str]) -> Any:
         """Return an offset; None where a group has none."""

@@ -50,7 +50,7 @@ def storm(
     told = _told(messages)
     parts = max(len(faults), messages // 20_000)
     slices = [told[messages * at // parts : messages * (at + 1) // parts] for at in range(parts)]
-    dead = sum(one["kind"] == "reject" for one in told)
+    dead = sum(message["kind"] == "reject" for message in told)
     with Nursery(field.place.folder) as nursery:
         stage = Stage(field.place, nursery, Settings(attempts=50, most="1s"))
         with Assassin(stage, members, every, harms=(kill, leave, freeze)).at_work() as assassin:
@@ -80,7 +80,7 @@ def _told(count: int) -> list[dict[str, Any]]:
     draw = random.Random(7)
     kinds, shares = ["plain", *KINDS], [1 - sum(KINDS.values()), *KINDS.values()]
     told = islice(events(order_file()), count)
-    return [{**one, "kind": draw.choices(kinds, shares)[0]} for one in told]
+    return [{**message, "kind": draw.choices(kinds, shares)[0]} for message in told]
 
 
 def _slice(
@@ -88,7 +88,7 @@ def _slice(
 ) -> None:
     """Publish a part from two processes, each of them half of the keys in order, while one fault happens."""
     draw, stage = random.Random(len(part)), keeper.stage
-    halves = [[one for one in part if sum(one["key"].encode()) % 2 == half] for half in (0, 1)]
+    halves = [[message for message in part if sum(message["key"].encode()) % 2 == half] for half in (0, 1)]
     publishers = [
         stage.publisher(stage.write(as_they_happened(half, draw)), rate=rate, batch=20) for half in halves
     ]

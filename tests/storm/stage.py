@@ -83,7 +83,10 @@ class Verdict:
 
     def __str__(self) -> str:
         kinds = Counter(violation["kind"] for violation in self.violations)
-        first = [f"{one['kind']}: {one['what']}: {one['detail']}" for one in self.violations[:20]]
+        first = [
+            f"{violation['kind']}: {violation['what']}: {violation['detail']}"
+            for violation in self.violations[:20]
+        ]
         return "\n".join([str(dict(kinds)), *first, str(self.counts)])
 
 

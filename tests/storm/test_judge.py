@@ -80,9 +80,9 @@ def test_a_stale_message_is_right_when_a_later_one_of_its_key_was_applied() -> N
 def test_steps_that_fall_are_found_across_processes() -> None:
     """Where a strategy promises order, it promises it to all processes together."""
     falling = evidence(effects=(effect(1, "a2", process=7), effect(2, "a1", process=8)))
-    assert [one.kind for one in judge(falling, PROMISE)] == []
+    assert [violation.kind for violation in judge(falling, PROMISE)] == []
     rising = Promise(fates=PROMISE.fates, attempts=3, reruns=0, rising=True)
-    assert [one.kind for one in judge(falling, rising)] == [kinds.ORDER]
+    assert [violation.kind for violation in judge(falling, rising)] == [kinds.ORDER]
 
 
 def test_a_retried_message_has_lost_its_place() -> None:
@@ -99,7 +99,7 @@ def test_a_message_that_was_moved_has_lost_its_place() -> None:
     rising = Promise(fates=PROMISE.fates, attempts=3, reruns=0, rising=True, retries_lose_place=True)
     falling = evidence(effects=(effect(1, "a2"), effect(2, "a1", process=8)))
     again = evidence(effects=falling.effects, arrivals=(*ARRIVED, Seen(8, "a1", 1)))
-    assert [one.kind for one in judge(again, rising)] == [kinds.ORDER]
+    assert [violation.kind for violation in judge(again, rising)] == [kinds.ORDER]
     moved = evidence(effects=falling.effects, arrivals=(*ARRIVED, Seen(8, "a1", 1, moved=True)))
     assert judge(moved, rising) == []
 
@@ -108,7 +108,7 @@ def test_a_held_message_keeps_its_place() -> None:
     """What waited in the ledger is applied before what came later, also by another process and in a later attempt."""
     held = Promise(fates=PROMISE.fates, attempts=3, reruns=0, ordered=False, held=True)
     overtaken = (effect(1, "a2"), effect(2, "a1", attempt=2, process=8))
-    assert [one.kind for one in judge(evidence(effects=overtaken), held)] == [kinds.ORDER]
+    assert [violation.kind for violation in judge(evidence(effects=overtaken), held)] == [kinds.ORDER]
     again = (*ARRIVED, Seen(8, "a1", 1))
     assert judge(evidence(effects=overtaken, arrivals=again), held) == []
 
@@ -117,7 +117,7 @@ def test_steps_may_fall_where_a_retry_has_lost_its_place() -> None:
     """Where the broker alone keeps order, a retried message comes late; its neighbours still rise."""
     rising = Promise(fates=PROMISE.fates, attempts=3, reruns=0, rising=True, retries_lose_place=True)
     falling = evidence(effects=(effect(1, "a2"), effect(2, "a1", process=8)))
-    assert [one.kind for one in judge(falling, rising)] == [kinds.ORDER]
+    assert [violation.kind for violation in judge(falling, rising)] == [kinds.ORDER]
     retried = evidence(effects=falling.effects, arrivals=(*ARRIVED, Seen(8, "a1", 2)))
     assert judge(retried, rising) == []
 
@@ -130,6 +130,6 @@ def test_what_arrived_again_may_be_applied_in_either_order() -> None:
 
 def test_copies_that_faults_explain_are_allowed() -> None:
     """A death between a confirmed dead letter and the acknowledgement leaves one more copy, and no more."""
-    one = Promise(fates=PROMISE.fates, attempts=3, reruns=0, copies=1)
-    assert judge(evidence(letters=DEAD * 2), one) == []
-    assert [found.kind for found in judge(evidence(letters=DEAD * 3), one)] == [kinds.COPIES]
+    promise = Promise(fates=PROMISE.fates, attempts=3, reruns=0, copies=1)
+    assert judge(evidence(letters=DEAD * 2), promise) == []
+    assert [found.kind for found in judge(evidence(letters=DEAD * 3), promise)] == [kinds.COPIES]

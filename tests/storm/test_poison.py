@@ -40,13 +40,15 @@ def poisoned(place: Place, kinds: tuple[str, ...], **promise: Any) -> tuple[list
         with Assassin(stage, 2, 0.05, harms=()).at_work() as keeper:
             wait_for(lambda: stage.applied() >= HEALTHY, "the healthy ones' effects", pause=0.3)
             wait_for(
-                lambda: len({one.identity for one in stage.dead()}) >= len(kinds), "dead letters", pause=0.3
+                lambda: len({letter.identity for letter in stage.dead()}) >= len(kinds),
+                "dead letters",
+                pause=0.3,
             )
         assert set(keeper.drain()) == {0}, nursery.said()
         stage.drain()
         verdict, dead = stage.verdict(reruns=200, ordered=False, **promise), stage.dead()
     tried = seen(place.folder / TRIED)
-    begun = Counter(one.identity for one in tried)
+    begun = Counter(trial.identity for trial in tried)
     scheme = place.broker.partition(":")[0]
     report(
         f"poison {scheme}",
@@ -57,7 +59,7 @@ def poisoned(place: Place, kinds: tuple[str, ...], **promise: Any) -> tuple[list
     assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
     assert {letter.identity for letter in dead} == {f"bad-{kind}" for kind in kinds}
     assert {letter.attempt for letter in dead} == {ATTEMPTS}
-    assert {one.attempt for one in tried if one.identity.startswith("good")} == {1}
+    assert {trial.attempt for trial in tried if trial.identity.startswith("good")} == {1}
     return dead, tried
 
 
@@ -72,7 +74,7 @@ def test_poison_that_fails_ends_as_one_dead_letter_and_harms_nobody(place: Place
     assert reasons.pop("bad-eats") in {"attempts-exhausted", "crashed"}
     assert set(reasons.values()) == {"attempts-exhausted"}
     for kind in set(FAILING) - {"eats"}:
-        assert {one.attempt for one in tried if one.identity == f"bad-{kind}"} == {1, 2, 3}
+        assert {trial.attempt for trial in tried if trial.identity == f"bad-{kind}"} == {1, 2, 3}
 
 
 def test_poison_that_takes_its_process_along_is_tried_as_often_as_configured(place: Place) -> None:
@@ -83,7 +85,7 @@ def test_poison_that_takes_its_process_along_is_tried_as_often_as_configured(pla
     dead, tried = poisoned(place, DEADLY, copies=ATTEMPTS * len(DEADLY))
     assert {letter.reason for letter in dead} == {"crashed"}
     for kind in DEADLY:
-        assert [one.identity for one in tried].count(f"bad-{kind}") == ATTEMPTS
+        assert [trial.identity for trial in tried].count(f"bad-{kind}") == ATTEMPTS
 
 
 def test_a_dependency_that_is_down_does_not_multiply_the_load(place: Place) -> None:

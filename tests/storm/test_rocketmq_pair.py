@@ -76,12 +76,14 @@ def test_one_of_two_name_servers_may_be_dead(servers: RocketMQPair, stage: Stage
     stage.happened("name server killed", fired=not ports.accepts(servers.port))
     newcomer, known = stage.consumer(), Reader(servers.url)
     wait_for(
-        lambda: any(f"@{newcomer.pid}@" in one for one in known.members(stage.group)), "a newcomer", pause=0.1
+        lambda: any(f"@{newcomer.pid}@" in client for client in known.members(stage.group)),
+        "a newcomer",
+        pause=0.1,
     )
     stage.publish(bodies(400, prefix="after", twice=0.0), rate=60, batch=10)
     assert stage.applied(newcomer.pid), "the newcomer got nothing"
     wait_for(lambda: stage.applied() >= 500, "every effect", pause=0.1)
-    assert [one.drain() for one in (member, newcomer)] == [0, 0], stage.nursery.said()
+    assert [process.drain() for process in (member, newcomer)] == [0, 0], stage.nursery.said()
     ended(stage, "one of two name servers killed", 500)
 
 

@@ -32,11 +32,11 @@ def hold(connection: Connection, consumer: str, told: Sequence[dict[str, Any]]) 
         [
             {
                 "consumer": consumer,
-                "identity": one["id"],
-                "key": one["key"],
+                "identity": message["id"],
+                "key": message["key"],
                 "processed_at": datetime.now(UTC),
             }
-            for one in told
+            for message in told
         ],
     )
 

@@ -30,8 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS)]
 def test_nothing_is_lost_or_doubled_in_a_storm(field: Field) -> None:
     """On RabbitMQ and PostgreSQL; 30 % of the messages are sent twice under other message ids, 6 % fail."""
     draw = random.Random(7)
-    messages = [_drawn(one, draw, KINDS) for one in islice(events(order_file()), MESSAGES)]
-    source, good = iter(messages), sum(one["kind"] != "raises" for one in messages)
+    messages = [_drawn(event, draw, KINDS) for event in islice(events(order_file()), MESSAGES)]
+    source, good = iter(messages), sum(message["kind"] != "raises" for message in messages)
     with Nursery(field.place.folder) as nursery:
         stage = Stage(field.place, nursery, Settings(attempts=12, most="1s"), field.environment)
         declare_delays(field.rabbitmq, field.place.queue(CONSUMER), timedelta(seconds=1))
@@ -72,7 +72,7 @@ def test_nothing_is_lost_or_doubled_on_one_machine(tmp_path: Path, fresh: str) -
     count, draw = max(2000, MESSAGES // 10), random.Random(7)
     place = Place(f"embedded:///{tmp_path}/broker.db", f"sqlite:///{tmp_path}/effects.db", fresh, tmp_path)
     kinds = {kind: share for kind, share in KINDS.items() if kind != "raises"}
-    messages = [_drawn(one, draw, kinds) for one in islice(events(order_file()), count)]
+    messages = [_drawn(event, draw, kinds) for event in islice(events(order_file()), count)]
     states = (
         "unique_key, {state_machine: {to: body.state, states: [purchased, approved, shipped, delivered]}}"
     )

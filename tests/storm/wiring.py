@@ -35,7 +35,9 @@ def wired(plan: AppPlan, killer: Killer, arrivals: Trace | None) -> AppPlan:
     last = Listener(killer)
     return replace(
         plan,
-        consumers=tuple(replace(one, strategies=(*one.strategies, last)) for one in plan.consumers),
+        consumers=tuple(
+            replace(consumer, strategies=(*consumer.strategies, last)) for consumer in plan.consumers
+        ),
     )
 
 

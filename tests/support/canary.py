@@ -23,14 +23,14 @@ def told_by(error: BaseException) -> str:
     said = ["".join(traceback.format_exception(error))]
     todo: list[BaseException | None] = [error]
     while todo:
-        one = todo.pop()
-        if one is None:
+        item = todo.pop()
+        if item is None:
             continue
-        said += [str(one), repr(one), repr(one.args), *getattr(one, "__notes__", ())]
-        said += [repr(problem) for problem in getattr(one, "problems", ())]
-        todo += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            todo += one.exceptions
+        said += [str(item), repr(item), repr(item.args), *getattr(item, "__notes__", ())]
+        said += [repr(problem) for problem in getattr(item, "problems", ())]
+        todo += [item.__cause__, item.__context__]
+        if isinstance(item, BaseExceptionGroup):
+            todo += item.exceptions
     return "\n".join(said)
 
 

@@ -91,26 +91,31 @@ class CommandLine:
         """Return what `consumer` receives; the deliveries go back."""
         with self.plan() as plan:
             sink = RecordingSink()
-            plan.adapters["shop"].open([one.subscription for one in plan.consumers], sink)
+            plan.adapters["shop"].open([consumer.subscription for consumer in plan.consumers], sink)
             return [delivery.message for delivery in sink.wait_for(count, consumer=consumer)]
 
     def waiting(self, consumer: str = "award") -> int | None:
         """Return how many messages wait for `consumer`."""
         with self.plan() as plan:
             adapter = plan.adapters["shop"]
-            adapter.prepare([one.subscription for one in plan.consumers])
-            return adapter.depth(next(one.subscription for one in plan.consumers if one.name == consumer))
+            adapter.prepare([consumer.subscription for consumer in plan.consumers])
+            return adapter.depth(
+                next(configured.subscription for configured in plan.consumers if configured.name == consumer)
+            )
 
     def publish_dead_letters(self, *bodies: bytes, consumer: str = "award", **headers: str) -> None:
         """Publish messages and dead-letter those of `consumer`, with our headers given by their constants' names."""
         with self.plan() as plan:
             adapter, sink = plan.adapters["shop"], RecordingSink()
-            adapter.open([one.subscription for one in plan.consumers], sink)
+            adapter.open([consumer.subscription for consumer in plan.consumers], sink)
             adapter.publish("order.paid", {}, [OutgoingMessage(body, message_id="m-1") for body in bodies])
             added = {getattr(names, name): text for name, text in headers.items()}
-            others = {one.name for one in plan.consumers} - {consumer}
+            others = {consumer.name for consumer in plan.consumers} - {consumer}
             adapter.dead_letter(
-                [DeadLetterRequest(one, added) for one in sink.wait_for(len(bodies), consumer=consumer)]
+                [
+                    DeadLetterRequest(delivery, added)
+                    for delivery in sink.wait_for(len(bodies), consumer=consumer)
+                ]
             )
             for other in others:
                 adapter.acknowledge(sink.wait_for(len(bodies), consumer=other))

@@ -30,7 +30,7 @@ class Messages:
     def __init__(self, seed: int, *, large: bool = False) -> None:
         self._draw = random.Random(seed)
         self._corpus: list[Nasty] = [
-            one for one in nasties() if large or len(one.message.body) < MOSTLY_SHORT
+            nasty for nasty in nasties() if large or len(nasty.message.body) < MOSTLY_SHORT
         ]
         self._kinds: list[Callable[[], bytes]] = [
             self._noise,

@@ -132,7 +132,9 @@ class Ends:
 
 def wrong_with(history: History, chain: Sequence[str], ends: Ends) -> list[str]:
     """Return everything that no strategy may make of a history; empty when each message has exactly one end."""
-    found = [f"applied {count} times: {one}" for one, count in Counter(ends.effects).items() if count > 1]
+    found = [
+        f"applied {count} times: {identity}" for identity, count in Counter(ends.effects).items() if count > 1
+    ]
     applied = set(ends.effects)
     for event in sorted({history.events[copy] for copy in history.copies}, key=lambda one: one.identity):
         identity, dead = event.identity, ends.dead.get(event.identity, [])
@@ -164,18 +166,18 @@ def _after(chain: Sequence[str]) -> set[str]:
 def _explained(history: History, chain: Sequence[str], ends: Ends, event: Event) -> bool:
     """Return whether a message that was neither applied nor tried is older than another one of its key."""
     compared = not {"state_machine", *STRICT}.isdisjoint(chain)
-    others = [one for one in history.events if one.key == event.key and one is not event]
+    others = [other for other in history.events if other.key == event.key and other is not event]
     if not compared:
         return False  # what only knows copies leaves nothing out
-    if all(one.place == one.state == one.number for one in (*others, event)):
+    if all(each.place == each.state == each.number for each in (*others, event)):
         # Where places come one after the other, nothing is older than an applied one without having been applied.
-        newer = [one for one in others if one.number > event.number and one.identity in ends.effects]
+        newer = [other for other in others if other.number > event.number and other.identity in ends.effects]
         return bool(newer) and STRICT.isdisjoint(chain)
     used = {*ends.effects, *ends.settled}
     return any(
-        (one.identity in ends.effects and one.state >= event.state)
-        or (one.identity in used and one.place >= event.place)
-        for one in others
+        (other.identity in ends.effects and other.state >= event.state)
+        or (other.identity in used and other.place >= event.place)
+        for other in others
     )
 
 
@@ -309,9 +311,9 @@ class Reference:
     def _follow(self, key: str) -> None:
         """Deliver what was parked for the numbers that have come."""
         turn = [
-            one
-            for one in self._parked
-            if one.event.key == key and one.event.place <= self._numbers.get(key, 0) + 1
+            parked
+            for parked in self._parked
+            if parked.event.key == key and parked.event.place <= self._numbers.get(key, 0) + 1
         ]
         for copy in sorted(turn, key=lambda one: one.event.place)[:1]:
             self._parked.remove(copy)
@@ -319,7 +321,7 @@ class Reference:
             self._follow(key)
 
     def _has_room(self, copy: _Copy) -> bool:
-        return sum(one.event.key == copy.event.key for one in self._parked) < ROOM
+        return sum(parked.event.key == copy.event.key for parked in self._parked) < ROOM
 
     def _bury(self, copy: _Copy, reason: str) -> None:
         self.ends.dead.setdefault(copy.event.identity, []).append(reason)

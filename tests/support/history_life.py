@@ -232,7 +232,9 @@ class HistoryLife:
             columns = (history.TABLE.c.identity, history.TABLE.c.outcome)
             ours = history.TABLE.c.consumer == f"shop.{self._name}"
             noted = connection.execute(select(*columns).where(ours)).all()
-        effects = [one.removeprefix(OTHER) for one in everything if one.startswith(OTHER) == bool(self._own)]
+        effects = [
+            effect.removeprefix(OTHER) for effect in everything if effect.startswith(OTHER) == bool(self._own)
+        ]
         ends = Ends(effects, settled={row.identity for row in noted if row.outcome in {"stale", "duplicate"}})
         for dead in self._broker.dead:
             body = json.loads(dead.message.body)

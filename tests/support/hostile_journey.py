@@ -218,7 +218,11 @@ def different(came: Counter[Any], expected: Counter[Any]) -> list[tuple[Any, ...
     by_body = {each[0]: each for each in expected}
     pairs = [(each, by_body.get(each[0], ((),) * len(each))) for each in came]
     return [
-        tuple((repr(one)[:300], repr(other)[:300]) for one, other in zip(*pair, strict=True) if one != other)
+        tuple(
+            (repr(expected)[:300], repr(other)[:300])
+            for expected, other in zip(*pair, strict=True)
+            if expected != other
+        )
         for pair in pairs[:5]
     ]
 

@@ -114,7 +114,7 @@ def compiled(folder: Path) -> Iterator[Path]:
 
 def _parse(line: str) -> Received:
     attempts, body, *properties = line.split(" ")
-    pairs = [base64.b64decode(one).decode().partition("=") for one in properties]
+    pairs = [base64.b64decode(pair).decode().partition("=") for pair in properties]
     return Received(
         int(attempts), base64.b64decode(body.removesuffix(".")), {name: value for name, _, value in pairs}
     )

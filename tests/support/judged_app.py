@@ -141,14 +141,16 @@ class JudgedApp:
         fatal = set(deadly)
         messages = [
             OutgoingMessage(
-                json.dumps({"id": one, "key": f"key-{hash_of(one) % keys}", "deadly": one in fatal}).encode(),
-                message_id=f"{one}-{place}",
+                json.dumps(
+                    {"id": number, "key": f"key-{hash_of(number) % keys}", "deadly": number in fatal}
+                ).encode(),
+                message_id=f"{number}-{place}",
             )
-            for place, one in enumerate(sends)
+            for place, number in enumerate(sends)
         ]
         answers = self.send(messages)
         self.confirmed.update(
-            one for one, answer in zip(sends, answers, strict=True) if isinstance(answer, Confirmed)
+            message for message, answer in zip(sends, answers, strict=True) if isinstance(answer, Confirmed)
         )
 
     def send(self, messages: Sequence[OutgoingMessage]) -> Sequence[Confirmed | Refused]:
@@ -165,7 +167,7 @@ class JudgedApp:
         """Return (process, id) for every time the handler began, in order."""
         lines = self._tried.read_text().splitlines() if self._tried.exists() else []
         pairs = [line.partition(" ") for line in lines]
-        return [(int(process), one) for process, _, one in pairs]
+        return [(int(process), number) for process, _, number in pairs]
 
     def effects(self) -> list[tuple[str, int, int]]:
         """Return (id, attempt, process) of every effect."""
@@ -179,17 +181,17 @@ class JudgedApp:
 
     def all_applied(self, but: Iterable[str] = ()) -> bool:
         """Return whether every confirmed id has an effect."""
-        return self.confirmed.keys() - set(but) <= {one for one, _, _ in self.effects()}
+        return self.confirmed.keys() - set(but) <= {identity for identity, _, _ in self.effects()}
 
     def judge(self) -> Verdict:
         """Return what is wrong."""
         effects = self.effects()
-        counted = Counter(one for one, _, _ in effects)
+        counted = Counter(identity for identity, _, _ in effects)
         return Verdict(
             lost=frozenset(self.confirmed.keys() - counted.keys()),
-            double=frozenset(one for one, count in counted.items() if count > 1),
+            double=frozenset(identity for identity, count in counted.items() if count > 1),
             invented=frozenset(counted.keys() - self.confirmed.keys()),
-            charged=frozenset(one for one, attempt, _ in effects if attempt > 1),
+            charged=frozenset(identity for identity, attempt, _ in effects if attempt > 1),
         )
 
     def dead_letters(self) -> list[DeadLetter]:

@@ -163,7 +163,7 @@ class Line(ScriptedAdapter):
         self, subscription: Subscription, burials: Sequence[ParkedDeadLetter]
     ) -> Sequence[Confirmed | Refused]:
         """Bury messages that were parked."""
-        self._broker.dead += [Buried(one.message, one.headers[REASON]) for one in burials]
+        self._broker.dead += [Buried(request.message, request.headers[REASON]) for request in burials]
         return [CONFIRMED] * len(burials)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> Sequence[SettleFailed]:

@@ -68,7 +68,9 @@ class Judge(RuleBasedStateMachine):
         """A message is still on its way, or it took effect, came too late, or is dead."""
         on_the_way = {self._identity(message) for message in self.broker.copies()}
         ended = (
-            self._effects().keys() | self._stale() | {self._identity(one.message) for one in self.broker.dead}
+            self._effects().keys()
+            | self._stale()
+            | {self._identity(letter.message) for letter in self.broker.dead}
         )
         lost = self.acts.keys() - on_the_way - ended - self.forgotten
         assert not lost, self._story(lost)
@@ -119,17 +121,23 @@ class Judge(RuleBasedStateMachine):
                 assert versions == sorted(versions)
                 continue
             failed = {identity for identity, _ in self.told.charged}
-            plain = [one for one in identities if len(self.arrivals[one]) == 1 and one not in failed]
-            arrived = [self.arrivals[one][0] for one in plain]
+            plain = [
+                identity
+                for identity in identities
+                if len(self.arrivals[identity]) == 1 and identity not in failed
+            ]
+            arrived = [self.arrivals[identity][0] for identity in plain]
             assert arrived == sorted(arrived), f"{plain} took effect in another order than they arrived"
 
     def judge_the_end(self) -> None:
         """Compare what became of each message with what its handler did."""
         effects, stale = self._effects().keys(), self._stale()
-        dead = {self._identity(one.message) for one in self.broker.dead}
+        dead = {self._identity(letter.message) for letter in self.broker.dead}
         failed = {identity for identity, _ in self.told.charged}
         failed |= {self._identity(message) for message in self.broker.tried}
-        overtaken = {self._identity(one.message) for one in self.broker.dead if one.reason == "overtaken"}
+        overtaken = {
+            self._identity(letter.message) for letter in self.broker.dead if letter.reason == "overtaken"
+        }
         assert overtaken <= failed, self._story(overtaken - failed)
         silent = (failed & self.acts.keys()) - effects - dead - self.forgotten
         assert not silent, self._story(silent)
@@ -140,7 +148,7 @@ class Judge(RuleBasedStateMachine):
             else:
                 assert identity not in effects, self._story({identity})
                 assert identity in dead | stale, self._story({identity})
-        reasons = Counter(one.reason for one in self.broker.dead)
+        reasons = Counter(letter.reason for letter in self.broker.dead)
         for reason, count in self.refused.items():
             # A dead letter whose original could not be acknowledged any more is written again.
             assert reasons[reason] >= count

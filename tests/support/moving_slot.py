@@ -47,9 +47,9 @@ class MovingSlot:
         """
         masters, new = self._client.routes.masters(), self._id(self._target)
         for _ in range(TOLD_AT_MOST):
-            for place in (self._target, *(one for one in masters if one != self._target)):
+            for place in (self._target, *(master for master in masters if master != self._target)):
                 self._set(place, "NODE", new)
-            if wait_until(lambda: {self._owner(one) for one in masters} == {new}, seconds=5):
+            if wait_until(lambda: {self._owner(master) for master in masters} == {new}, seconds=5):
                 return
             self._client.at(self._target, "CLUSTER", "BUMPEPOCH")
         raise AssertionError(f"masters do not agree who has slot {self._slot}")

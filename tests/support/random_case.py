@@ -255,12 +255,12 @@ class Oracle:
         return {copy.order["id"] for copy in self.case.copies if ended.get(copy.tag, "").startswith(how)}
 
     def _nothing_twice(self) -> None:
-        self._say("twice", [one for one, count in Counter(self.identities).items() if count > 1])
+        self._say("twice", [identity for identity, count in Counter(self.identities).items() if count > 1])
 
     def _nothing_lost(self) -> None:
         lost = self._ended("acknowledged") - set(self.identities)
         if self.case.chain != ("unique_key",):
-            lost = {one for one in lost if not self._overtaken(one)}
+            lost = {place for place in lost if not self._overtaken(place)}
         self._say("acknowledged without effect", sorted(lost))
         tried = [
             copy.tag
@@ -277,11 +277,11 @@ class Oracle:
 
     def _nothing_left_behind(self) -> None:
         case, known = self.case, set(self.identities)
-        self._say("rows of failed handlers", [one for one in self.identities if one == "BAD"])
+        self._say("rows of failed handlers", [identity for identity in self.identities if identity == "BAD"])
         self._say("changes of failed handlers", self.points[3])
         styles = Counter(case_copy.order["style"] for case_copy in self._applied())
         for number, style in ((1, "shared"), (2, "shared"), (4, "change")):
-            if all(len({one.order["style"] for one in self._siblings(i)}) == 1 for i in known):
+            if all(len({sibling.order["style"] for sibling in self._siblings(i)}) == 1 for i in known):
                 self._say(f"points of {style}", self.points[number] - styles[style])
         if "unique_key" in case.chain:
             self._say("effects without a dedup row", sorted(known - self.seen))

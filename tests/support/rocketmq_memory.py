@@ -89,7 +89,7 @@ def _send_and_settle(adapter: Adapter, subscription: Subscription, count: int) -
     adapter.open([subscription], tray)
     for number in range(0, count, BATCH):
         answers = adapter.publish(subscription.topic, subscription.options, list(_messages(number)))
-        assert all(isinstance(one, Confirmed) for one in answers), answers
+        assert all(isinstance(answer, Confirmed) for answer in answers), answers
         settled = _settle(adapter, tray, settled, number - BATCH)
         if number == WARM:
             # As at the end, nothing is in flight.

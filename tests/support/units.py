@@ -151,4 +151,4 @@ class UnitBench:
 
 def orders(*ids: str, key: str | None = None, **fields: Any) -> list[dict[str, Any]]:
     """Return one order for each id, each of a key of its own unless told otherwise."""
-    return [{"id": one, "key": key or f"k-{one}", **fields} for one in ids]
+    return [{"id": order, "key": key or f"k-{order}", **fields} for order in ids]

@@ -96,7 +96,7 @@ def looking_app(database: Path, table: str) -> App:
 
 def open_files(path: Path) -> int:
     """Return how often this process has a file open."""
-    found = [Path(one).readlink() for one in Path("/proc/self/fd").iterdir() if Path(one).is_symlink()]
+    found = [Path(path).readlink() for path in Path("/proc/self/fd").iterdir() if Path(path).is_symlink()]
     return found.count(path)
 
 

@@ -28,8 +28,8 @@ def test_orders_come_as_often_as_said(copies: float, times: set[int]) -> None:
 def test_every_strategy_has_its_price() -> None:
     """Anyone who adds a strategy adds a line to what each guarantee costs."""
     priced = set[str]()
-    for one in guarantees.GUARANTEES.values():
-        for part in one.strategy if isinstance(one.strategy, tuple) else (one.strategy,):
+    for guarantee in guarantees.GUARANTEES.values():
+        for part in guarantee.strategy if isinstance(guarantee.strategy, tuple) else (guarantee.strategy,):
             priced |= {part} if isinstance(part, str) else set(part)
     assert priced == {point.name for point in entry_points(group="oncemq.strategies")}
 

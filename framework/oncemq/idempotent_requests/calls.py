@@ -76,7 +76,7 @@ def idempotent(
 class _Begun:
     """A call to run: its try, and its arguments."""
 
-    one: Try
+    attempt: Try
     given: inspect.BoundArguments
 
 
@@ -120,9 +120,9 @@ class _Call:
                 given = self._lent(begun)
                 result = self._function(*given.args, **given.kwargs)
             except BaseException as error:
-                self._failed(begun.one, error)
+                self._failed(begun.attempt, error)
                 raise
-            begun.one.answered(self._answer(begun.one, result))
+            begun.attempt.answered(self._answer(begun.attempt, result))
             return result
 
         return call
@@ -138,9 +138,9 @@ class _Call:
                 result = await self._function(*begun.given.args, **begun.given.kwargs)
             except BaseException as error:
                 failure = error
-                await off_loop(lambda: self._failed(begun.one, failure))
+                await off_loop(lambda: self._failed(begun.attempt, failure))
                 raise
-            await off_loop(lambda: begun.one.answered(self._answer(begun.one, result)))
+            await off_loop(lambda: begun.attempt.answered(self._answer(begun.attempt, result)))
             return result
 
         return call
@@ -191,7 +191,7 @@ class _Call:
             raise ConfigError([Problem(text, "say with `fingerprint=` what tells two calls apart")]) from None
 
     def _lent(self, begun: _Begun) -> inspect.BoundArguments:
-        lent = {} if self._session is None else {self._session: begun.one.session}
+        lent = {} if self._session is None else {self._session: begun.attempt.session}
         return inspect.BoundArguments(self._whole, OrderedDict({**begun.given.arguments, **lent}))
 
     def _answer(self, attempt: Try, result: Any) -> Answer:
@@ -243,7 +243,7 @@ class _Call:
 
 def _undo(begun: _Begun | Answer) -> None:
     if isinstance(begun, _Begun):
-        begun.one.undone()
+        begun.attempt.undone()
 
 
 def _session_parameter(hints: dict[str, Any]) -> str | None:

@@ -63,7 +63,11 @@ def test_looking_whether_a_queue_is_a_stream_takes_no_message(
     channel.queue_declare(fresh, durable=True, arguments={"x-queue-type": queue_type})
     channel.confirm_delivery()
     channel.basic_publish("", fresh, b"one")
-    assert [one for one in examined(rabbitmq_url, fresh, queue=fresh) if one.severity is Severity.ERROR] == []
+    assert [
+        problem
+        for problem in examined(rabbitmq_url, fresh, queue=fresh)
+        if problem.severity is Severity.ERROR
+    ] == []
     method, _, body = channel.basic_get(fresh, auto_ack=True)
     assert (method.redelivered, body) == (False, b"one")
 
@@ -130,7 +134,7 @@ def test_check_connect_points_to_the_line(tmp_path: Any, rabbitmq_url: str, fres
     assert line.run("check").exit_code == 0
     said = line.run("check", "--connect")
     assert said.exit_code == 4
-    row = 1 + next(at for at, one in enumerate(line.app.read_text().splitlines()) if "queue:" in one)
+    row = 1 + next(at for at, text in enumerate(line.app.read_text().splitlines()) if "queue:" in text)
     assert f"app.yaml:{row}:" in said.stderr
     assert f"award: the queue '{fresh}' does not exist" in said.stderr
     assert "may run" not in said.stdout
@@ -158,7 +162,7 @@ def test_a_misspelt_exchange_is_said_with_the_name_that_exists(
         assert f"did you mean {fresh!r}?" in problem.text
         assert (problem.where, problem.severity) == ("topic.exchange", Severity.WARNING)
         found = examined(rabbitmq_url, fresh, exchange=f"{fresh}x", declare=False)
-        assert [one.severity for one in found] == [Severity.ERROR] * 2
+        assert [problem.severity for problem in found] == [Severity.ERROR] * 2
         assert f"did you mean {fresh!r}?" in found[0].text
         assert f"did you mean {fresh!r}?" in refused(rabbitmq_url, fresh, exchange=f"{fresh}x", declare=False)
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"):

@@ -144,7 +144,10 @@ def test_a_retry_comes_back_as_it_was(
     assert not adapter.retry(
         [RetryRequest(delivery, timedelta(milliseconds=50), again) for delivery in first]
     )
-    second = {one.message.body: one.message for one in sink.wait_for(2 * len(readable))[len(readable) :]}
+    second = {
+        delivery.message.body: delivery.message
+        for delivery in sink.wait_for(2 * len(readable))[len(readable) :]
+    }
     for delivery in first:
         message = second[delivery.message.body]
         assert (message.attempt, message.message_id) == (2, delivery.message.message_id)

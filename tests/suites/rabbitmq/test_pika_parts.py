@@ -68,7 +68,7 @@ def test_messages_are_read_and_settled(parts: bool, rabbitmq_url: str, fresh: st
     adapter.publish(fresh, {}, [OutgoingMessage(b"%d" % number) for number in range(50)])
     adapter.open([subscription], sink)
     deliveries = sink.wait_for(50)
-    assert [one.message.body for one in deliveries] == [b"%d" % number for number in range(50)]
+    assert [delivery.message.body for delivery in deliveries] == [b"%d" % number for number in range(50)]
     assert not adapter.acknowledge(deliveries)
     adapter.close(grace=timedelta(seconds=5))
     looking = adapter_on(rabbitmq_url)

@@ -183,12 +183,12 @@ def test_a_stale_tag_never_settles_another_message(rabbitmq_url: str, fresh: str
         old = sink.wait_for(3)
         proxy.cut()
         new = sink.wait_for(6)[3:]
-        assert [one.token.tag for one in old] == [one.token.tag for one in new]
+        assert [delivery.token.tag for delivery in old] == [delivery.token.tag for delivery in new]
         for failed in (*adapter.acknowledge(old), *adapter.retry([RetryRequest(old[0], SOON, {})])):
             assert isinstance(failed.error, DeliveryVoid)
         adapter.close(grace=GRACE)
     _, again = open_adapter(rabbitmq_url, subscription)
-    assert sorted(again.bodies() or [one.message.body for one in again.wait_for(3)]) == [b"1", b"2", b"3"]
+    assert sorted(again.bodies() or [got.message.body for got in again.wait_for(3)]) == [b"1", b"2", b"3"]
 
 
 def test_eight_threads_acknowledge_at_once(rabbitmq_url: str, fresh: str, open_adapter: Open) -> None:
@@ -279,10 +279,10 @@ def test_looking_at_dead_letters_often_loses_none(rabbitmq_url: str, fresh: str,
     subscription = subscription_of(fresh)
     adapter, sink = open_adapter(rabbitmq_url, subscription)
     put(rabbitmq_url, f"{fresh}-group.{fresh}.paid", b"1", b"2", b"3", b"4")
-    adapter.dead_letter([DeadLetterRequest(one, {}) for one in sink.wait_for(4)])
+    adapter.dead_letter([DeadLetterRequest(delivery, {}) for delivery in sink.wait_for(4)])
     for _ in range(30):
-        assert [one.message.body for one in adapter.dead_letters(subscription, 2)] == [b"1", b"2"]
-    assert [one.message.body for one in adapter.dead_letters(subscription, 9)] == [b"1", b"2", b"3", b"4"]
+        assert [letter.message.body for letter in adapter.dead_letters(subscription, 2)] == [b"1", b"2"]
+    assert [kept.message.body for kept in adapter.dead_letters(subscription, 9)] == [b"1", b"2", b"3", b"4"]
 
 
 def test_foreign_dead_letters_have_an_id_too(rabbitmq_url: str, fresh: str) -> None:
@@ -292,9 +292,9 @@ def test_foreign_dead_letters_have_an_id_too(rabbitmq_url: str, fresh: str) -> N
     adapter.prepare([subscription])
     put(rabbitmq_url, f"{fresh}-group.{fresh}.paid.dead", b"1", b"2")
     first = list(adapter.dead_letters(subscription, 9))
-    assert [one.id for one in first] == [one.id for one in adapter.dead_letters(subscription, 9)]
+    assert [letter.id for letter in first] == [letter.id for letter in adapter.dead_letters(subscription, 9)]
     assert adapter.purge_dead_letters(subscription, [first[1].id]) == 1
-    assert [one.message.body for one in adapter.dead_letters(subscription, 9)] == [b"1"]
+    assert [letter.message.body for letter in adapter.dead_letters(subscription, 9)] == [b"1"]
 
 
 def test_a_deleted_queue_is_declared_and_consumed_again(
@@ -332,7 +332,7 @@ def test_an_existing_queue_that_vanishes_is_not_made_by_us(
     assert sink.wait_for(1)[0].message.body == b"x"
     connection.channel().queue_delete(f"{fresh}.orders")
     connection.close()
-    assert {one.consumer for one in sink.losses()} == {"points"}
+    assert {loss.consumer for loss in sink.losses()} == {"points"}
 
 
 def test_a_queue_that_is_declared_differently_is_refused(rabbitmq_url: str, fresh: str) -> None:
@@ -443,22 +443,22 @@ def test_a_memory_alarm_blocks_no_acknowledgement(
     subscription = subscription_of(fresh)
     adapter, sink = open_adapter(own_server.url, subscription, publish_timeout="1s")
     put(own_server.url, f"{fresh}-group.{fresh}.paid", b"1", b"2", b"3", b"4")
-    one, two, three, four = sink.wait_for(4)
+    first, second, third, fourth = sink.wait_for(4)
     control(own_server, "set_vm_memory_high_watermark", "absolute", "1MB")
     try:
-        (failed,) = adapter.retry([RetryRequest(one, SOON, {})])
+        (failed,) = adapter.retry([RetryRequest(first, SOON, {})])
         assert isinstance(failed.error, BrokerUnavailable)
-        (failed,) = adapter.dead_letter([DeadLetterRequest(two, {})])
+        (failed,) = adapter.dead_letter([DeadLetterRequest(second, {})])
         assert isinstance(failed.error, BrokerUnavailable)
         assert "low on memory" in str(failed.error)
-        assert not adapter.acknowledge([three, four])
+        assert not adapter.acknowledge([third, fourth])
         assert is_subscribed(adapter)
         eventually(lambda: unacknowledged(own_server, fresh) == "2")
     finally:
         control(own_server, "set_vm_memory_high_watermark", "0.8")
 
-    eventually(lambda: not adapter.retry([RetryRequest(one, SOON, {})]))
-    assert not adapter.dead_letter([DeadLetterRequest(two, {})])
+    eventually(lambda: not adapter.retry([RetryRequest(first, SOON, {})]))
+    assert not adapter.dead_letter([DeadLetterRequest(second, {})])
 
 
 @pytest.mark.slow

@@ -39,10 +39,10 @@ def test_a_refused_message_takes_no_other_with_it(open_adapter: Open) -> None:
     too_large = os.urandom(5 * 1024 * 1024)
     sent = [(b"1", "a"), (too_large, "b"), (b"3", "c"), (b"4", "b"), (b"5", "a")]
     answers = adapter.publish("orders", {}, [OutgoingMessage(body, key=key) for body, key in sent])
-    assert [isinstance(one, Confirmed) for one in answers] == [True, False, True, False, True]
+    assert [isinstance(answer, Confirmed) for answer in answers] == [True, False, True, False, True]
     assert isinstance(answers[3], Refused)
     assert "overtake an earlier message of its key" in str(answers[3].error)
-    assert [one.message.body for one in sink.wait_for(3)] == [b"1", b"3", b"5"]
+    assert [delivery.message.body for delivery in sink.wait_for(3)] == [b"1", b"3", b"5"]
 
 
 class Taker:
@@ -68,13 +68,15 @@ def test_retries_of_a_paused_topic_stay_on_the_broker(open_adapter: Open) -> Non
     bodies = [b"%d" % number for number in range(count)]
 
     def both(in_flight: int) -> tuple[RocketMQAdapter, RecordingSink]:
-        return open_adapter(*[Subscription(one, one, "both", {"queues": 1}, in_flight) for one in topics])
+        return open_adapter(
+            *[Subscription(topic, topic, "both", {"queues": 1}, in_flight) for topic in topics]
+        )
 
     first, received = both(count)
     for topic in topics:
         answers = first.publish(topic, {}, [OutgoingMessage(body) for body in bodies])
-        assert all(isinstance(one, Confirmed) for one in answers)
-    later = [RetryRequest(one, timedelta(seconds=2), {}) for one in received.wait_for(2 * count)]
+        assert all(isinstance(answer, Confirmed) for answer in answers)
+    later = [RetryRequest(delivery, timedelta(seconds=2), {}) for delivery in received.wait_for(2 * count)]
     assert not first.retry(later)
     first.close(grace=timedelta(seconds=5))
     adapter, sink = both(few)
@@ -112,7 +114,7 @@ def _taken(adapter: RocketMQAdapter, sink: RecordingSink, count: int, before: in
     taker = Taker(adapter, sink)
     taker.taken = before
     taker.take_until(lambda: taker.taken - before >= count)
-    return [one.message.body for one in sink.deliveries()[before:]]
+    return [delivery.message.body for delivery in sink.deliveries()[before:]]
 
 
 def test_what_is_given_back_in_a_pause_keeps_its_place(

@@ -102,7 +102,12 @@ def test_all_topics_of_a_group_are_one_subscription(group: Group) -> None:
     adapter.open(both, RecordingSink())
     looking = group.adapter()
     looking.prepare(both)
-    facts = [facts_of(one.topic, one.group, name=one.consumer, options=one.options) for one in both]
+    facts = [
+        facts_of(
+            subscription.topic, subscription.group, name=subscription.consumer, options=subscription.options
+        )
+        for subscription in both
+    ]
     for each in facts:
         list(looking.check(each))
     assert [problem for each in facts for problem in looking.examine(each)] == []

@@ -91,8 +91,8 @@ class Worker:
         while not self._over.wait(0.002):
             fresh = self.sink.deliveries()[taken:]
             taken += len(fresh)
-            failed = {id(one.delivery) for one in self.adapter.acknowledge(fresh)} if fresh else set()
-            self.done += [one.message.body for one in fresh if id(one) not in failed]
+            failed = {id(failure.delivery) for failure in self.adapter.acknowledge(fresh)} if fresh else set()
+            self.done += [delivery.message.body for delivery in fresh if id(delivery) not in failed]
 
     def stop(self) -> None:
         """End."""
@@ -121,11 +121,11 @@ def test_members_that_join_and_leave_lose_and_double_nothing(rocketmq_url: str, 
                 gone = workers[-1]
                 eventually(lambda gone=gone: len(gone.done) == len(gone.sink.deliveries()))  # type: ignore[misc]
                 gone.adapter.close(grace=GRACE)
-        eventually(lambda: len({body for one in workers for body in one.done}) == 900)
+        eventually(lambda: len({body for worker in workers for body in worker.done}) == 900)
     finally:
         for worker in workers:
             worker.stop()
-    assert sorted(int(body) for one in workers for body in one.done) == list(range(900))
+    assert sorted(int(body) for worker in workers for body in worker.done) == list(range(900))
 
 
 def test_a_members_share_is_told_to_the_others(rocketmq_url: str, open_adapter: Open) -> None:
@@ -158,7 +158,7 @@ def test_a_group_may_begin_at_the_end(rocketmq_url: str, open_adapter: Open) -> 
     publisher.prepare([late])
     put(publisher, OutgoingMessage(b"new"))
     _, sink = open_adapter(rocketmq_url, late)
-    assert [one.message.body for one in sink.wait_for(1)] == [b"new"]
+    assert [delivery.message.body for delivery in sink.wait_for(1)] == [b"new"]
     assert sink.stays_at(1, 0.5)
 
 
@@ -174,7 +174,7 @@ def test_queues_added_while_a_group_runs_are_read_from_their_beginning(
     with queue_console(rocketmq_url) as console:
         console.set_queues(f"{space}%orders", 12)
         console.fill(f"{space}%orders", range(4, 12), b"new")
-    assert [one.message.body for one in sink.wait_for(8, 20)] == [b"new"] * 8
+    assert [delivery.message.body for delivery in sink.wait_for(8, 20)] == [b"new"] * 8
     assert not adapter.acknowledge(sink.deliveries())
 
 
@@ -190,7 +190,7 @@ def test_queues_added_while_a_group_is_away_are_read_from_their_beginning(
         console.set_queues(f"{space}%orders", 6)
         console.fill(f"{space}%orders", (4, 5), b"new")
     _, sink = open_adapter(rocketmq_url, late)
-    assert [one.message.body for one in sink.wait_for(2)] == [b"new"] * 2
+    assert [delivery.message.body for delivery in sink.wait_for(2)] == [b"new"] * 2
 
 
 def test_members_that_begin_a_group_together_all_begin_at_the_end(
@@ -208,7 +208,7 @@ def test_members_that_begin_a_group_together_all_begin_at_the_end(
         thread.join()
     put(publisher, OutgoingMessage(b"new"))
     eventually(lambda: any(sink.deliveries() for sink in opened))
-    assert [one.message.body for sink in opened for one in sink.deliveries()] == [b"new"]
+    assert [delivery.message.body for sink in opened for delivery in sink.deliveries()] == [b"new"]
 
 
 def test_a_topic_that_does_not_exist_is_named(rocketmq_url: str, open_adapter: Open) -> None:
@@ -231,16 +231,16 @@ def test_fifo_holds_a_queue_behind_a_retry(rocketmq_url: str, open_adapter: Open
     assert not adapter.dead_letter([DeadLetterRequest(sink.deliveries()[-1], {names.REASON: "rejected"})])
     assert sink.bodies() == [b"0", b"0", b"1", b"2"]
     letters = list(adapter.dead_letters(subscription(fifo=True), 10))
-    assert [one.message.body for one in letters] == [b"2"]
+    assert [letter.message.body for letter in letters] == [b"2"]
 
 
 def test_two_topics_of_one_group_share_its_retries(rocketmq_url: str, open_adapter: Open) -> None:
     """All retries of a group come by one topic; each goes to the consumer that it was for."""
-    one, two = (Subscription(name, name, "both", {"queues": 1}) for name in ("one", "two"))
-    adapter, sink = open_adapter(rocketmq_url, one, two)
+    first, second = (Subscription(name, name, "both", {"queues": 1}) for name in ("one", "two"))
+    adapter, sink = open_adapter(rocketmq_url, first, second)
     for topic in ("one", "two"):
         put(adapter, OutgoingMessage(topic.encode()), topic=topic)
-    later = [RetryRequest(one, timedelta(0), {}) for one in sink.wait_for(2)]
+    later = [RetryRequest(delivery, timedelta(0), {}) for delivery in sink.wait_for(2)]
     assert not adapter.retry(later)
     sink.wait_for(4)
     assert sink.bodies("one") == [b"one"] * 2
@@ -300,7 +300,7 @@ def test_deaths_of_broker_and_name_server_lose_nothing(
         eventually(lambda: adapter.health()[0].subscribed)
         eventually(
             lambda: all(
-                isinstance(one, Confirmed) for one in adapter.publish("orders", {}, numbered(200, 400))
+                isinstance(answer, Confirmed) for answer in adapter.publish("orders", {}, numbered(200, 400))
             )
         )
         eventually(lambda: len(set(worker.done)) == 600)

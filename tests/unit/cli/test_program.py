@@ -157,7 +157,9 @@ def test_check_as_json_holds_positions(project):
     said = oncemq(project, "-f", "app.yaml", "-f", "prod.yaml", "check", "--json")
     found = json.loads(said.stdout)
     assert (said.returncode, found["ok"]) == (3, False)
-    assert [(one["file"], one["line"], one["column"]) for one in found["errors"]] == [("prod.yaml", 2, 25)]
+    assert [(error["file"], error["line"], error["column"]) for error in found["errors"]] == [
+        ("prod.yaml", 2, 25)
+    ]
 
 
 def test_check_connect_finds_missing_tables(project):

@@ -125,8 +125,8 @@ def test_bad_messages_are_buried_whole_and_the_rest_goes_on(adapter: ScriptedAda
             adapter.deliver(body)
         adapter.deliver(order(7))
         adapter.wait_until(lambda a: len(a.dead) == 3 and len(a.acknowledged) == 1)
-    assert {one.delivery.message.body: one.headers[headers.REASON] for one in adapter.dead} == bad
-    assert all(one.headers[headers.ERROR_TEXT] for one in adapter.dead)
+    assert {letter.delivery.message.body: letter.headers[headers.REASON] for letter in adapter.dead} == bad
+    assert all(letter.headers[headers.ERROR_TEXT] for letter in adapter.dead)
 
 
 def test_a_drain_finishes_what_runs_and_returns_the_rest(adapter: ScriptedAdapter, engine: Engine) -> None:
@@ -148,7 +148,7 @@ def test_a_drain_finishes_what_runs_and_returns_the_rest(adapter: ScriptedAdapte
     go_on.set()
     assert run.end() == 0
     assert points(engine) == [1]
-    assert [json.loads(one.message.body)["id"] for one in adapter.given_back] == [2]
+    assert [json.loads(delivery.message.body)["id"] for delivery in adapter.given_back] == [2]
     assert run.heard.of("drained")[0].fields["returned"] == 1
 
 
@@ -304,7 +304,7 @@ def test_what_an_open_broker_delivered_is_returned_when_another_fails(
     with pytest.raises(BrokerUnavailable):
         Application(plan).run()
     assert len(adapter.acknowledged) + len(adapter.given_back) == 20
-    assert points(engine) == sorted(json.loads(one.message.body)["id"] for one in adapter.acknowledged)
+    assert points(engine) == sorted(json.loads(done.message.body)["id"] for done in adapter.acknowledged)
 
 
 def test_a_state_folder_that_cannot_be_written_is_a_clear_error(
@@ -662,8 +662,8 @@ def test_leases_are_extended_while_a_message_runs(adapter: ScriptedAdapter, engi
     plan = make_app(adapter, engine, make_consumer(handle))
     with running(plan):
         held = [adapter.deliver(order(1)), adapter.deliver(order(2))]
-        for one in held:
-            one.expires_at = plan.clock.monotonic() + 14
+        for delivery in held:
+            delivery.expires_at = plan.clock.monotonic() + 14
         until(lambda: set(held) <= set(adapter.extended))
         go_on.set()
         adapter.wait_until(lambda a: len(a.acknowledged) == 2)

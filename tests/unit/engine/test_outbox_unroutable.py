@@ -67,7 +67,7 @@ def order(number: int) -> bytes:
 
 def sent(adapter: ScriptedAdapter) -> list[str | None]:
     """Return the ids of what was published, in order."""
-    return [one.message.message_id for one in adapter.published]
+    return [sent.message.message_id for sent in adapter.published]
 
 
 def rows(engine: Engine) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ def test_a_dead_letter_of_the_outbox_holds_back_nothing(adapter: ScriptedAdapter
             connection, outbox.Claim("shop", "other", now + timedelta(hours=1)), now, limit=10
         )
         depth = outbox.depth(connection, "shop")
-    assert [one.message.message_id for one in taken] == ["o2"]
+    assert [delivery.message.message_id for delivery in taken] == ["o2"]
     assert (depth.messages, depth.refused, depth.dead) == (1, 0, 1)
     (row,) = rows(engine)
     assert (row["message_id"], row["state"], row["due_at"]) == ("o1", DEAD_LETTER, None)

@@ -34,18 +34,18 @@ def told(url: str, database: str) -> list[str]:
         redis=make_client(url),
     )
     with running(plan, observers=[heard]):
-        return [str(one.arguments[0]) for one in heard.of("warned")]
+        return [str(event.arguments[0]) for event in heard.of("warned")]
 
 
 def test_an_app_warns_of_a_redis_that_evicts(evicting: str, sqlite_database: str) -> None:
     """Locks would vanish while they are held; what to set is said."""
-    warnings = [one for one in told(evicting, sqlite_database) if "allkeys-lru" in one]
-    assert ["noeviction" in one for one in warnings] == [True]
+    warnings = [warning for warning in told(evicting, sqlite_database) if "allkeys-lru" in warning]
+    assert ["noeviction" in warning for warning in warnings] == [True]
 
 
 def test_an_app_says_that_its_redis_is_away(sqlite_database: str) -> None:
     """It starts all the same: consumers without Redis work, the others pause until it is back."""
-    assert any("127.0.0.1:1" in one for one in told("redis://127.0.0.1:1", sqlite_database))
+    assert any("127.0.0.1:1" in warning for warning in told("redis://127.0.0.1:1", sqlite_database))
 
 
 def test_check_connect_warns_of_a_redis_that_evicts(evicting: str, tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ def supervise(tmp_path: Path) -> Iterator[Supervise]:
         return started[-1]
 
     yield start
-    for one in started:
-        one.close()
+    for process in started:
+        process.close()
 
 
 def test_a_killed_worker_is_started_again(supervise: Supervise) -> None:

@@ -61,7 +61,7 @@ def item(payload: Any) -> Item:
 
 def run_of(*items: Item) -> Run:
     """Return a run with a session."""
-    return Run(Unit("app.consumer", [one.delivery for one in items], 0.0), items, None, SESSION)
+    return Run(Unit("app.consumer", [item.delivery for item in items], 0.0), items, None, SESSION)
 
 
 def bound(function: Any, effects: Effects = Effects.DATABASE, **more: Any) -> BoundHandler:
@@ -77,8 +77,8 @@ def bound(function: Any, effects: Effects = Effects.DATABASE, **more: Any) -> Bo
 
 def call(function: Any, payload: Any = None, effects: Effects = Effects.DATABASE) -> Any:
     """Bind a handler and call it once."""
-    one = item(BODY if payload is None else payload)
-    return bound(function, effects).call(run_of(one), one)
+    single = item(BODY if payload is None else payload)
+    return bound(function, effects).call(run_of(single), single)
 
 
 def refusal(function: Any, effects: Effects = Effects.DATABASE, **more: Any) -> str:
@@ -548,7 +548,7 @@ def test_a_batch_handler_takes_nothing_that_each_message_has() -> None:
 def test_a_batch_is_a_sequence() -> None:
     """It has length, positions, slices with their envelopes, and iteration."""
     items = [item(number) for number in range(4)]
-    batch = Batch([one.payload for one in items], [one.envelope for one in items])
+    batch = Batch([item.payload for item in items], [item.envelope for item in items])
     assert (len(batch), batch[1], list(batch[2:]), list(batch)) == (4, 1, [2, 3], [0, 1, 2, 3])
     assert list(batch[2:].envelopes) == [items[2].envelope, items[3].envelope]
 

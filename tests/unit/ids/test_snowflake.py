@@ -69,7 +69,7 @@ def test_an_id_tells_when_and_by_whom_it_was_made(ids: Snowflake, clock: Settabl
     """Time, worker and sequence can be read from it; it fits a signed 64-bit column."""
     made_now = ids.batch(3)
     parts = [Snowflake.parts(number) for number in made_now]
-    assert [(one.made_at, one.worker, one.sequence) for one in parts] == [
+    assert [(found.made_at, found.worker, found.sequence) for found in parts] == [
         (clock.now(), 0, sequence) for sequence in range(3)
     ]
     assert all(0 < number < 2**63 for number in made_now)
@@ -82,7 +82,7 @@ def test_two_makers_never_share_a_number(database_url: str) -> None:
     engine = make_engine(database_url)
     schema.create(engine)
     with Snowflake(engine) as first, Snowflake(engine) as second, Snowflake(engine, "other") as other:
-        workers = [Snowflake.parts(one.next()).worker for one in (first, second, other)]
+        workers = [Snowflake.parts(maker.next()).worker for maker in (first, second, other)]
     deadline = time.monotonic() + 10
     with Snowflake(engine) as third:
         assert Snowflake.parts(third.next()).worker == 0
@@ -243,7 +243,7 @@ def test_no_two_makers_ever_make_one_id(steps, tmp_path_factory: pytest.TempPath
             except IdsUnavailable:
                 continue
             assert seen.isdisjoint(numbers)
-            assert all(one < other for one, other in pairwise(numbers))
+            assert all(earlier < other for earlier, other in pairwise(numbers))
             seen.update(numbers)
         elif what == "pass":
             for clock in clocks:
@@ -255,6 +255,6 @@ def test_no_two_makers_ever_make_one_id(steps, tmp_path_factory: pytest.TempPath
                 makers[who].close()
             makers[who] = made(engine, clocks[who])
             everything.append([makers[who]])
-    for maker in [one for some_makers in everything for one in some_makers]:
+    for maker in [maker for some_makers in everything for maker in some_makers]:
         maker.close()
     engine.dispose()

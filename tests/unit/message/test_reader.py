@@ -88,10 +88,10 @@ def test_the_brokers_id_counts_only_where_it_is_declared() -> None:
 def test_a_key_can_have_several_parts() -> None:
     """`[a, b]` is one key, encoded so that other parts give another key."""
     both = reader(key="[body.a, body.b]")
-    one, _ = both.read(Message("orders", b'{"a": "x:y", "b": "z"}'))
-    two, _ = both.read(Message("orders", b'{"a": "x", "b": "y:z"}'))
-    assert (one.key, two.key) == ("x%3Ay:z", "x:y%3Az")
-    assert one.identity != two.identity
+    first, _ = both.read(Message("orders", b'{"a": "x:y", "b": "z"}'))
+    second, _ = both.read(Message("orders", b'{"a": "x", "b": "y:z"}'))
+    assert (first.key, second.key) == ("x%3Ay:z", "x:y%3Az")
+    assert first.identity != second.identity
 
 
 def test_an_array_in_the_body_is_no_key_of_several_parts() -> None:
@@ -121,10 +121,10 @@ def test_a_long_key_full_of_escapes_is_refused() -> None:
 def test_a_body_is_decoded_anew() -> None:
     """decode() shares nothing with what read() gave."""
     message = Message("orders", b'{"id": "o", "lines": []}')
-    one = reader()
-    _, body = one.read(message)
+    alone = reader()
+    _, body = alone.read(message)
     body["lines"].append(1)
-    assert one.decode(message) == {"id": "o", "lines": []}
+    assert alone.decode(message) == {"id": "o", "lines": []}
 
 
 def test_an_undecodable_body_is_refused_before_anything_else() -> None:

@@ -188,6 +188,6 @@ def test_a_redis_that_evicts_is_warned_of(own_redis: OwnServer) -> None:
     with closing(make_client(server.url)) as client:
         assert startup_warnings(client) == []
         client.command("CONFIG", "SET", "maxmemory-policy", "allkeys-lru", key="")
-        assert ["noeviction" in one for one in startup_warnings(client)] == [True]
+        assert ["noeviction" in warning for warning in startup_warnings(client)] == [True]
         server.kill()
-        assert ["does not answer" in one for one in startup_warnings(client)] == [True]
+        assert ["does not answer" in warning for warning in startup_warnings(client)] == [True]

@@ -51,8 +51,8 @@ def ear():
         return ears[-1]
 
     yield listen
-    for one in ears:
-        one.stop()
+    for ear in ears:
+        ear.stop()
 
 
 def test_a_subscription_that_comes_after_the_end_is_moved_too(ear):
@@ -91,9 +91,9 @@ def test_channels_of_several_slots_are_all_heard(redis_cluster_url, fresh):
             return wait_until(lambda: client.command("SPUBLISH", channel, "0", key=channel) == 1, seconds=10)
 
         assert all(map(heard, channels))
-        for one in listener._ears.values():
-            one._drop()
+        for ear in listener._ears.values():
+            ear._drop()
         assert wait_until(
-            lambda: all(one._connection is not None for one in listener._ears.values()), seconds=10
+            lambda: all(ear._connection is not None for ear in listener._ears.values()), seconds=10
         )
         assert all(map(heard, channels))

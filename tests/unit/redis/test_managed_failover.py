@@ -62,10 +62,10 @@ def warm(client: RedisClient, threads: int = 4) -> None:
             client.command("SET", "warm", "1", key="warm")
 
     crowd = [Thread(target=use) for _ in range(threads)]
-    for one in crowd:
-        one.start()
-    for one in crowd:
-        one.join()
+    for thread in crowd:
+        thread.start()
+    for thread in crowd:
+        thread.join()
 
 
 @pytest.mark.parametrize("stale", [True, False], ids=["READONLY", "MASTERDOWN"])

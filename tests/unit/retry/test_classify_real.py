@@ -99,10 +99,12 @@ def test_a_deadlock_is_transient(server: str, request: pytest.FixtureRequest) ->
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE pair (id INTEGER PRIMARY KEY, size INTEGER)")
         connection.exec_driver_sql("INSERT INTO pair VALUES (1, 0), (2, 0)")
-    one, two = (f"UPDATE pair SET size = size + 1 WHERE id = {number}" for number in (1, 2))
+    first, second = (f"UPDATE pair SET size = size + 1 WHERE id = {number}" for number in (1, 2))
     barrier = threading.Barrier(2)
     with ThreadPoolExecutor(2) as threads:
-        faults = [threads.submit(_cross, engine, *order, barrier) for order in ((one, two), (two, one))]
+        faults = [
+            threads.submit(_cross, engine, *order, barrier) for order in ((first, second), (second, first))
+        ]
         assert {future.result(DEADLINE) for future in faults} == {None, Fault.TRANSIENT}
     engine.dispose()
 

@@ -38,7 +38,7 @@ def event(ride: Any, number: int = 1) -> Message:
 
 def with_handler(bench: Bench, function: Callable[..., Any]) -> Bench:
     """Let a bench call a handler by its annotations, as an app does."""
-    provided = {kind: give for one in bench.strategies for kind, give in one.provides().items()}
+    provided = {kind: give for strategy in bench.strategies for kind, give in strategy.provides().items()}
     bound = bind(function, name="tests:handler", provided=provided, effects=Effects.DATABASE)
     bench._call = bound.call  # type: ignore[method-assign]
     bench._execute = bench._make_runner(lambda _point: None)

@@ -35,15 +35,15 @@ def test_deliver_hands_over_in_the_callers_thread(adapter: ScriptedAdapter, sink
 
 def test_settlements_are_recorded_in_order(adapter: ScriptedAdapter):
     """Each settlement is kept where the test looks for it."""
-    one, two, three, four = (adapter.deliver(b"x") for _ in range(4))
-    assert adapter.acknowledge([one]) == []
-    assert adapter.retry([RetryRequest(two, timedelta(1), {})]) == []
-    assert adapter.dead_letter([DeadLetterRequest(three, {})]) == []
-    assert adapter.give_back([four]) == []
-    assert adapter.acknowledged == [one]
-    assert [later.delivery for later in adapter.retried] == [two]
-    assert [dead.delivery for dead in adapter.dead] == [three]
-    assert adapter.given_back == [four]
+    first, second, third, fourth = (adapter.deliver(b"x") for _ in range(4))
+    assert adapter.acknowledge([first]) == []
+    assert adapter.retry([RetryRequest(second, timedelta(1), {})]) == []
+    assert adapter.dead_letter([DeadLetterRequest(third, {})]) == []
+    assert adapter.give_back([fourth]) == []
+    assert adapter.acknowledged == [first]
+    assert [later.delivery for later in adapter.retried] == [second]
+    assert [dead.delivery for dead in adapter.dead] == [third]
+    assert adapter.given_back == [fourth]
 
 
 def test_second_settlement_fails(adapter: ScriptedAdapter):
@@ -80,7 +80,7 @@ def test_ordered_publish_failure_is_a_refusal(adapter: ScriptedAdapter):
     adapter.fail_next("publish")
     refused, _ = adapter.publish("t", {}, [OutgoingMessage(b"1"), OutgoingMessage(b"2")])
     assert isinstance(refused, Refused)
-    assert [one.message.body for one in adapter.published] == [b"2"]
+    assert [sent.message.body for sent in adapter.published] == [b"2"]
 
 
 def test_wait_until_gives_up(adapter: ScriptedAdapter):

@@ -127,20 +127,20 @@ def test_a_lease_is_not_asked_for_at_each_step(engine: Engine, clock: FakeClock)
     upkeep = Upkeep(engine, [UpkeepTask("purge", timedelta(minutes=1), step)], clock)
     while len(done) < 100:
         clock.advance(timedelta(seconds=upkeep.run_due()))
-    assert len([one for one in asked if one.startswith("UPDATE")]) == 5
+    assert len([statement for statement in asked if statement.startswith("UPDATE")]) == 5
 
 
 def test_one_process_does_a_task(engine: Engine, clock: FakeClock) -> None:
     """The second finds the lease taken, until it has expired."""
     first, second = list[str](), list[str]()
-    one, two = Upkeep(engine, [task(first)], clock), Upkeep(engine, [task(second)], clock)
+    early, late = Upkeep(engine, [task(first)], clock), Upkeep(engine, [task(second)], clock)
     for _ in range(3):
-        one.run_due()
-        two.run_due()
+        early.run_due()
+        late.run_due()
         clock.advance(timedelta(seconds=61))
     assert (len(first), len(second)) == (3, 0)
     clock.advance(timedelta(minutes=5))
-    two.run_due()
+    late.run_due()
     assert len(second) == 1
 
 

@@ -41,7 +41,7 @@ def test_dead_owners_leases_come_back_at_once(tmp_path: Path):
             holder.kill()
     with consuming(tmp_path / "broker.db") as (_, sink):
         started = monotonic()
-        assert all(one.message.redelivered for one in sink.wait_for(2, timeout=5))
+        assert all(delivery.message.redelivered for delivery in sink.wait_for(2, timeout=5))
         assert monotonic() - started < 2
 
 
@@ -72,7 +72,7 @@ def test_confirmed_survives_sigkill_of_the_publisher(tmp_path: Path):
     child.wait()
     child.stdout.close()
     with consuming(path) as (_, sink):
-        bodies = [one.message.body for one in sink.wait_for(confirmed)]
+        bodies = [delivery.message.body for delivery in sink.wait_for(confirmed)]
     assert bodies[:confirmed] == [str(number).encode() for number in range(confirmed)]
     assert len(bodies) <= confirmed + 1
 
@@ -119,7 +119,7 @@ def test_publisher_with_no_group_loses_nothing(tmp_path: Path):
         publish(publisher, b"1", b"2")
         publish(publisher, b"3")
     with consuming(path) as (_, sink):
-        assert [one.message.body for one in sink.wait_for(3)] == [b"1", b"2", b"3"]
+        assert [delivery.message.body for delivery in sink.wait_for(3)] == [b"1", b"2", b"3"]
 
 
 def test_too_large_body_is_refused_alone(tmp_path: Path):
@@ -143,17 +143,21 @@ def test_any_text_survives_in_headers(tmp_path: Path):
 
 def test_memory_is_shared_by_name():
     """Adapters of one name share a broker in memory, those of another name do not."""
-    one, two, other = build("embedded://shared-a"), build("embedded://shared-a"), build("embedded://shared-b")
+    first, second, other = (
+        build("embedded://shared-a"),
+        build("embedded://shared-a"),
+        build("embedded://shared-b"),
+    )
     sink, other_sink = RecordingSink(), RecordingSink()
     try:
-        one.open([SUBSCRIPTION], sink)
+        first.open([SUBSCRIPTION], sink)
         other.open([SUBSCRIPTION], other_sink)
-        two.prepare([])
-        publish(two, b"x")
+        second.prepare([])
+        publish(second, b"x")
         assert sink.wait_for(1)[0].message.body == b"x"
         assert other_sink.stays_at(0, 0.1)
     finally:
-        for adapter in (one, two, other):
+        for adapter in (first, second, other):
             adapter.close(grace=timedelta(seconds=1))
 
 

@@ -57,8 +57,8 @@ def test_waiting_threads_share_a_commit(database: Database):
         while len(database._waiting) < 8:
             Event().wait(0.005)
         go.set()
-        for one in (first, *others):
-            one.result(10)
+        for job in (first, *others):
+            job.result(10)
     assert database.commits - before == 2
     assert count(database) == 9
 
@@ -82,8 +82,8 @@ def test_failing_work_leaves_its_neighbours_alone(database: Database):
         while len(database._waiting) < 3:
             Event().wait(0.005)
         go.set()
-        for one in (first, good, last):
-            one.result(10)
+        for job in (first, good, last):
+            job.result(10)
         with pytest.raises(ValueError, match="mine"):
             failing.result(10)
     assert count(database) == 2

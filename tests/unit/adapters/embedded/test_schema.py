@@ -43,10 +43,10 @@ def test_a_message_goes_with_its_last_group(tmp_path: Path):
     other = Subscription("other", "topic", "other")
     with consuming(path, SUBSCRIPTION, other) as (adapter, sink):
         publish(adapter, b"x")
-        one, two = sink.wait_for(2)
-        adapter.acknowledge([one])
+        first, second = sink.wait_for(2)
+        adapter.acknowledge([first])
         assert rows(path, "SELECT count(*) FROM oncemq_broker_messages") == [(1,)]
-        adapter.acknowledge([two])
+        adapter.acknowledge([second])
         assert rows(path, "SELECT count(*) FROM oncemq_broker_messages") == [(0,)]
 
 
@@ -56,8 +56,8 @@ def test_first_group_gets_what_came_before_it(tmp_path: Path):
     with publishing(path) as publisher:
         publish(publisher, b"early")
     with consuming(path) as (adapter, sink):
-        assert [one.message.body for one in sink.wait_for(1)] == [b"early"]
+        assert [delivery.message.body for delivery in sink.wait_for(1)] == [b"early"]
         with consuming(path, Subscription("late", "topic", "late")) as (_, late_sink):
             publish(adapter, b"both")
-            assert [one.message.body for one in late_sink.wait_for(1)] == [b"both"]
+            assert [delivery.message.body for delivery in late_sink.wait_for(1)] == [b"both"]
             assert late_sink.stays_at(1, 0.2)

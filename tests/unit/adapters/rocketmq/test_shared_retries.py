@@ -155,7 +155,7 @@ class Stage:
     def settle_all(self, *consumers: str) -> None:
         """Settle until nothing more comes."""
         self.go()
-        while sum([self.settle(one) for one in consumers]):
+        while sum([self.settle(consumer) for consumer in consumers]):
             self.go()
 
     def of(self, consumer: str) -> list[int]:
@@ -173,7 +173,7 @@ def moved(stage: Stage) -> list[int]:
 
     log: Any = stage.log
     tidying.tidy(stage.queue, stage.member.parts, log, move)
-    return [one.offset for one in found]
+    return [message.offset for message in found]
 
 
 def test_a_paused_topic_neither_fills_the_memory_nor_stops_the_others() -> None:

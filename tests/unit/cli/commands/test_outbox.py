@@ -41,7 +41,7 @@ def line(tmp_path) -> Iterator[CommandLine]:
 def ids(line: CommandLine, *arguments: str) -> list[str]:
     """Return the ids that `outbox list` shows."""
     printed = line.run("outbox", "list", *arguments, "--json").stdout
-    return [json.loads(one)["message_id"] for one in printed.splitlines()]
+    return [json.loads(line)["message_id"] for line in printed.splitlines()]
 
 
 def left(line: CommandLine) -> int:
@@ -118,7 +118,7 @@ def test_a_retry_makes_messages_due(line):
     assert json.loads(result.stdout) == {"due": 3}
     with line.plan() as plan, plan.engine.begin() as connection:
         taken = outbox.take_over(connection, Claim("loyalty", "other", NOW), plan.clock.now(), 10)
-    assert sorted(one.message.message_id for one in taken) == ["m1", "m2", "m3", "m4"]
+    assert sorted(delivery.message.message_id for delivery in taken) == ["m1", "m2", "m3", "m4"]
 
 
 def test_a_retry_needs_a_choice(line):

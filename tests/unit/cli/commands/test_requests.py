@@ -51,7 +51,7 @@ def line(tmp_path) -> Iterator[CommandLine]:
 def shown(line: CommandLine, *arguments: str) -> list[tuple[str, str]]:
     """Return ledgers and keys that `requests list` shows."""
     printed = line.run("requests", "list", *arguments, "--json").stdout
-    rows = [json.loads(one) for one in printed.splitlines()]
+    rows = [json.loads(line) for line in printed.splitlines()]
     return [(row["scope"], row["identity"].rpartition(":")[2]) for row in rows]
 
 

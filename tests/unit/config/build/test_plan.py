@@ -83,7 +83,7 @@ def test_a_consumer_overrides_its_topic(tmp_path):
             "topic: orders,", "topic: orders, key: body.other, strategies: [guard: {a: 1}, decide],"
         ),
     )
-    assert [type(one).__name__ for one in found.plan.consumers[0].strategies] == ["Guard", "Decide"]
+    assert [type(strategy).__name__ for strategy in found.plan.consumers[0].strategies] == ["Guard", "Decide"]
     assert found.consumers[0].key == "body.other"
 
 

@@ -39,7 +39,7 @@ def test_without_a_section_there_is_no_client(tmp_path):
 def test_a_mistake_is_told_at_its_place(tmp_path, section, column, words):
     """Line and column, and what to write instead."""
     found = problems(tmp_path, f"{BASE}redis: {section}\n")
-    assert any(words in one and one.startswith(f"app.yaml:8:{column}:") for one in found), found
+    assert any(words in problem and problem.startswith(f"app.yaml:8:{column}:") for problem in found), found
 
 
 def test_a_missing_library_is_told_with_the_line_to_install_it(tmp_path, monkeypatch):
@@ -49,10 +49,10 @@ def test_a_missing_library_is_told_with_the_line_to_install_it(tmp_path, monkeyp
         "oncemq.redis.connect.find_spec", lambda name: None if name == "redis" else real(name)
     )
     found = problems(tmp_path, BASE + 'redis: {url: "redis://h"}\n')
-    assert any("pip install 'oncemq[redis]'" in one for one in found), found
+    assert any("pip install 'oncemq[redis]'" in problem for problem in found), found
 
 
 def test_names_of_other_frameworks_are_answered(tmp_path):
     """Someone who writes redis_url is told our way."""
     found = problems(tmp_path, BASE + 'redis_url: "redis://h"\n')
-    assert any("write redis: {url:" in one for one in found), found
+    assert any("write redis: {url:" in problem for problem in found), found

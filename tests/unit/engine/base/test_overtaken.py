@@ -150,7 +150,7 @@ def test_a_late_copy_does_not_hide_a_failure(
         adapter.wait_until(lambda broker: len(broker.acknowledged) == 2)
         again(adapter, adapter.retried[0])
         adapter.wait_until(lambda broker: len(broker.acknowledged) + len(broker.dead) == 3)
-    assert [one.headers[names.REASON] for one in adapter.dead] == ["overtaken"]
+    assert [letter.headers[names.REASON] for letter in adapter.dead] == ["overtaken"]
 
 
 @pytest.mark.parametrize("where", ["broker", "ledger"])
@@ -219,7 +219,7 @@ def test_more_than_may_be_parked_costs_no_attempt(
         seen.wait_for("1")
         again(adapter, adapter.retried[-1])
         seen.wait_for("1", "2", "3")
-    assert {attempt_of(one.headers) for one in adapter.retried} == {1}
+    assert {attempt_of(request.headers) for request in adapter.retried} == {1}
     assert adapter.dead == []
 
 

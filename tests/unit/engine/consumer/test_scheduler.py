@@ -39,7 +39,7 @@ def fill(scheduler: Scheduler, names: str) -> None:
 
 def names(deliveries: list[Delivery]) -> str:
     """Return the names of `deliveries`, in order."""
-    return " ".join(one.token for one in deliveries)
+    return " ".join(delivery.token for delivery in deliveries)
 
 
 def test_takes_in_arrival_order(scheduler: Scheduler) -> None:
@@ -238,7 +238,7 @@ def test_close_returns_what_waits(scheduler: Scheduler) -> None:
     scheduler.void(0)
     taken = scheduler.take(1, 0)
     scheduler.done(taken, taken, {"a": 60.0})
-    assert sorted(one.token for one in scheduler.close()) == ["a1", "a2", "b1"]
+    assert sorted(delivery.token for delivery in scheduler.close()) == ["a1", "a2", "b1"]
 
 
 def test_close_returns_each_keys_messages_in_their_order(scheduler: Scheduler) -> None:
@@ -246,7 +246,7 @@ def test_close_returns_each_keys_messages_in_their_order(scheduler: Scheduler) -
     fill(scheduler, "a1 a2 b1")
     taken = scheduler.take(1, 0)
     scheduler.done(taken, taken, {"a": 60.0})
-    assert [one.token for one in scheduler.close() if one.key == "a"] == ["a1", "a2"]
+    assert [delivery.token for delivery in scheduler.close() if delivery.key == "a"] == ["a1", "a2"]
 
 
 def test_nothing_is_taken_after_close(scheduler: Scheduler) -> None:

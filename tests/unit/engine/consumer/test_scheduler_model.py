@@ -39,7 +39,7 @@ class AgainstModel(RuleBasedStateMachine):
 
     def owned(self) -> set[str]:
         """Return the keys that someone owns."""
-        return {one.key for taken in self.held for one in taken}
+        return {delivery.key for taken in self.held for delivery in taken}
 
     def free(self, key: str) -> bool:
         """Return whether a taker may own `key` now."""
@@ -48,7 +48,7 @@ class AgainstModel(RuleBasedStateMachine):
     def forget_void(self) -> None:
         """Drop what a lost connection had brought."""
         for key, queue in self.queues.items():
-            self.queues[key] = [one for one in queue if one.generation >= self.generation]
+            self.queues[key] = [delivery for delivery in queue if delivery.generation >= self.generation]
 
     @rule(key=st.sampled_from(KEYS))
     def put(self, key: str) -> None:
@@ -64,9 +64,9 @@ class AgainstModel(RuleBasedStateMachine):
         possible = sum(len(queue) for key, queue in self.queues.items() if self.free(key))
         taken = self.scheduler.take(limit, 0)
         assert len(taken) == min(limit, possible)
-        for one in taken:
-            assert self.free(one.key)
-            assert self.queues[one.key].pop(0) is one
+        for delivery in taken:
+            assert self.free(delivery.key)
+            assert self.queues[delivery.key].pop(0) is delivery
         if taken:
             self.held.append(taken)
 
@@ -77,8 +77,8 @@ class AgainstModel(RuleBasedStateMachine):
         taken = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
         back: list[Delivery] = []
         sleep: dict[str, float] = {}
-        for key in dict.fromkeys(one.key for one in taken):
-            mine = [one for one in taken if one.key == key]
+        for key in dict.fromkeys(delivery.key for delivery in taken):
+            mine = [delivery for delivery in taken if delivery.key == key]
             kept = mine[data.draw(st.integers(0, len(mine))) :]
             back += kept
             self.queues[key][:0] = kept
@@ -103,9 +103,11 @@ class AgainstModel(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost(self) -> None:
         """Everything that is not void waits, and in its place."""
-        waiting = [one for one in self.scheduler.snapshot() if one.generation >= self.generation]
-        assert {one.token for one in waiting} == {
-            one.token for queue in self.queues.values() for one in queue
+        waiting = [
+            delivery for delivery in self.scheduler.snapshot() if delivery.generation >= self.generation
+        ]
+        assert {delivery.token for delivery in waiting} == {
+            delivery.token for queue in self.queues.values() for delivery in queue
         }
 
 
@@ -128,18 +130,18 @@ def test_order_and_single_ownership_with_threads() -> None:
         mine = random.Random(seed)
         while not finished.is_set():
             taken = scheduler.take(mine.randint(1, 8), 0.05, 4)
-            keys = {one.key for one in taken}
+            keys = {delivery.key for delivery in taken}
             if keys & busy:
                 wrong.append(f"two owners of {keys & busy}")
             busy.update(keys)
             cut = {key: mine.randint(1, 4) for key in keys}
             back = []
-            for one in taken:
-                cut[one.key] -= 1
-                if cut[one.key] < 0:
-                    back.append(one)
+            for delivery in taken:
+                cut[delivery.key] -= 1
+                if cut[delivery.key] < 0:
+                    back.append(delivery)
                 else:
-                    seen[one.key].append(one.token)
+                    seen[delivery.key].append(delivery.token)
             busy.difference_update(keys)
             scheduler.done(taken, back, {key: 0.001 for key in keys if mine.random() < 0.05})
             if sum(map(len, seen.values())) == total:

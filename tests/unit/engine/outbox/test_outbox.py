@@ -84,7 +84,7 @@ def ship(body: dict[str, Any], session: Session, publisher: Publisher) -> None:
 
 def sent(adapter: ScriptedAdapter) -> list[str]:
     """Return the ids of the orders in what was published, in order."""
-    return [json.loads(one.message.body)["id"] for one in adapter.published]
+    return [json.loads(sent.message.body)["id"] for sent in adapter.published]
 
 
 def waiting(engine: Engine) -> int:
@@ -114,9 +114,9 @@ def test_what_a_handler_publishes_is_sent_after_its_commit(adapter: ScriptedAdap
     assert sorted(sent(adapter)) == sorted(effects(engine)) == sorted(f"o{number}" for number in numbers)
     for key in range(3):
         mine = [f"o{number}" for number in numbers if number % 3 == key]
-        assert [one for one in sent(adapter) if one in mine] == mine
-    assert {one.message.key for one in adapter.published} == {"k0", "k1", "k2"}
-    assert len({one.message.message_id for one in adapter.published}) == len(numbers)
+        assert [number for number in sent(adapter) if number in mine] == mine
+    assert {sent.message.key for sent in adapter.published} == {"k0", "k1", "k2"}
+    assert len({sent.message.message_id for sent in adapter.published}) == len(numbers)
 
 
 @pytest.mark.parametrize("fault", ["reject", "retry"])
@@ -220,7 +220,7 @@ def test_messages_of_a_dead_process_are_taken_over(adapter: ScriptedAdapter, eng
     with running(app(adapter, engine, ship)):
         adapter.wait_until(lambda a: len(a.published) == 3)
         assert emptied(engine)
-    assert [one.message.message_id for one in adapter.published] == [one.message_id for _, one in messages]
+    assert [sent.message.message_id for sent in adapter.published] == [own.message_id for _, own in messages]
 
 
 def test_an_older_message_of_a_living_process_is_waited_for(adapter: ScriptedAdapter, engine: Engine) -> None:
@@ -286,7 +286,7 @@ def test_what_waits_here_and_is_taken_over_again_is_sent_once(engine: Engine) ->
 
     def publish(topic: str, messages: Sequence[OutgoingMessage]) -> list[BrokerError | None]:
         del topic
-        published.extend(one.message_id for one in messages)
+        published.extend(message.message_id for message in messages)
         return [None] * len(messages)
 
     clock = SystemClock()
@@ -304,7 +304,7 @@ def test_what_waits_here_and_is_taken_over_again_is_sent_once(engine: Engine) ->
     post.finish()
     post.start()
     post.join(10)
-    assert sorted(published) == sorted(one.message_id for _, one in messages)
+    assert sorted(published) == sorted(message.message_id for _, message in messages)
 
 
 def test_a_topic_that_is_gone_keeps_its_messages(adapter: ScriptedAdapter, engine: Engine) -> None:

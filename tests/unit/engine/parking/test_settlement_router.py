@@ -42,7 +42,7 @@ def test_dead_letters_of_the_ledger_are_settled_while_the_broker_is_away() -> No
     broker, parked = Place(error), Place()
     dead = [DeadLetterRequest(delivery(parked=True), {}), DeadLetterRequest(delivery(parked=False), {})]
     failed = SettlementRouter(broker, parked, hold_key=False).dead_letter(dead)
-    assert [(one.delivery, one.error) for one in failed] == [(dead[1].delivery, error)]
+    assert [(failure.delivery, failure.error) for failure in failed] == [(dead[1].delivery, error)]
     assert (parked.told, broker.told) == (dead[:1], dead[1:])
 
 
@@ -52,5 +52,5 @@ def test_a_message_is_held_although_its_broker_cannot_be_told_yet() -> None:
     broker, parked = Place(error), Place()
     later = RetryRequest(delivery(parked=False), timedelta(0), {})
     failed = SettlementRouter(broker, parked, hold_key=True).retry([later])
-    assert [(one.delivery, one.error) for one in failed] == [(later.delivery, error)]
+    assert [(failure.delivery, failure.error) for failure in failed] == [(later.delivery, error)]
     assert parked.told == [later]

@@ -58,7 +58,7 @@ class Holder:
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
         """Forget them."""
-        self.held = [one for one in self.held if one not in deliveries]
+        self.held = [delivery for delivery in self.held if delivery not in deliveries]
 
 
 class Room:

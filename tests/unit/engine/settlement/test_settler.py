@@ -278,9 +278,12 @@ def test_a_retry_for_which_the_broker_holds_nothing_comes_as_the_policy_says(
     send = desk.adapter.retry
 
     def retry_all(later: Any) -> Any:
-        long = [one for one in later if one.delay > timedelta(days=3)]
-        answers = send([one for one in later if one not in long])
-        return [*answers, *(SettleFailed(one.delivery, BrokerRefused("three days at most")) for one in long)]
+        long = [request for request in later if request.delay > timedelta(days=3)]
+        answers = send([request for request in later if request not in long])
+        return [
+            *answers,
+            *(SettleFailed(late.delivery, BrokerRefused("three days at most")) for late in long),
+        ]
 
     monkeypatch.setattr(desk.adapter, "retry", retry_all)
     asked, other = desk.delivery(), desk.delivery()

@@ -134,8 +134,8 @@ def test_a_swallowed_error_dooms_the_call(engine: Engine) -> None:
 def test_successors_of_a_failed_message_wait(engine: Engine) -> None:
     """The order of a key holds through the halving."""
     bench = UnitBench(engine, recording([], fail), UniqueKey)
-    one, two, three = orders("1", "bad", "3", key="k")
-    assert bench.run(one, *orders("a"), two, *orders("b"), three) == [
+    first, second, third = orders("1", "bad", "3", key="k")
+    assert bench.run(first, *orders("a"), second, *orders("b"), third) == [
         *("applied", "applied", "retry", "applied", "returned")
     ]
 

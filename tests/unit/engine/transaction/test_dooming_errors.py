@@ -109,7 +109,7 @@ def test_a_failing_validation_before_flush_blames_the_message_that_added(engine:
     """An error that the application raises while flushing a neighbour's object is the neighbour's."""
 
     def refuse(session: Session, *_: object) -> None:
-        if any(isinstance(one, Name) and one.name == "ugly" for one in session.new):
+        if any(isinstance(added, Name) and added.name == "ugly" for added in session.new):
             raise ValueError("ugly")
 
     def handler(order: dict[str, Any], session: Session) -> None:

@@ -142,8 +142,8 @@ def test_successors_wait_behind_a_dropped_retry(engine: Engine) -> None:
         give(session, order)
 
     bench = UnitBench(engine, handler, UniqueKey)
-    one, two = orders("1", "2", key="k")
-    assert bench.run(one, *orders("a"), two) == ["retry", "applied", "returned"]
+    first, second = orders("1", "2", key="k")
+    assert bench.run(first, *orders("a"), second) == ["retry", "applied", "returned"]
     assert effects(engine) == ["a"]
 
 

@@ -127,8 +127,8 @@ def test_a_failed_message_leaves_no_dedup_row(engine: Engine) -> None:
 def test_successors_wait_behind_what_was_undone(engine: Engine) -> None:
     """A key's later messages do not overtake the one that is tried again."""
     bench = UnitBench(engine, Calls(), UniqueKey)
-    one, two = orders("1", "2", key="k")
-    assert bench.run(failing(one, "raise"), *orders("a"), two) == ["retry", "applied", "returned"]
+    first, second = orders("1", "2", key="k")
+    assert bench.run(failing(first, "raise"), *orders("a"), second) == ["retry", "applied", "returned"]
     assert effects(engine) == ["a"]
 
 

@@ -144,8 +144,8 @@ def test_a_deferred_culprit_leaves_no_dedup_row(engine: Engine) -> None:
 def test_successors_wait_behind_a_retry(engine: Engine) -> None:
     """After a failed message its key's later ones go back unstarted; the earlier one and other keys commit."""
     bench = UnitBench(engine, plain, UniqueKey)
-    one, two, three = orders("1", "2", "3", key="k")
-    outcomes = bench.run(one, {**two, "fail": "raise"}, *orders("x"), three)
+    first, second, third = orders("1", "2", "3", key="k")
+    outcomes = bench.run(first, {**second, "fail": "raise"}, *orders("x"), third)
     assert outcomes == ["applied", "retry", "applied", "returned"]
     assert effects(engine) == ["1", "x"]
 
@@ -169,17 +169,17 @@ def test_successors_wait_behind_a_retry_that_rolled_back_its_unit(engine: Engine
 def test_successors_go_on_after_a_reject(engine: Engine) -> None:
     """A message that is dead-lettered does not hold up its key."""
     bench = UnitBench(engine, plain, UniqueKey)
-    one, two, three = orders("1", "2", "3", key="k")
-    assert bench.run(one, {**two, "fail": "reject"}, three) == ["applied", "rejected", "applied"]
+    first, second, third = orders("1", "2", "3", key="k")
+    assert bench.run(first, {**second, "fail": "reject"}, third) == ["applied", "rejected", "applied"]
     assert effects(engine) == ["1", "3"]
 
 
 def test_what_went_back_leaves_no_dedup_row(engine: Engine) -> None:
     """A message that was returned unstarted runs later, and is no duplicate of itself."""
     bench = UnitBench(engine, plain, UniqueKey)
-    one, two = orders("1", "2", key="k")
-    assert bench.run({**one, "fail": "raise"}, two) == ["retry", "returned"]
-    assert bench.run(one, two) == ["applied", "applied"]
+    first, second = orders("1", "2", key="k")
+    assert bench.run({**first, "fail": "raise"}, second) == ["retry", "returned"]
+    assert bench.run(first, second) == ["applied", "applied"]
     assert effects(engine) == ["1", "2"]
 
 
@@ -203,8 +203,8 @@ def test_successors_wait_behind_a_retry_of_an_earlier_half(engine: Engine) -> No
         give(session, order)
 
     bench = UnitBench(engine, handler, UniqueKey, TooMany())
-    one, two = orders("1", "2", key="k")
-    assert bench.run(one, *orders("a", "b"), two) == ["retry", "applied", "applied", "returned"]
+    first, second = orders("1", "2", key="k")
+    assert bench.run(first, *orders("a", "b"), second) == ["retry", "applied", "applied", "returned"]
     assert effects(engine) == ["a", "b"]
 
 

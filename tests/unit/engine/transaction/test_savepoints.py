@@ -125,8 +125,8 @@ def test_a_failed_message_leaves_no_dedup_row(engine: Engine) -> None:
 def test_successors_in_later_parts_wait_behind_a_retry(engine: Engine) -> None:
     """A key's later messages go back unstarted, also those of parts that had not begun."""
     bench = UnitBench(engine, Calls(), UniqueKey)
-    one, two, three = orders("1", "2", "3", key="k")
-    outcomes = bench.run(failing(one), *orders("a", "b"), two, *orders("c"), three)
+    first, second, third = orders("1", "2", "3", key="k")
+    outcomes = bench.run(failing(first), *orders("a", "b"), second, *orders("c"), third)
     assert outcomes == ["retry", "applied", "applied", "returned", "applied", "returned"]
     assert effects(engine) == ["a", "b", "c"]
 
@@ -140,16 +140,16 @@ def test_successors_in_later_parts_wait_behind_what_was_left_out(engine: Engine)
         give(session, order)
 
     bench = UnitBench(engine, handler, UniqueKey)
-    one, two = orders("1", "2", key="k")
-    assert bench.run(one, *orders("a", "b"), two) == ["retry", "applied", "applied", "returned"]
+    first, second = orders("1", "2", key="k")
+    assert bench.run(first, *orders("a", "b"), second) == ["retry", "applied", "applied", "returned"]
     assert effects(engine) == ["a", "b"]
 
 
 def test_successors_go_on_after_a_reject(engine: Engine) -> None:
     """A message that is dead-lettered does not hold up its key."""
     bench = UnitBench(engine, Calls(), UniqueKey)
-    one, two, three = orders("1", "2", "3", key="k")
-    outcomes = bench.run(failing(one, "reject"), *orders("a"), two, three)
+    first, second, third = orders("1", "2", "3", key="k")
+    outcomes = bench.run(failing(first, "reject"), *orders("a"), second, third)
     assert outcomes == ["rejected", "applied", "applied", "applied"]
 
 

@@ -307,8 +307,8 @@ def test_a_drain_waits_for_what_is_in_flight(kind: str, adapter: ScriptedAdapter
         adapter.wait_until(lambda a: "points" in a.paused)
         assert not adapter.acknowledged
         go_on.set()
-    assert [json.loads(one.message.body)["id"] for one in adapter.acknowledged] == [1]
-    assert [json.loads(one.message.body)["id"] for one in adapter.given_back] == [2]
+    assert [json.loads(delivery.message.body)["id"] for delivery in adapter.acknowledged] == [1]
+    assert [json.loads(delivery.message.body)["id"] for delivery in adapter.given_back] == [2]
 
 
 class Direct(Strategy):
@@ -439,7 +439,7 @@ def test_a_handler_that_ran_does_not_run_again_because_of_what_follows(
         adapter.wait_until(lambda a: len(a.acknowledged) + len(a.dead) + len(a.retried) == 1)
     assert gateway.done == [1]
     hooks = ("save", "confirm") if fault else ("record", "save", "confirm")
-    wanted = {f"{name}.{one}": 1 for one in hooks for name in "ab"}
+    wanted = {f"{name}.{hook}": 1 for hook in hooks for name in "ab"}
     if hook in hooks:
         wanted[f"b.{hook}"] = 5
         assert heard.of("infrastructure_failed")

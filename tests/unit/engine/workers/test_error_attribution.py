@@ -177,8 +177,8 @@ def test_a_database_of_the_handlers_own_without_its_table_is_its_own(
     def bare(_: Session) -> None:
         sqlite3.connect(tmp_path / "bare.db").execute("SELECT 1 FROM nowhere")
 
-    for one in (act, bare):
-        bench = UnitBench(engine, failing_at(one, "bad"), UniqueKey)
+    for handler in (act, bare):
+        bench = UnitBench(engine, failing_at(handler, "bad"), UniqueKey)
         assert bench.run(*orders("a", "bad", "b")) == ["applied", "retry", "applied"]
         assert bench.run(*orders("bad", "bad2")) == ["retry", "applied"]
 

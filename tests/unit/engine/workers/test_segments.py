@@ -32,11 +32,11 @@ def test_a_unit_is_on_one_shard_and_full_at_the_limit() -> None:
     """Each shard's messages keep their order; more than the limit are several units, so that the limit can grow."""
     layout = Layout.even(2)
     taken = [delivery(str(number)) for number in range(40)]
-    for one in taken:
-        one.key = one.message.body.decode()
-    units = [[one.key for one in unit] for unit in split(iter([taken]), layout, 8)]
+    for got in taken:
+        got.key = got.message.body.decode()
+    units = [[delivery.key for delivery in unit] for unit in split(iter([taken]), layout, 8)]
     assert all(len({layout.shard_of(key) for key in unit}) == 1 for unit in units)
     assert sorted(len(unit) == 8 for unit in units).count(False) <= layout.shards
     for shard in range(layout.shards):
         mine = [key for unit in units for key in unit if layout.shard_of(key) == shard]
-        assert mine == [one.key for one in taken if layout.shard_of(one.key) == shard]
+        assert mine == [delivery.key for delivery in taken if layout.shard_of(delivery.key) == shard]

@@ -31,7 +31,7 @@ WAIT = {
 
 ROWS = pytest.mark.parametrize(
     "database",
-    [pytest.param(one, marks=pytest.mark.server) for one in ("postgresql", "mariadb")],
+    [pytest.param(name, marks=pytest.mark.server) for name in ("postgresql", "mariadb")],
     indirect=True,
     scope="session",
 )
@@ -93,8 +93,8 @@ def test_what_nobody_holds_takes_effect(engine: Engine) -> None:
     with Sleeper(engine, bench.name) as sleeper:
         outcomes = dict(zip(ALL, bench.run(*orders(*ALL)), strict=True))
         sleeper.wake()
-    assert {outcomes[one] for one in HELD} == {"deferred"}
-    assert {outcomes[one] for one in FREE} == {"applied"}
+    assert {outcomes[identity] for identity in HELD} == {"deferred"}
+    assert {outcomes[identity] for identity in FREE} == {"applied"}
     assert bench.result.trouble is None
     assert sorted(effects(engine)) == sorted(FREE)
 

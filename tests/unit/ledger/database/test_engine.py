@@ -83,7 +83,11 @@ KEEPALIVES = ("idle", "interval", "count")
 def test_postgresql_settings(postgresql_database: str) -> None:
     """READ COMMITTED, a lock time-out, and a server that asks whether we are there; also after a rollback."""
     engine = make_engine(postgresql_database)
-    names = ("transaction_isolation", "lock_timeout", *(f"tcp_keepalives_{one}" for one in KEEPALIVES))
+    names = (
+        "transaction_isolation",
+        "lock_timeout",
+        *(f"tcp_keepalives_{setting}" for setting in KEEPALIVES),
+    )
     for _ in range(2):
         with engine.connect() as connection:
             shown = [connection.exec_driver_sql(f"SHOW {name}").scalar() for name in names]

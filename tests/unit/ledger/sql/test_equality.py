@@ -48,7 +48,7 @@ def test_a_row_is_found_by_every_spelling_that_the_database_takes_for_it(engine:
         table, equality = look(connection, kind, "aB3x", "lone")
         spellings = [value for value in spellings if fits(equality, value)]
         rows = found(connection, table, equality, spellings)
-        matches = equality.match(connection, [(one,) for one in spellings], rows)
+        matches = equality.match(connection, [(spelling,) for spelling in spellings], rows)
         expected = {spelling for spelling in spellings if taken(connection, table, spelling)}
         assert {value for (value,) in matches.rows} == expected
         assert {value: row for (value,), (row,) in matches.respelled.items()} == dict.fromkeys(

@@ -50,7 +50,7 @@ def strategy(engine: Engine, verify: Any = None) -> TwoPhase:
 def waiting(engine: Engine) -> list[str]:
     """Return the bodies in the outbox."""
     with engine.connect() as connection:
-        return [bytes(one).decode() for one in connection.execute(select(outbox.TABLE.c.body)).scalars()]
+        return [bytes(body).decode() for body in connection.execute(select(outbox.TABLE.c.body)).scalars()]
 
 
 def states(engine: Engine) -> list[str]:
@@ -141,7 +141,7 @@ def test_what_a_dead_process_did_not_publish_is_sent_once(engine: Engine, verify
         adapter.deliver(BODY)
         adapter.wait_until(lambda a: len(a.acknowledged) == 1)
         adapter.wait_until(lambda a: len(a.published) == 1)
-    assert [json.loads(one.message.body)["id"] for one in adapter.published] == ["o1"]
+    assert [json.loads(sent.message.body)["id"] for sent in adapter.published] == ["o1"]
     assert states(engine) == [State.DONE]
 
 
@@ -157,7 +157,7 @@ def test_the_background_stores_what_verify_publishes(engine: Engine) -> None:
     with suppress(StopIteration):
         list(strategy(engine, done).reconcile(engine))
     assert states(engine) == [State.DONE]
-    assert [json.loads(one)["id"] for one in waiting(engine)] == ["o1"]
+    assert [json.loads(body)["id"] for body in waiting(engine)] == ["o1"]
 
 
 def test_an_end_that_was_noted_before_stores_nothing_again(engine: Engine) -> None:

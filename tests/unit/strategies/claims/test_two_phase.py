@@ -291,7 +291,7 @@ def test_renewing_ends_with_the_last_handler(make_direct: MakeDirect) -> None:
     bench = make_direct(lease="1s")
     bench.deliver(*(message(f"k{number}", 1) for number in range(10)))
     until = time.monotonic() + DEADLINE
-    while any(one.name == "oncemq-claims" for one in threading.enumerate()):
+    while any(thread.name == "oncemq-claims" for thread in threading.enumerate()):
         assert time.monotonic() < until
 
 
@@ -395,7 +395,7 @@ def test_units_that_claim_at_once_share_a_commit(book: ClaimBook, monkeypatch: p
         later = [pool.submit(book.take, [envelope(owner), envelope("same")], owner) for owner in "cab"]
         eventually(lambda: len(book._taking._waiting) == 3, "all three wait")
         may_go.set()
-        found = [one.result(DEADLINE) for one in (first, *later)]
+        found = [future.result(DEADLINE) for future in (first, *later)]
     assert taken == [1, 4]
     assert all(held[owner].phase is Phase.OURS for held, owner in zip(found, "zcab", strict=True))
     phases = [held["same"].phase for held in found[1:]]
@@ -409,7 +409,7 @@ def test_ends_that_share_a_commit_have_their_own_answers(book: ClaimBook) -> Non
     ends = [End("c", "me", '"done"'), End("b", "me", '"stolen"'), End("a", "me", None, "print")]
     assert book._finish(ends) == [True, False, True]
     found = [book.find(identity) for identity in "abc"]
-    assert [one and (one.state, one.result, one.fingerprint) for one in found] == [
+    assert [claim and (claim.state, claim.result, claim.fingerprint) for claim in found] == [
         (State.DONE, None, "print"),
         (State.PROCESSING, None, None),
         (State.DONE, '"done"', None),
@@ -553,7 +553,7 @@ def problems(
     """Return what `check` says."""
     outside = {"effects": Effects.EXTERNAL, "strategies": ("two_phase",), **exceptions}
     strategy = TwoPhase.build(options, scope)
-    return [(one.severity, one.text) for one in strategy.check(facts(**outside))]
+    return [(finding.severity, finding.text) for finding in strategy.check(facts(**outside))]
 
 
 def test_a_sound_consumer_has_no_problems(facts: Any, scope: Any) -> None:

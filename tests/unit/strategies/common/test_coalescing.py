@@ -74,14 +74,14 @@ def test_a_job_alone_is_done_at_once(doer: Doer) -> None:
 def test_those_who_come_meanwhile_are_done_in_one_go(doer: Doer, pool: ThreadPoolExecutor) -> None:
     """Each has its own answer."""
     ahead, later = behind_the_first(doer, pool, [1, 2, 3])
-    assert [one.result(PATIENCE) for one in (ahead, *later)] == [0, 2, 4, 6]
+    assert [future.result(PATIENCE) for future in (ahead, *later)] == [0, 2, 4, 6]
     assert doer.turns == [[0], [1, 2, 3]]
 
 
 def test_a_go_has_an_end(doer: Doer, pool: ThreadPoolExecutor) -> None:
     """A crowd is done in parts, so that the first need not wait for the last."""
     _, later = behind_the_first(doer, pool, range(1, 151))
-    assert [one.result(PATIENCE) for one in later] == list(range(2, 301, 2))
+    assert [future.result(PATIENCE) for future in later] == list(range(2, 301, 2))
     assert [len(turn) for turn in doer.turns] == [1, 100, 50]
 
 
@@ -99,7 +99,7 @@ def test_the_first_may_fail_while_others_wait(doer: Doer, pool: ThreadPoolExecut
     ahead, later = behind_the_first(doer, pool, [1, 2], first=-5)
     with pytest.raises(ValueError, match="-5 is below zero"):
         ahead.result(PATIENCE)
-    assert [one.result(PATIENCE) for one in later] == [2, 4]
+    assert [future.result(PATIENCE) for future in later] == [2, 4]
 
 
 def test_an_interrupt_of_one_is_not_the_others(pool: ThreadPoolExecutor) -> None:
@@ -122,5 +122,5 @@ def test_an_interrupt_of_one_is_not_the_others(pool: ThreadPoolExecutor) -> None
         futures.append(pool.submit(together.ask, job))
         _until_waiting(together, job)
     may_go.set()
-    ends = [type(one.exception(PATIENCE)) for one in futures]
+    ends = [type(future.exception(PATIENCE)) for future in futures]
     assert sorted(ends, key=str) == [KeyboardInterrupt, type(None), type(None), type(None)]

@@ -140,7 +140,7 @@ def test_states_that_come_back_need_a_memory(scope: Scope, facts: MakeFacts, tra
 def test_the_key_alone_as_identity_is_warned_about(scope: Scope, facts: MakeFacts) -> None:
     """It is right where a key has one message only; said aloud, it is accepted."""
     told = list(UniqueKey.build({}, scope).check(facts()))
-    assert [one.severity for one in told] == [Severity.WARNING]
+    assert [problem.severity for problem in told] == [Severity.WARNING]
     assert "identity: key" in told[0].advice
     for declared in ({"identity": ("key",)}, {"identity": ("body.id",)}, {"has_version": True}):
         assert problems(UniqueKey.build({}, scope).check(facts(**declared))) == ""

@@ -57,7 +57,7 @@ def test_one_unit_holds_several_versions(make_bench: MakeBench, table: None) -> 
     """Each message sees what its predecessor in the same unit left."""
     bench = make_bench("optimistic_lock", OPTIONS, handler=add_point)
     outcomes = bench.deliver(event(1, 5), event(1, 6), event(1, 5), event(2, 1), event(2, 2), event(2, 2))
-    assert [one.name for one in outcomes] == [
+    assert [outcome.name for outcome in outcomes] == [
         "PROCEED",
         "PROCEED",
         "STALE",

@@ -41,7 +41,7 @@ def fields() -> Callable[[RedisClient, str], dict[str, str]]:
 
     def read(client: RedisClient, name: str) -> dict[str, str]:
         found: list[Any] = client.command("HGETALL", name, key=name)
-        texts = [one.decode() for one in found]
+        texts = [name.decode() for name in found]
         return dict(zip(texts[::2], texts[1::2], strict=True))
 
     return read

@@ -36,7 +36,7 @@ def test_a_lock_is_released_without_its_message(
             with kind(restricted, fresh):
                 pass
         assert not kind(restricted, fresh).locked()
-    assert len([one for one in caplog.records if "may not publish" in one.getMessage()]) <= 1
+    assert len([record for record in caplog.records if "may not publish" in record.getMessage()]) <= 1
 
 
 def test_a_units_locks_are_released_and_it_is_said_once(
@@ -50,7 +50,7 @@ def test_a_units_locks_are_released_and_it_is_said_once(
             locks.acquire([f"{fresh}-a", f"{fresh}-b"], "me", tried)
             assert len(tried.held) == 2
             locks.release(tried.held.values())
-    (said,) = [one.getMessage() for one in caplog.records if "may not publish" in one.getMessage()]
+    (said,) = [record.getMessage() for record in caplog.records if "may not publish" in record.getMessage()]
     assert "&redisson_lock__channel:*" in said
 
 

@@ -112,8 +112,8 @@ def test_a_fair_lock_is_reentrant_and_refuses_strangers(client, rival, fresh):
 def test_tokens_rise_with_every_acquisition(client, rival, fresh):
     """Also with re-entry, and anyone who acquires."""
     tokens = []
-    for one in (client, rival, client):
-        with FencedLock(one, fresh) as lock:
+    for opened in (client, rival, client):
+        with FencedLock(opened, fresh) as lock:
             tokens.append(lock.token)
             with lock:
                 tokens.append(lock.token)

@@ -69,7 +69,7 @@ def test_a_duplicate_is_given_the_result(worker, flags):
     [(identity, state)] = bench.strategies[0].inspect(None, "a").items()
     assert '{"charge":1}' in state
     held = flags.take([envelope(identity.removeprefix("flag "))], "me")
-    assert [(one.phase, one.known_result()) for one in held.values()] == [(Phase.DONE, {"charge": 1})]
+    assert [(flag.phase, flag.known_result()) for flag in held.values()] == [(Phase.DONE, {"charge": 1})]
     assert worker(raising(AssertionError())).deliver(message("a", 1)) == [Outcome.DUPLICATE]
 
 
@@ -91,7 +91,7 @@ def test_a_failed_handler_leaves_a_failed_flag(worker):
     assert "hung up" in verdict.reason
     assert bench.effects() == []
     assert [
-        "failed" in one and "hung up" in one for one in bench.strategies[0].inspect(None, "a").values()
+        "failed" in text and "hung up" in text for text in bench.strategies[0].inspect(None, "a").values()
     ] == [True]
 
 
@@ -281,7 +281,7 @@ def test_what_cannot_be_safe_is_refused(scope, facts):
             facts(effects=Effects.EXTERNAL)
         )
     )
-    assert [one.severity for one in found] == [Severity.ERROR, Severity.ERROR, Severity.WARNING]
+    assert [problem.severity for problem in found] == [Severity.ERROR, Severity.ERROR, Severity.WARNING]
     assert "failed is remembered for 30m" in found[1].text
 
 

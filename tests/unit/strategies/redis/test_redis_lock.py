@@ -74,7 +74,7 @@ def test_a_taken_lock_defers_its_message_alone(engine, client, rival, fresh):
     bench = guarded(engine, client, fresh, count)
     with Lock(rival, f"{fresh}-k-a"):
         assert bench.run(*orders("a", "b")) == ["deferred", "applied"]
-        delays = [one.delay for one in bench.result.verdicts.values() if one.delay is not None]
+        delays = [verdict.delay for verdict in bench.result.verdicts.values() if verdict.delay is not None]
         assert [timedelta(0) < delay <= timedelta(seconds=1.5) for delay in delays] == [True]
     assert bench.run(*orders("a")) == ["applied"]
     assert rides(engine)["k-a"][0] == 1
@@ -384,7 +384,7 @@ def test_locks_can_be_looked_at_and_taken_away(engine, client, rival, fresh):
     lock = build(RedisLock, engine, "c", {"name": f"{fresh}-{{key}}"}, redis=client)
     with create_engine("sqlite://").connect() as connection, Lock(rival, f"{fresh}-k") as held:
         assert held.owner in lock.inspect(connection, "k")[f"lock {fresh}-k"]
-        assert [one.name for one in all_held(client, f"{fresh}*")] == [f"{fresh}-k"]
+        assert [lock.name for lock in all_held(client, f"{fresh}*")] == [f"{fresh}-k"]
         assert force_release(client, f"{fresh}-k")
         assert lock.inspect(connection, "k") == {f"lock {fresh}-k": "free"}
         assert not force_release(client, f"{fresh}-k")

@@ -20,9 +20,9 @@ USES = int(os.environ.get("ONCEMQ_SHARING_USES", "300"))
 def sockets() -> set[str]:
     """Return the sockets that this process has, by their inodes."""
     found = set()
-    for one in Path("/proc/self/fd").iterdir():
+    for path in Path("/proc/self/fd").iterdir():
         try:
-            found.add(str(one.readlink()))
+            found.add(str(path.readlink()))
         except OSError:
             continue
     return {name for name in found if name.startswith("socket:")}

@@ -187,7 +187,7 @@ def test_a_mark_lives_for_its_time_and_a_little_more(engine, tier, client, worke
     worker(strategy).run(*orders(*(f"m{n}" for n in range(20))))
     names = [strategy._tiers._redis.marks().name(f"m{n}") for n in range(20)]
     lives = [client.command("PTTL", name, key=name) for name in names]
-    assert all(95_000 < one <= 110_000 for one in lives)
+    assert all(95_000 < life <= 110_000 for life in lives)
     assert len(set(lives)) > 1
 
 
@@ -259,15 +259,15 @@ def test_wrong_options_are_refused(scope, options, words):
 def problems(scope, facts, options, **exceptions):
     """Return what `check` says, by severity."""
     found = list(Tiered.build(options, scope).check(facts(strategies=("tiered",), **exceptions)))
-    return [one.text for one in found if one.severity is Severity.ERROR], [
-        one.text for one in found if one.severity is Severity.WARNING
+    return [problem.text for problem in found if problem.severity is Severity.ERROR], [
+        problem.text for problem in found if problem.severity is Severity.WARNING
     ]
 
 
 def test_a_time_shorter_than_retries_is_refused(scope, facts):
     """A mark that ends before the last retry is of no use to it."""
     errors, _ = problems(scope, facts, {"ttl": "30m", "redis": False, "bloom": True})
-    assert any("30m" in one and "1h" in one for one in errors)
+    assert any("30m" in error and "1h" in error for error in errors)
 
 
 def test_the_usual_time_is_longer_than_retries(scope, facts):
@@ -279,7 +279,7 @@ def test_the_usual_time_is_longer_than_retries(scope, facts):
 def test_a_missing_redis_is_refused(scope, facts):
     """The marks have no place."""
     errors, _ = problems(scope, facts, {})
-    assert any("Redis" in one for one in errors)
+    assert any("Redis" in error for error in errors)
 
 
 @pytest.mark.parametrize(
@@ -293,13 +293,13 @@ def test_a_missing_redis_is_refused(scope, facts):
 def test_what_has_no_place_without_redis_is_named(scope, facts, options, what):
     """The shared filter needs one, too."""
     errors, _ = problems(scope, facts, options)
-    assert any(f"keeps its {what} in Redis" in one for one in errors)
+    assert any(f"keeps its {what} in Redis" in error for error in errors)
 
 
 def test_a_filter_is_warned_of(scope, facts):
     """It cannot see what other processes apply; alone it decides nothing."""
     _, warnings = problems(scope, facts, {"redis": False, "bloom": True})
-    assert any("keeps no duplicate off" in one for one in warnings)
+    assert any("keeps no duplicate off" in warning for warning in warnings)
 
 
 def test_marks_from_before_a_restore_are_not_believed(engine, worker, tier):
@@ -320,15 +320,15 @@ def test_a_process_that_runs_on_looks_again(engine, worker, tier, monkeypatch):
     """It believes marks from before a restore for half a minute at most."""
     moment = [1000.0]
     monkeypatch.setattr("oncemq_strategies.tiered.redis_tier.time.monotonic", lambda: moment[0])
-    one = worker(tier())
-    assert one.run(*orders("a")) == ["applied"]
+    tiered_worker = worker(tier())
+    assert tiered_worker.run(*orders("a")) == ["applied"]
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM oncemq_processed"))
         connection.execute(text("DELETE FROM payments"))
     schema.restored(engine)
-    assert one.run(*orders("a")) == ["duplicate"]
+    assert tiered_worker.run(*orders("a")) == ["duplicate"]
     moment[0] += 31
-    assert one.run(*orders("a")) == ["applied"]
+    assert tiered_worker.run(*orders("a")) == ["applied"]
 
 
 def test_a_restore_is_noticed_by_itself(engine, worker, tier, sqlite_database, tmp_path, caplog):

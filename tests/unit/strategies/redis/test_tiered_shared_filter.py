@@ -57,7 +57,7 @@ def grow_old(client, name):
 
 def ends(client, name):
     """Return in how many milliseconds a filter's bits and settings end."""
-    return [client.command("PTTL", one, key=one) for one in (name, _settings(name))]
+    return [client.command("PTTL", key, key=key) for key in (name, _settings(name))]
 
 
 def _settings(name):
@@ -107,8 +107,8 @@ def test_an_old_generation_is_remembered_as_long_again(tier, client, name):
     now, before = BloomFilter(client, name), BloomFilter(client, f"{{{name}}}:previous")
     assert now.contains_all(["a", "b"]) == [False, True]
     assert before.contains_all(["a", "b"]) == [True, False]
-    assert all(TTL_MS - 20_000 < one <= TTL_MS for one in ends(client, before.name))
-    assert all(2 * TTL_MS - 20_000 < one <= 2 * TTL_MS for one in ends(client, now.name))
+    assert all(TTL_MS - 20_000 < end <= TTL_MS for end in ends(client, before.name))
+    assert all(2 * TTL_MS - 20_000 < end <= 2 * TTL_MS for end in ends(client, now.name))
 
 
 def test_a_young_generation_stays(tier, client, name):
@@ -223,7 +223,7 @@ def test_one_filter_cannot_be_two(tmp_path, options, words):
     (tmp_path / "app.yaml").write_text(APP.replace("OPTIONS", options).replace("MODULE", "shop_of_filters"))
     with pytest.raises(ConfigError, match="the same ttl, expected and false_positives") as caught:
         load([tmp_path / "app.yaml"], environment={}, catalog=CATALOG)
-    [problem] = [str(one) for one in caught.value.problems]
+    [problem] = [str(problem) for problem in caught.value.problems]
     assert words in problem
     assert "shop.mail and shop.count fill one Bloom filter, 'seen'" in problem
     assert "app.yaml:14:" in problem

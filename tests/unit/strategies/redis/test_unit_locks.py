@@ -31,7 +31,7 @@ class Client:
     """A client that answers as a test says."""
 
     def __init__(self, answers=()):
-        self.answers = [one if isinstance(one, RedisRefused) else [one] for one in answers]
+        self.answers = [answer if isinstance(answer, RedisRefused) else [answer] for answer in answers]
         self.clustered = True
         self.ears = Ears()
         self._keeper = Keeper(self)

@@ -119,7 +119,7 @@ def test_deliveries_that_have_come_whole_need_no_frames_of_pika(monkeypatch: pyt
     reading = Reading(Connection)
     monkeypatch.setattr(Connection, "_read_frame", lambda _: pytest.fail("pika was asked"))
     seen, *_ = reading.read([b"".join(delivery(b"x", tag=tag) for tag in (1, 2, 3)) + delivery(b"", tag=4)])
-    assert [one[2] for one in seen] == [1, 2, 3, 4]
+    assert [call[2] for call in seen] == [1, 2, 3, 4]
 
 
 def test_the_end_of_what_came_together_is_told_once() -> None:

@@ -64,8 +64,8 @@ def _found(
     brokers = SimpleNamespace(get=lambda name: name)
     whole = WholeMessages(routes or Routes(lying), brokers)  # type: ignore[arg-type]
     found = whole.find(["orders"], 0, 7, unique_id, stored_at)
-    assert all(one.queue == Queue(one.queue.broker, "orders", 0) for one in found)
-    return [one.queue.broker for one in found]
+    assert all(stored.queue == Queue(stored.queue.broker, "orders", 0) for stored in found)
+    return [stored.queue.broker for stored in found]
 
 
 @pytest.fixture

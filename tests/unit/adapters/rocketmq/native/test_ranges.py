@@ -24,7 +24,7 @@ def test_stretches_that_touch_are_one(stretches: list[tuple[int, int]]) -> None:
     ranges = Ranges()
     for first, more in stretches:
         ranges.add(first, first + more)
-    ends = [one.stop for one in ranges._stretches]
+    ends = [stretch.stop for stretch in ranges._stretches]
     assert all(after.start > end for end, after in zip(ends, ranges._stretches[1:], strict=False))
 
 

@@ -52,11 +52,11 @@ class Process:
     @property
     def passed(self) -> list[Identity]:
         """All that is finished."""
-        return [one for word in self.words for one in word]
+        return [letter for word in self.words for letter in word]
 
     def finished(self, messages: Sequence[tuple[str, int, int, int, str, int]]) -> None:
         """Note them, without our number of their queue."""
-        self.words.append([one[:5] for one in messages])
+        self.words.append([message[:5] for message in messages])
 
     def answer(self, message: Identity) -> None:
         """Note it."""
@@ -85,14 +85,14 @@ class Whole:
         self.reads += 1
         alike = []
         for broker, messages in self._queues.items():
-            found = [one for one in messages if offset <= one.offset <= offset + 1 and one.topic in topics]
+            found = [near for near in messages if 0 <= near.offset - offset <= 1 and near.topic in topics]
             first = found[0] if found else None
             if first is None or first.properties.get(UNIQUE_ID, unique_id) != unique_id:
                 continue
-            one = Found(Queue(broker, first.topic, number), found)
+            answer = Found(Queue(broker, first.topic, number), found)
             if first.stored == stored_at:
-                return [one]
-            alike.append(one)
+                return [answer]
+            alike.append(answer)
         return alike
 
     def after(
@@ -105,7 +105,7 @@ class Whole:
     ) -> None:
         """Have the two that follow told at the next `answer`."""
         self.reads += 1
-        found = [one for one in self._queues[broker] if offset < one.offset <= offset + 2]
+        found = [message for message in self._queues[broker] if offset < message.offset <= offset + 2]
         self.asked.append(partial(done, found))
 
     def answer(self) -> None:
@@ -143,12 +143,12 @@ class Bench:
 
     def acknowledge(self, *deliveries: Delivery) -> list[Exception]:
         """Return what failed."""
-        return [one.error for one in settlement.acknowledge(deliveries)]
+        return [failure.error for failure in settlement.acknowledge(deliveries)]
 
     def ask(self, *messages: Identity) -> None:
         """Have callbacks wait for these."""
-        for one in messages:
-            self.session._on_message(one)
+        for message in messages:
+            self.session._on_message(message)
             self.whole.answer()
 
     def reach(self, *places: tuple[int, int]) -> None:
@@ -211,7 +211,7 @@ def test_message_of_another_broker_is_not_taken_for_a_finished_one() -> None:
     bench.ask(_asks(0, "of-a"))
     bench.acknowledge(*bench.sink.got)
     bench.ask(_asks(0, "of-b"))
-    assert [one.token.queue.broker for one in bench.sink.got] == ["a", "b"]
+    assert [delivery.token.queue.broker for delivery in bench.sink.got] == ["a", "b"]
     assert bench.process.answers == []
 
 
@@ -219,7 +219,7 @@ def test_message_of_another_broker_with_the_same_id_is_told_apart_by_its_time() 
     """Producers of librocketmq give some ids twice."""
     bench = Bench(Whole(a=[_stored(0, "double", stored_at=5)], b=[_stored(0, "double", stored_at=6)]))
     bench.ask(_asks(0, "double", stored_at=5), _asks(0, "double", stored_at=6))
-    assert [one.token.queue.broker for one in bench.sink.got] == ["a", "b"]
+    assert [delivery.token.queue.broker for delivery in bench.sink.got] == ["a", "b"]
     bench.acknowledge(bench.sink.got[1])
     assert bench.process.passed == [_asks(0, "double", stored_at=6)]
 
@@ -335,7 +335,7 @@ def test_callback_that_may_mean_either_of_two_messages_waits_for_both() -> None:
     """Else the message of one broker would be taken for finished when the other's is."""
     bench = Bench(Whole(a=[_unreadable(0)], b=[_unreadable(0)]))
     bench.ask(_asks(0))
-    assert [one.token.queue.broker for one in bench.sink.got] == ["a", "b"]
+    assert [delivery.token.queue.broker for delivery in bench.sink.got] == ["a", "b"]
     bench.acknowledge(bench.sink.got[0])
     assert bench.process.answers == []
     bench.acknowledge(bench.sink.got[1])

@@ -24,9 +24,9 @@ def test_open_connections_keep_nothing_back() -> None:
 
 def test_whatever_else_is_open_stays_as_it_is() -> None:
     """Files, pipes and sockets of other families are left alone, and stay open."""
-    one, other = socket.socketpair()
-    with one, other, Path(__file__).open("rb") as file:
+    near, other = socket.socketpair()
+    with near, other, Path(__file__).open("rb") as file:
         send_at_once()
-        one.sendall(b"x")
+        near.sendall(b"x")
         assert other.recv(1) == b"x"
         assert file.read(1) == b'"'

@@ -111,9 +111,9 @@ def test_who_settles_hands_nothing_over() -> None:
     queue.ask()
     member.parts.deliver(queue, queue.advance(2, [stored(0), stored(1)]))
     assert acknowledge(sink.delivered) == []
-    assert [one.token.stored.offset for one in sink.delivered] == [0]
+    assert [delivery.token.stored.offset for delivery in sink.delivered] == [0]
     assert steward.run() == 1
-    assert [one.token.stored.offset for one in sink.delivered] == [0, 1]
+    assert [delivery.token.stored.offset for delivery in sink.delivered] == [0, 1]
 
 
 def test_a_commit_that_fails_holds_up_no_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_a_commit_that_fails_holds_up_no_delivery(monkeypatch: pytest.MonkeyPatc
     assert acknowledge(sink.delivered) == []
     with pytest.raises(OSError, match="nothing"):
         steward.run()
-    assert [one.token.stored.offset for one in sink.delivered] == [0, 1]
+    assert [delivery.token.stored.offset for delivery in sink.delivered] == [0, 1]
 
 
 class SlowSink(Sink):
@@ -166,7 +166,7 @@ def test_who_settles_does_not_wait_for_who_hands_over() -> None:
     sink.go_on.set()
     for thread in (slow, behind):
         thread.join(10)
-    assert [one.token.stored.offset for one in sink.delivered] == [0, 1, 2]
+    assert [delivery.token.stored.offset for delivery in sink.delivered] == [0, 1, 2]
 
 
 class Stranger:

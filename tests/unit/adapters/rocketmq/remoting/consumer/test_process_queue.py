@@ -64,7 +64,7 @@ def test_what_was_settled_before_a_loss_does_not_come_again() -> None:
     again = ProcessQueue(owned.key, 2)
     again.begin(progress.prefix, progress.committed, progress.settled)
     fresh = again.advance(4, [message(offset) for offset in (1, 2, 3)])
-    assert [one.offset for one in fresh] == [1, 3]
+    assert [stored.offset for stored in fresh] == [1, 3]
     settle(again, 1, 3)
     assert again.prefix() == 4
 
@@ -73,7 +73,7 @@ def test_only_what_stands_before_settled_messages_is_moved() -> None:
     """What is unsettled at the end stays where it is."""
     owned = queue(0, 1, 2, 3, following=4)
     settle(owned, 1, 2)
-    assert [one.offset for one in owned.before_settled()] == [0]
+    assert [stored.offset for stored in owned.before_settled()] == [0]
 
 
 def test_one_poll_at_a_time() -> None:

@@ -63,7 +63,7 @@ class Picky(Silent):
         for code, fields, body, done in requests:
             self.asked += 1
             bodies = list(_unpacked(body)) if code == codes.SEND_BATCH else [body]
-            culprit = next((one for one in bodies if one in self.refuses), None)
+            culprit = next((body for body in bodies if body in self.refuses), None)
             wrong = codes.SUCCESS if culprit is None else self.refuses[culprit]
             if culprit is None:
                 self.stored.setdefault(fields["e"], []).extend(bodies)
@@ -96,7 +96,7 @@ def test_a_refused_message_is_refused_alone(code: int) -> None:
     """Neither its neighbours in a batch nor those behind it in their queue share its fate."""
     broker = Picky(bad=code)
     bodies = ["a", "b", "bad", "c", "d", "e"]
-    errors = producer_to(broker).send([message(one, key=f"key {one}") for one in bodies])
+    errors = producer_to(broker).send([message(body, key=f"key {body}") for body in bodies])
     assert refused(errors) == [2]
     assert broker.stored == {"0": [b"a", b"b", b"c", b"d", b"e"]}
 

@@ -42,8 +42,8 @@ def many_files() -> Iterator[None]:
     while not opened or opened[-1].fileno() < HIGH:
         opened.append(socket.socket())
     yield
-    for one in opened:
-        one.close()
+    for opened_socket in opened:
+        opened_socket.close()
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
