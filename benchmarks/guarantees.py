@@ -240,7 +240,7 @@ def _until(reached: Callable[[], bool], progress: Callable[[], int], thread: thr
         if progress() != seen:
             seen, give_up = progress(), time.monotonic() + _PATIENCE
         if not thread.is_alive() or time.monotonic() > give_up:
-            raise RuntimeError("the app has ended" if not thread.is_alive() else "the app stands still")
+            raise RuntimeError("the app has ended" if not thread.is_alive() else "the app makes no progress")
         time.sleep(0.001)
 
 

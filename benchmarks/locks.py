@@ -124,7 +124,7 @@ def _until_heard(client: Any, name: str) -> None:
     give_up = time.monotonic() + 10
     while not client.command("PUBSUB", "NUMSUB", channel_of(name), key=name)[1]:
         if time.monotonic() > give_up:
-            raise RuntimeError("nobody waits for the lock")
+            raise RuntimeError("no client waits for the lock")
         time.sleep(0.001)
 
 

@@ -1,4 +1,4 @@
-"""The shop: takes the orders given as `order:user`; one of the user `nobody` fails in the middle of its transaction."""
+"""The shop: takes the orders given as `order:user`; one of the user `unknown` fails in the middle of its transaction."""
 
 import sys
 
@@ -15,7 +15,7 @@ def pay(publisher: AppPublisher, order_id: str, user: str) -> None:
     with publisher.transaction(TOPIC, message, key=order_id) as session:
         session.add(Order(order_id=order_id, user=user))
         session.flush()
-        if user == "nobody":
+        if user == "unknown":
             raise LookupError("there is no such user")
 
 

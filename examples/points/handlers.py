@@ -48,6 +48,6 @@ if __name__ == "__main__":
         sums = select(Points.user_id, func.sum(Points.points)).group_by(Points.user_id)
         users = session.execute(sums.order_by(Points.user_id)).all()
     print(
-        *(f"{user} has {points} points" for user, points in users) if users else ["nobody has points"],
+        *(f"{user} has {points} points" for user, points in users) if users else ["no user has points"],
         sep="\n",
     )

@@ -33,7 +33,7 @@ class Departed(BaseModel):
 
 def depart(event: Departed, session: Session) -> None:
     """Store the departure; the lock is held, so no other driver is being chosen meanwhile."""
-    driver = drivers.get(f"ride-driver-{event.ride_id}") or "nobody"
+    driver = drivers.get(f"ride-driver-{event.ride_id}") or "no driver"
     session.add(Departure(ride_id=event.ride_id, driver=str(driver)))
 
 

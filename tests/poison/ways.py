@@ -116,7 +116,7 @@ def wrong_delay(after: Any) -> Way:
 
 def away(_: Session) -> None:
     """Ask another database, which is not there."""
-    with create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none").connect():
+    with create_engine("postgresql+psycopg://absent@127.0.0.1:1/none").connect():
         pass
 
 

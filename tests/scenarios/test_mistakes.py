@@ -31,7 +31,7 @@ def award(order: dict, session: Session) -> None:
 
 
 def mail(order: dict, sesion: Session, smtp_host) -> None:
-    """Ask for what nobody provides."""
+    """Ask for what no strategy provides."""
 '''
 
 
@@ -216,7 +216,7 @@ def test_a_table_of_the_user_that_is_missing_is_explained(tmp_path: Path) -> Non
     (tmp_path / "handlers.py").write_text(
         "from sqlalchemy import text\nfrom sqlalchemy.orm import Session\n\n\n"
         "def award(order: dict, session: Session) -> None:\n"
-        '    """Write where nobody made a table."""\n'
+        '    """Write where there is no table."""\n'
         '    session.execute(text("INSERT INTO points VALUES (1)"))\n'
     )
     (tmp_path / "orders.jsonl").write_text('{"id": "o-1"}\n{"id": "o-2"}\n')

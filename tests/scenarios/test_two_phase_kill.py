@@ -173,7 +173,7 @@ def test_each_effect_happens_once_whatever_dies(handler_and_kind: tuple[str, str
         (json.loads(letter.message.body)["id"], letter.message.headers["oncemq-reason"]) for letter in letters
     ] == [("lost-track", "unknown-effect")]
     struck = {event["id"] for event in EVENTS if event["disaster"].startswith(("kill", "error"))}
-    assert struck <= set(lines(place, "asked.log")), "a disaster came to nobody's attention"
+    assert struck <= set(lines(place, "asked.log")), "a disaster went unnoticed"
     assert Counter(lines(place, "heard.log")) == Counter(everything), "an effect without its message, or two"
     assert place.unsettled("judge") == 0
     assert "lost-track" in program.succeed("reconcile")

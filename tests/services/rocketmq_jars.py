@@ -64,7 +64,7 @@ def collect(pom: Path, place: Path, *options: str) -> None:
     if changed:
         raise ServiceError(
             f"{partial}: not the jars that {DIGESTS.name} knows: {', '.join(changed)}. After a change of version, write its "
-            f"lines anew: cd {place.parent} && sha256sum rocketmq-*/*.jar redisson-*/*.jar"
+            f"lines: cd {place.parent} && sha256sum rocketmq-*/*.jar redisson-*/*.jar"
         )
     partial.rename(place)
 

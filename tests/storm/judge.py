@@ -92,7 +92,7 @@ def _fates(evidence: Evidence, promise: Promise) -> Iterator[Violation]:
     for identity, had in fates.items():
         sent = evidence.sent.get(identity)
         if sent is None or not sent.attempted:
-            yield Violation(UNEXPECTED, identity, f"nobody sent it, but it was {_words(had)}")
+            yield Violation(UNEXPECTED, identity, f"it was never sent, but it was {_words(had)}")
         elif len(had) > 1:
             yield Violation(TWO_FATES, identity, _words(had))
         elif not had <= promise.fates.get(sent.kind, _APPLIED):

@@ -51,7 +51,7 @@ def test_the_others_go_on_and_all_of_it_follows(place: Place) -> None:
             hold(sleeper, f"{place.name}.{CONSUMER}", told[: MESSAGES // 2])
             stage.publish(told)
             consumer = stage.consumer()
-            wait_for(lambda: stage.applied() == MESSAGES // 2, "what nobody holds", 90)
+            wait_for(lambda: stage.applied() == MESSAGES // 2, "messages without a held key", 90)
             sleeper.rollback()
         engine.dispose()
         stage.happened("stood still")

@@ -93,7 +93,7 @@ class Judge(RuleBasedStateMachine):
         assert found == {key: STATES[version - 1] for key, version in newest.items()}
 
     @invariant()
-    def nobody_is_charged_for_others(self) -> None:
+    def no_message_is_charged_for_others(self) -> None:
         """An attempt costs only who failed in it, and there are never more than allowed."""
         for identity, attempt in self.told.charged:
             assert attempt <= ATTEMPTS

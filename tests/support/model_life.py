@@ -258,7 +258,7 @@ class Model(Judge):
             self.nothing_is_double,
             self.nothing_is_lost,
             self.no_trace_of_what_is_not_final,
-            self.nobody_is_charged_for_others,
+            self.no_message_is_charged_for_others,
             self.nothing_is_stuck,
             self.order_is_kept,
         ):

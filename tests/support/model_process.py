@@ -240,7 +240,7 @@ class Process:
             None,
             clock,
             Observers([told]),
-            Watchdog(clock.monotonic, _nobody, _nobody),
+            Watchdog(clock.monotonic, _ignore, _ignore),
             None,
             "model",
             None,
@@ -297,7 +297,7 @@ class Process:
             ambush()
 
 
-def _nobody(consumer: str) -> None:
+def _ignore(consumer: str) -> None:
     """No handler has a time limit here."""
 
 

@@ -56,7 +56,7 @@ class ProxiedRabbitMQ(AdapterHarness):
 
     def unroutable(self) -> Topic:
         """Return a topic that no queue is bound to."""
-        return self.topic("nobody")
+        return self.topic("no-consumer")
 
     def unreachable(self) -> Adapter:
         """Return an adapter for a port where no one listens."""

@@ -48,7 +48,7 @@ class TwoDoors(AdapterHarness):
 
     names: TcpProxy
     broker: TcpProxy
-    nobody: int
+    closed_port: int
 
     def topic(self, name: str) -> Topic:
         """Return a topic with few queues."""
@@ -61,11 +61,11 @@ class TwoDoors(AdapterHarness):
 
     def unroutable(self) -> Topic:
         """Return a topic that no one has made."""
-        return self.topic("nobody")
+        return self.topic("no-consumer")
 
     def unreachable(self) -> Adapter:
         """Return an adapter for a port where no one listens."""
-        return self.adapter_class.build(through(self.url, self.nobody), {}, SCOPE)
+        return self.adapter_class.build(through(self.url, self.closed_port), {}, SCOPE)
 
     def unwelcome(self) -> Adapter:
         """Return an adapter with a wrong secret key."""
@@ -114,4 +114,4 @@ class ProxiedRocketMQ(TwoDoors):
         self.secret = parts.password or ""
         closed = TcpProxy(LOOPBACK, 1)
         closed.close()
-        self.nobody, self.address = closed.port, closed.address
+        self.closed_port, self.address = closed.port, closed.address

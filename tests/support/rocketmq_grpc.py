@@ -67,7 +67,7 @@ class ProxiedGrpc(AdapterHarness):
 
     def unroutable(self) -> Topic:
         """Return a topic that no one has made."""
-        return self.topic("nobody")
+        return self.topic("no-consumer")
 
     def unreachable(self) -> Adapter:
         """Return an adapter for a port where no one listens."""

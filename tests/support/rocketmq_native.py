@@ -57,7 +57,7 @@ class ProxiedNativeRocketMQ(TwoDoors):
             "threads": 256,
         }
         self.secret = parts.password or ""
-        with socket.socket() as nobody:
-            nobody.bind((LOOPBACK, 0))
-            self.nobody = int(nobody.getsockname()[1])
-        self.address = f"{LOOPBACK}:{self.nobody}"
+        with socket.socket() as closed:
+            closed.bind((LOOPBACK, 0))
+            self.closed_port = int(closed.getsockname()[1])
+        self.address = f"{LOOPBACK}:{self.closed_port}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from oncemq_adapters.embedded.schema import DELAYED, READY
 
-NOBODY = ""
+_NO_OWNER = ""
 """The name of the group that keeps messages of a topic until the first real group replaces it."""
 
 
@@ -34,7 +34,7 @@ def register(connection: sqlite3.Connection, topic: str, group: str) -> int:
         return number
     adopted = connection.execute(
         "UPDATE oncemq_broker_groups SET name = ? WHERE topic = ? AND name = ? RETURNING id",
-        (group, topic, NOBODY),
+        (group, topic, _NO_OWNER),
     ).fetchone()
     if adopted is not None:
         return int(adopted[0])
@@ -55,7 +55,7 @@ def find(connection: sqlite3.Connection, topic: str, group: str) -> int | None:
 def publish(connection: sqlite3.Connection, topic: str, messages: Sequence[Stored]) -> None:
     """Write messages for every group of the topic, in order."""
     rows = connection.execute("SELECT id FROM oncemq_broker_groups WHERE topic = ?", (topic,)).fetchall()
-    groups = [row[0] for row in rows] or [register(connection, topic, NOBODY)]
+    groups = [row[0] for row in rows] or [register(connection, topic, _NO_OWNER)]
     write(connection, topic, groups, messages)
 
 

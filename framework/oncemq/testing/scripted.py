@@ -92,7 +92,7 @@ class ScriptedAdapter:
     def deliver(self, body: bytes, *, consumer: str | None = None, **fields: Any) -> Delivery:
         """Hand `body` to the sink as a new delivery; `fields` are those of `Message`."""
         if self._sink is None or not self.subscriptions:
-            raise RuntimeError("deliver() before open(): nobody is subscribed")
+            raise RuntimeError("deliver() before open(): no consumer is subscribed")
         subscription = next(
             candidate for candidate in self.subscriptions if consumer in (None, candidate.consumer)
         )

@@ -66,7 +66,7 @@ class Reconciler:
         self._keeper.hold(owner)
         try:
             if self._book.is_live(claim) or not self._book.take_over(claim, owner):
-                return Reconciled(claim.key, claim.identity, "busy", "somebody is at work on it")
+                return Reconciled(claim.key, claim.identity, "busy", "another process is at work on it")
             return self._write(claim, owner, Asked(answer) if answer is not None else self._ask(claim))
         finally:
             self._keeper.let_go(owner)

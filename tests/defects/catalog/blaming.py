@@ -58,7 +58,7 @@ DEFECTS = (
     ),
     Defect(
         "halves-wait-for-locks",
-        "Whoever stands still in a transaction holds up his own messages alone.",
+        "A session that is idle in a transaction holds up only the messages that need its locks.",
         [
             Edit(
                 "framework/oncemq/engine/workers/failure_isolation.py",
@@ -94,7 +94,7 @@ DEFECTS = (
     ),
     Defect(
         "neighbour-blamed-for-flush",
-        "When a flush fails on a neighbour's objects, whoever triggered it is not to blame.",
+        "When a flush fails on a neighbour's objects, the message that triggered it is not charged.",
         [
             Edit(
                 "framework/oncemq/engine/transaction/item_loop.py",
@@ -114,7 +114,7 @@ DEFECTS = (
     ),
     Defect(
         "crash-while-committing-charged",
-        "A death while the unit was committing is charged to nobody.",
+        "A death while the unit was committing charges no message.",
         [
             Edit(
                 "framework/oncemq/engine/transaction/item_loop.py",
@@ -134,7 +134,7 @@ DEFECTS = (
     ),
     Defect(
         "torn-record-believed",
-        "A torn flight record accuses nobody.",
+        "A torn flight record charges no message.",
         [
             Edit(
                 "framework/oncemq/engine/crash/flight_recorder.py",

@@ -129,7 +129,7 @@ DEFECTS = (
         [f"{SUITE}::test_no_more_than_in_flight"],
     ),
     Defect(
-        "retry-for-everybody",
+        "retry-for-all-groups",
         "A retry is for its own group alone.",
         [
             Edit(
@@ -142,7 +142,7 @@ DEFECTS = (
     ),
     Defect(
         "embedded-lease-not-compared",
-        "Settling compares the lease's number: a lost lease settles nobody else's.",
+        "Settling compares the lease's number: a lost lease settles no other delivery.",
         [
             Edit(
                 "adapters/oncemq_adapters/embedded/settlement.py",

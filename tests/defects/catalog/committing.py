@@ -176,7 +176,7 @@ DEFECTS = (
         ],
     ),
     Defect(
-        "payload-not-decoded-anew",
+        "payload-not-decoded-per-run",
         "Every run has a payload of its own: what a failed handler changed in it is gone.",
         [
             Edit(

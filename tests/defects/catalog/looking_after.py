@@ -157,7 +157,7 @@ DEFECTS = (
         ["tests/suites/rocketmq/test_subscriptions.py::test_another_subscription_is_found"],
     ),
     Defect(
-        "renamed-starts-anew",
+        "renamed-starts-over",
         "A renamed consumer keeps the records of its former name.",
         [
             Edit(

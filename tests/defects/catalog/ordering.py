@@ -46,7 +46,7 @@ DEFECTS = (
     ),
     Defect(
         "expired-lease-handed-out",
-        "A delivery whose lease has ended is not run: somebody else may have it.",
+        "A delivery whose lease has ended is not run: another process may have it.",
         [Edit(SCHEDULER, "if expired or (", "if (")],
         [f"{SCHEDULING}::test_an_expired_lease_is_not_handed_out"],
     ),

@@ -120,7 +120,7 @@ DEFECTS = (
         ["tests/unit/upkeep/test_pace.py::test_what_is_old_never_piles_up"],
     ),
     Defect(
-        "nobody-told-of-a-gap",
+        "gap-not-reported",
         "What waits too long for a state or a version is said aloud.",
         [
             Edit(

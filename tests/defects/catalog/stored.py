@@ -172,7 +172,7 @@ _PARKING = (
 _CLAIMS = (
     Defect(
         "claim-taken-over-twice",
-        "Of two that find a claim which nobody is at, one takes it over.",
+        "Of two that find a claim which no process works on, one takes it over.",
         [
             Edit(
                 "framework/oncemq/ledger/records/claims.py",

@@ -264,7 +264,7 @@ def test_missing_tables_say_what_to_type(adapter: ScriptedAdapter, engine: Engin
 
 
 @pytest.mark.parametrize(
-    "error", [BrokerUnavailable("nobody at amqp://shop:5672"), ValueError("a bug in the adapter")]
+    "error", [BrokerUnavailable("no broker at amqp://shop:5672"), ValueError("a bug in the adapter")]
 )
 def test_a_start_that_fails_closes_everything(
     error: Exception, adapter: ScriptedAdapter, engine: Engine, tmp_path: Path

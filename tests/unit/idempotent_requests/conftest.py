@@ -49,7 +49,7 @@ def file_ledger(sqlite_database: str, clock: FakeClock, fresh: str) -> Iterator[
 
 def prepared(url: str) -> str:
     """Create the ledger's tables and the service's; returns the URL."""
-    ledger = RequestLedger(url, "nobody")
+    ledger = RequestLedger(url, "absent")
     ledger.create_tables()
     METADATA.create_all(ledger.engine)
     ledger.close()

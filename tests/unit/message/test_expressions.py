@@ -42,7 +42,7 @@ MESSAGE = Message(
         ("topic", "orders"),
         ('body."order id"', 3),
         ("body.lines[?id == `8`].id | [0]", 8),
-        ("headers.nobody || keys[1]", "k1"),
+        ("headers.absent || keys[1]", "k1"),
         ("join('-', [topic, message_id])", "orders-id-1"),
         ("body.lines[].id | max(@)", 8),
         ("sort_by(body.lines, &id)[0].id", 7),

@@ -63,7 +63,7 @@ def test_a_subscription_that_comes_after_the_end_is_moved_too(ear):
         moved.extend(subscriptions)
         left.set()
 
-    gone = ear(ConnectionError("nobody listens"), on_moved)
+    gone = ear(ConnectionError("no server listens"), on_moved)
     assert left.wait(20)
     late = Subscription("channel", lambda: None)
     gone.add(late)

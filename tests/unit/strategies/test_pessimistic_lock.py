@@ -95,8 +95,8 @@ def test_what_a_neighbour_changed_is_seen(make_bench: MakeBench, table: None, op
         change(body, ride, session)
 
     def change(body: dict[str, Any], ride: Any, session: Session) -> None:
-        everybody = update(TABLE).values(points=TABLE.c.points + 1)
-        session.connection().execute(everybody)
+        every_row = update(TABLE).values(points=TABLE.c.points + 1)
+        session.connection().execute(every_row)
         alone = update(TABLE).where(TABLE.c.ride_id == body["id"])
         session.connection().execute(alone.values(points=ride.points + 101))
 

@@ -11,7 +11,7 @@ from oncemq_adapters.rocketmq.grpc.checks import NATIVE_ATTEMPTS
 from oncemq_adapters.rocketmq.grpc.client import Receiver
 from oncemq_adapters.rocketmq.grpc.errors import LEASE_REFUSED, SETTINGS_MISSING, surfaced
 from oncemq_adapters.rocketmq.grpc.groups import is_other_kind, other_kind, refuse_others
-from oncemq_adapters.rocketmq.grpc.producer import NOBODYS
+from oncemq_adapters.rocketmq.grpc.producer import UNUSED_TOPIC
 from oncemq_adapters.rocketmq.grpc.provisioning import Places
 from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
@@ -33,7 +33,7 @@ class _Prober(Receiver):
     def _receive_req(self, *arguments: Any, **named: Any) -> Any:
         # A proxy looks at the lease before it looks for the topic, so nothing is ever taken.
         request = super()._receive_req(*arguments, **named)
-        request.message_queue.topic.name = NOBODYS
+        request.message_queue.topic.name = UNUSED_TOPIC
         return request
 
 
@@ -47,7 +47,7 @@ def refused_lease(settings: Settings, topic: ProxiedTopic) -> BrokerError | None
     Raises:
         BrokerError: the proxy cannot be asked.
     """
-    prober = _Prober(settings, NOBODYS, topic)
+    prober = _Prober(settings, UNUSED_TOPIC, topic)
     try:
         prober.start()
         answer = _answer(prober, settings)

@@ -20,7 +20,7 @@ Maker = Callable[[], Sending]
 ANEW_AFTER = 5.0
 """Seconds of nothing but failures after which a client is replaced: the package's own does not recover by itself."""
 
-NOBODYS = "oncemq-is-anybody-there"
+UNUSED_TOPIC = "oncemq-is-anybody-there"
 """A topic that need not exist: the answer that it does not is an answer, too."""
 
 _UNDER_WAY = 64
@@ -59,7 +59,7 @@ class Outbox:
             BrokerError: it is not, or we are not.
         """
         try:
-            self.exists(NOBODYS)
+            self.exists(UNUSED_TOPIC)
         except BrokerRefused as error:
             if getattr(error, "code", 0) != NO_TOPIC:
                 raise

@@ -341,7 +341,7 @@ def inbox_of(inboxes: Mapping[str, Inbox], topic: str, stored: StoredMessage) ->
     origin = topic if topic in inboxes else stored.properties.get(ORIGIN_TOPIC, "")
     inbox = inboxes.get(origin)
     if inbox is None:
-        why = f"it is a retry of topic {origin!r}, which nobody here consumes in its group"
+        why = f"it is a retry of topic {origin!r}, which no consumer of this process reads in its group"
         stored.trouble = stored.trouble or why
         inbox = next(iter(inboxes.values()))
     return inbox

@@ -34,7 +34,7 @@ def examine(
     stock = take_stock(desk.brokers, names, topic.name, group)
     yield from message_types(stock, topic, Severity.WARNING)
     if not (makes_groups or topic.create):
-        yield from _groups_nobody_makes(stock, topic, group)
+        yield from _groups_not_created(stock, topic, group)
     yield from group_switches(stock, group)
     yield from _levels(stock, facts)
     yield from limits(stock, facts)
@@ -138,7 +138,7 @@ def without_timer(stock: Sequence[Inventory]) -> Sequence[str]:
     return [broker for broker, settings in _configured(stock) if settings.timer is False]
 
 
-def _groups_nobody_makes(stock: Sequence[Inventory], topic: TopicOptions, group: str) -> Iterator[Problem]:
+def _groups_not_created(stock: Sequence[Inventory], topic: TopicOptions, group: str) -> Iterator[Problem]:
     missing = _those(
         stock,
         lambda row: row.group is None and row.settings is not None and row.settings.makes_groups is False,

@@ -33,7 +33,7 @@ _KNOWN: dict[str, Answer] = {"done": Done(), "not-done": NotDone()}
 @click.option(
     "--assume",
     type=click.Choice(list(_KNOWN)),
-    help="Ask nobody: you have looked, and know. Needs CONSUMER and --identity.",
+    help="Do not ask `verify`: you have checked it yourself. Needs CONSUMER and --identity.",
 )
 @json_option
 @app_option

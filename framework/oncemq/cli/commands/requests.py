@@ -23,7 +23,7 @@ WARNING = (
 
 filters = choosing.filters(
     "this identity",
-    "with this Idempotency-Key, whoever sent it and wherever, or this last part of a call's key",
+    "with this Idempotency-Key, of any sender and path, or this last part of a call's key",
 )
 
 

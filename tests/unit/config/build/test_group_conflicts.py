@@ -9,7 +9,7 @@ from oncemq.errors import ConfigError
 
 HEAD = """
 app: shop
-brokers: {rabbit: {url: "amqp://nobody@127.0.0.1:1/"}}
+brokers: {rabbit: {url: "amqp://guest@127.0.0.1:1/"}}
 defaults: {effects: external, strategies: [none]}
 """
 

@@ -167,7 +167,7 @@ def write(state, truth):
             os.pwrite(truth.fileno(), f"-{item.identity.rstrip('x'):<30}".encode(), 0)
         recorder.index[0] = IDLE
 
-# Forked, for importing anew takes a hundred times as long as what is tested.
+# Forked, for a new import takes a hundred times as long as what is tested.
 for line in sys.stdin:
     state, truth = line.split()
     child = os.fork()

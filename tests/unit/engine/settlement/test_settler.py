@@ -280,10 +280,7 @@ def test_a_retry_for_which_the_broker_holds_nothing_comes_as_the_policy_says(
     def retry_all(later: Any) -> Any:
         long = [request for request in later if request.delay > timedelta(days=3)]
         answers = send([request for request in later if request not in long])
-        return [
-            *answers,
-            *(SettleFailed(late.delivery, BrokerRefused("three days at most")) for late in long),
-        ]
+        return [*answers, *(SettleFailed(far.delivery, BrokerRefused("three days at most")) for far in long)]
 
     monkeypatch.setattr(desk.adapter, "retry", retry_all)
     asked, other = desk.delivery(), desk.delivery()

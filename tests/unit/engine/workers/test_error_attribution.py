@@ -146,7 +146,7 @@ def elsewhere(tmp_path: Path) -> Iterator[Engine]:
 
 def away(_: Session) -> None:
     """Ask a database that is not there."""
-    with create_engine("postgresql+psycopg://nobody@127.0.0.1:1/none").connect():
+    with create_engine("postgresql+psycopg://absent@127.0.0.1:1/none").connect():
         pass
 
 

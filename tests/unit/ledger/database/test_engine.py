@@ -110,7 +110,7 @@ def test_mariadb_settings(mariadb_database: str) -> None:
 
 def test_username_and_password_replace_those_of_the_url() -> None:
     """What the options say wins, and the password is not shown."""
-    engine = make_engine("postgresql://somebody@localhost/shop", username="me", password=CANARY)
+    engine = make_engine("postgresql://other@localhost/shop", username="me", password=CANARY)
     assert (engine.url.username, engine.url.password) == ("me", CANARY)
     assert CANARY not in repr(engine)
     assert CANARY not in str(engine.url)

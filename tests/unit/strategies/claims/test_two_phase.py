@@ -252,7 +252,7 @@ def test_a_claim_of_another_process_is_respected(make_direct: MakeDirect) -> Non
     """While it lives the message is put off at no cost, and no one is asked."""
     bench = make_direct(verify=lambda _envelope: pytest.fail("asked about a living claim"))
     fail_once(bench)
-    change(bench, state="processing", holder="somebody", until=SystemClock().now() + timedelta(minutes=1))
+    change(bench, state="processing", holder="another", until=SystemClock().now() + timedelta(minutes=1))
     assert only(bench).outcome is Outcome.DEFER
 
 
@@ -261,7 +261,7 @@ def test_a_claim_whose_lease_is_over_is_verified(make_direct: MakeDirect, state:
     """A process died while it ran the handler, or while it asked: in both cases someone must ask."""
     bench = make_direct(verify=lambda _envelope: Done())
     fail_once(bench)
-    change(bench, state=state, holder="somebody", until=SystemClock().now() - timedelta(seconds=1))
+    change(bench, state=state, holder="another", until=SystemClock().now() - timedelta(seconds=1))
     assert only(bench).outcome is Outcome.DUPLICATE
 
 
@@ -494,7 +494,7 @@ def test_reconciling_leaves_living_claims_alone(make_direct: MakeDirect) -> None
     """Also when a person names one."""
     bench = make_direct(verify=lambda _envelope: Done())
     fail_once(bench)
-    change(bench, state="processing", holder="somebody", until=SystemClock().now() + timedelta(minutes=1))
+    change(bench, state="processing", holder="another", until=SystemClock().now() + timedelta(minutes=1))
     assert list(strategy_of(bench).reconcile(bench.engine)) == []
     (found,) = strategy_of(bench).reconcile(bench.engine, identity="a:1", answer=NotDone())
     assert found.answer == "busy"

@@ -63,8 +63,8 @@ def test_who_fails_while_waiting_leaves_the_queue(client, rival, fresh, monkeypa
 
 def test_a_fair_lock_that_is_free_goes_to_the_head_of_the_queue(client, rival, fresh):
     """Someone stands there already: who comes later does not overtake."""
-    client.command("RPUSH", QUEUE % fresh, "somebody:1", key=QUEUE % fresh)
-    client.command("ZADD", TIMES % fresh, "99999999999999", "somebody:1", key=TIMES % fresh)
+    client.command("RPUSH", QUEUE % fresh, "another:1", key=QUEUE % fresh)
+    client.command("ZADD", TIMES % fresh, "99999999999999", "another:1", key=TIMES % fresh)
     assert not FairLock(rival, fresh).acquire(NOT_AT_ALL)
     client.command("DEL", QUEUE % fresh, TIMES % fresh, key=QUEUE % fresh)
 

@@ -68,11 +68,11 @@ def test_what_was_acquired_beside_a_refusal_is_known():
 def test_what_may_have_been_acquired_is_given_back():
     """The first answers were lost, then no one was there: each lock may be ours."""
     client = Client()
-    lost, away = RedisUnavailable("cut off", sent=True), RedisUnavailable("nobody there")
+    lost, away = RedisUnavailable("cut off", sent=True), RedisUnavailable("no server there")
     rounds = iter([[lost] * 2, [away] * 2])
     client.together = lambda _calls: next(rounds)
     tried = Tried()
-    with pytest.raises(RedisUnavailable, match="nobody there"):
+    with pytest.raises(RedisUnavailable, match="no server there"):
         UnitLocks(client, lease=None, fenced=False, replicas=0).acquire(["a", "b"], "unit", tried)
     assert set(tried.held) == {"a", "b"}
     client.close()

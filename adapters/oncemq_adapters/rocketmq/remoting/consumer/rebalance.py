@@ -305,7 +305,7 @@ class Rebalance:
                 failure = error
             except (KeyError, TypeError) as error:
                 failure = MalformedFrame(f"a list of members makes no sense: {error!r}")
-        raise failure or MalformedFrame("nobody lists the members")
+        raise failure or MalformedFrame("no broker lists the members")
 
     def _begin(self, key: QueueKey, deadline: float) -> None:
         self.generation = next(self._generations)

@@ -107,7 +107,7 @@ class Subscriptions:
             origin = message.properties.get(ORIGIN_TOPIC, "")
             if origin not in self._parts:
                 message.trouble = (
-                    f"it is a retry of topic {origin!r}, which nobody here consumes in its group"
+                    f"it is a retry of topic {origin!r}, which no consumer of this process reads in its group"
                 )
             self.owner(message).offer(queue, [message])
 

@@ -121,7 +121,7 @@ def _decode(kind: int, header: bytes, body: bytes) -> Frame:
             return _from_binary(header, body)
     except (ValueError, TypeError, LookupError, RecursionError, struct.error, AttributeError) as error:
         raise MalformedFrame(f"a frame's header cannot be read: {type(error).__name__}: {error}") from error
-    raise MalformedFrame(f"a frame's header is of kind {kind}, which nobody knows")
+    raise MalformedFrame(f"a frame's header is of kind {kind}, which is unknown")
 
 
 def _from_json(header: bytes, body: bytes) -> Frame:

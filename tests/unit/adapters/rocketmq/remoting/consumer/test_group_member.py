@@ -178,7 +178,7 @@ class Stranger:
 
     def call(self, *_: Any) -> tuple[dict[str, str], bytes]:
         """Return the members."""
-        return {}, json.dumps({"consumerIdList": ["somebody"]}).encode()
+        return {}, json.dumps({"consumerIdList": ["another"]}).encode()
 
 
 @pytest.fixture
