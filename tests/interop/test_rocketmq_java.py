@@ -16,6 +16,7 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from support.java_peer import JavaPeer, compiled
 from support.rocketmq import adapter_on
+from support.rocketmq_bench import account_url
 
 GRACE = timedelta(seconds=5)
 
@@ -178,6 +179,23 @@ def test_a_message_keeps_its_id_when_java_gives_it_back(ours: Ours, java: JavaPe
     _, sink = ours.join()
     (delivery,) = sink.wait_for(1)
     assert delivery.message.message_id == first.properties["UNIQ_KEY"]
+
+
+def test_an_account_that_suffices_for_java_suffices_for_python(ours: Ours, classes: Path) -> None:
+    """With the same few rights a Java member consumes and gives back, and a Python one takes that over and retries it."""
+    rights = {f"Topic:{ours.topic}": "Sub", f"Group:{ours.group}": "Sub"}
+    url = account_url(ours.url, **rights)
+    with JavaPeer(url, classes) as java:
+        java.order("consume", ours.group, ours.topic, "later")
+        ours.publish(OutgoingMessage(b"x", key="k"))
+        java.wait_for(1)
+        java.order("leave")
+    ours.url = url
+    adapter, sink = ours.join()
+    (delivery,) = sink.wait_for(1)
+    assert delivery.message.attempt >= 2
+    assert not adapter.retry([RetryRequest(delivery, timedelta(0), {names.ATTEMPT: "9"})])
+    assert sink.wait_for(2)[1].message.attempt == 9
 
 
 def test_java_and_python_share_a_group(ours: Ours, java: JavaPeer) -> None:

@@ -195,6 +195,11 @@ class RocketMQ(Server):
             "authenticationMetadataProvider": (
                 "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
             ),
+            "authorizationEnabled": "true",
+            "authorizationProvider": "org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider",
+            "authorizationMetadataProvider": (
+                "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider"
+            ),
             "initAuthenticationUser": account,
             "innerClientAuthenticationCredentials": credentials,
         }

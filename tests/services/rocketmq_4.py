@@ -14,7 +14,14 @@ _LOG = """<configuration>
   <root level="WARN"><appender-ref ref="file"/></root>
 </configuration>
 """
-_NEWER = ("timer", "authentication", "initAuthentication", "innerClientAuthentication", "bindAddress")
+_NEWER = (
+    "timer",
+    "authentication",
+    "authorization",
+    "initAuthentication",
+    "innerClientAuthentication",
+    "bindAddress",
+)
 
 
 class RocketMQ4(RocketMQBroker):

@@ -1,9 +1,10 @@
-"""An administrator's desk at a RocketMQ: topics, groups and settings to be examined, with names of the test's own."""
+"""An administrator's desk at a RocketMQ: topics, groups and settings to be examined, and accounts with few rights (ACL 2.0); names are the test's own."""
 
 import json
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from oncemq.common.problems import Problem
@@ -13,6 +14,7 @@ from support.facts import facts_of
 from support.rocketmq import adapter_on
 
 UPDATE_BROKER_CONFIG, UPDATE_GROUP = 25, 200
+CREATE_USER, CREATE_RIGHTS = 3001, 3006
 
 
 class Bench:
@@ -60,3 +62,36 @@ class Bench:
     def close(self) -> None:
         """Disconnect."""
         self._adapter.close(grace=timedelta(seconds=1))
+
+
+def account_url(url: str, **rights: str) -> str:
+    """Return `url` with the login of a new account.
+
+    Args:
+        url: the administrator's.
+        rights: actions by resource, such as `{"Topic:orders": "Sub"}`; several are separated by commas.
+    """
+    name, password = f"u{uuid4().hex[:10]}", uuid4().hex
+    user = {"username": name, "password": password, "userType": "Normal", "userStatus": "enable"}
+    adapter = adapter_on(url)
+    try:
+        adapter.prepare(())
+        desk = adapter._opened_desk()
+        for broker in desk.routes.brokers():
+            connection = desk.brokers.get(broker)
+            connection.call(CREATE_USER, {"username": name}, json.dumps(user).encode())
+            if rights:
+                body = json.dumps(_policies(f"User:{name}", rights)).encode()
+                connection.call(CREATE_RIGHTS, {"subject": f"User:{name}"}, body)
+    finally:
+        adapter.close(grace=timedelta(seconds=1))
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{name}:{password}@{parts.hostname}:{parts.port}"
+
+
+def _policies(subject: str, rights: dict[str, str]) -> dict[str, object]:
+    entries = [
+        {"resource": resource, "actions": actions.split(","), "sourceIps": [], "decision": "Allow"}
+        for resource, actions in rights.items()
+    ]
+    return {"subject": subject, "policies": [{"policyType": "Custom", "entries": entries}]}

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from oncemq.config.build.broker_findings import examined
+from oncemq.config.build.broker_findings import examined, examined_topics
 from oncemq.config.build.plan import LoadedApp
 from oncemq.config.source.problems import Problems
 from oncemq.contracts.adapter import Adapter
-from oncemq.contracts.broker_queries import ExaminingAdapter, RedisStrategy
+from oncemq.contracts.broker_queries import ExaminingAdapter, PublishingExaminer, RedisStrategy
 from oncemq.engine.application import tables_of
 from oncemq.engine.group_ownership import in_words, left_names, look
 from oncemq.engine.plan import AppPlan
@@ -42,8 +42,9 @@ def connect_to_all(loaded: LoadedApp) -> Proof:
 
     def examine(broker: str, adapter: Adapter) -> Iterable[OnceMQError]:
         if isinstance(adapter, ExaminingAdapter):
-            return examined(loaded, broker, adapter, problems)
-        return ()
+            yield from examined(loaded, broker, adapter, problems)
+        if isinstance(adapter, PublishingExaminer):
+            yield from examined_topics(loaded, broker, adapter, problems)
 
     failures = list(failed_connections(loaded.plan, examine))
     return Proof(failures, problems, [*redis_risks(loaded.plan), *_other_owners(loaded.plan)])

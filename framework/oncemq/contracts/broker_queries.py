@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
@@ -89,6 +89,23 @@ class ExaminingAdapter(Protocol):
         """Return what the broker lacks, or has configured differently than this consumer needs; changes and consumes nothing.
 
         What a start would create is not a problem, and what `check` reports is not repeated.
+
+        Raises:
+            BrokerError: the broker does not answer, or denies permission.
+        """
+        ...
+
+
+@runtime_checkable
+class PublishingExaminer(Protocol):
+    """Optional protocol of an adapter; called by `oncemq check --connect` for topics that the app only publishes to."""
+
+    def examine_publishing(self, topic: str, options: Mapping[str, Any]) -> Iterable[Problem]:
+        """Return what keeps this app from publishing to a topic; creates and publishes nothing.
+
+        Args:
+            topic: its name in the app.
+            options: the adapter's options of the topic.
 
         Raises:
             BrokerError: the broker does not answer, or denies permission.

@@ -18,6 +18,18 @@ DEFECTS = (
         ],
     ),
     Defect(
+        "retries-in-the-apps-name",
+        "A consumer's retries need no rights but those of Java's consumer.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/producer/retry_copies.py",
+                "        sender=group,\n",
+                "",
+            )
+        ],
+        ["tests/suites/rocketmq/test_permissions.py::test_the_rights_of_a_java_consumer_are_enough"],
+    ),
+    Defect(
         "large-properties-not-sealed",
         "A copy whose properties are too long holds its original in the body.",
         [

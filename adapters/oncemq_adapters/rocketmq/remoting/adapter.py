@@ -35,7 +35,7 @@ from oncemq_adapters.rocketmq.names import TopicOptions, group_of, parse_topic, 
 from oncemq_adapters.rocketmq.properties import LONGEST as LONGEST_PROPERTIES
 from oncemq_adapters.rocketmq.properties import with_headers
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
-from oncemq_adapters.rocketmq.remoting.broker_checks import examine
+from oncemq_adapters.rocketmq.remoting.broker_checks import examine, examine_publishing
 from oncemq_adapters.rocketmq.remoting.consumer import settlement
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import Member, members_of
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token
@@ -137,6 +137,10 @@ class RocketMQAdapter:
         topic, group = self._place(facts)
         desk = self._opened_desk()
         return [*examine(desk, facts, topic, group, makes_groups=False), *self._others(desk, facts)]
+
+    def examine_publishing(self, topic: str, options: Mapping[str, Any]) -> Iterable[Problem]:
+        """Return what keeps this app from publishing to a topic that it does not consume."""
+        return list(examine_publishing(self._opened_desk(), self._topic(topic, options)))
 
     def concerns(self, subscriptions: Sequence[Subscription]) -> Sequence[str]:
         """Return which members of the groups subscribe to something else."""

@@ -10,6 +10,7 @@ from oncemq_adapters.near_names import nearest
 from oncemq_adapters.rocketmq.delays import LEVELS
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
+from oncemq_adapters.rocketmq.remoting.admin.account_rights import consuming_problems, publishing_problems
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import Inventory, Settings, take_stock
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 
@@ -31,6 +32,9 @@ def examine(
     """
     names, missing = whereabouts(desk, topic)
     yield from missing
+    if desk.account:
+        connections = {name: desk.brokers.get(name) for name in names}
+        yield from consuming_problems(connections, desk.account, topic, group)
     stock = take_stock(desk.brokers, names, topic.name, group)
     yield from message_types(stock, topic, Severity.WARNING)
     if not (makes_groups or topic.create):
@@ -38,6 +42,17 @@ def examine(
     yield from group_switches(stock, group)
     yield from _levels(stock, facts)
     yield from limits(stock, facts)
+
+
+def examine_publishing(desk: Operations, topic: TopicOptions) -> Iterator[Problem]:
+    """Yield what keeps the app from publishing to a topic: it is missing and not created, or the account may not."""
+    route = administration.route_of(desk.routes, topic)
+    if route is None or (topic.create is None and topic.name not in desk.routes.topics()):
+        yield Problem(str(administration.missing(topic)))
+    elif topic.name in desk.routes.topics() and desk.account:
+        names = sorted({name for name, _ in route.writable})
+        connections = {name: desk.brokers.get(name) for name in names}
+        yield from publishing_problems(connections, desk.account, topic)
 
 
 def whereabouts(desk: Operations, topic: TopicOptions) -> tuple[Sequence[str], list[Problem]]:

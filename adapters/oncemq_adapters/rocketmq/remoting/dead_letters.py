@@ -147,20 +147,23 @@ class DeadLetters:
 
     def _of_queue(self, broker: str, number: int) -> Iterator[Letter]:
         connection = self._brokers.get(broker)
-        start, end = self._floor(connection, number), last_offset(connection, self._topic, number)
+        start, end = self._floor(connection, number), self._end(connection, number)
         removed = self._marked(connection, number, start, end)
-        for stored in browse(connection, self._topic, number, start, end):
+        for stored in browse(connection, self._topic, number, start, end, group=self._group):
             name = f"{broker}/{number}/{stored.offset}"
             if not _is_mark(stored) and name not in removed:
                 yield Letter(name, broker, stored)
 
     def _floor(self, connection: Connection, number: int) -> int:
         committed = committed_offset(connection, self._group, self._topic, number)
-        return max(committed or 0, first_offset(connection, self._topic, number, FIRST))
+        return max(committed or 0, first_offset(connection, self._topic, number, FIRST, self._group))
+
+    def _end(self, connection: Connection, number: int) -> int:
+        return last_offset(connection, self._topic, number, self._group)
 
     def _marked(self, connection: Connection, number: int, start: int, end: int) -> Collection[str]:
         found: set[str] = set()
-        for mark in browse(connection, self._topic, number, start, end, REMOVED):
+        for mark in browse(connection, self._topic, number, start, end, REMOVED, self._group):
             if _is_mark(mark):
                 found.update(_named_by(mark))
         return found
@@ -188,7 +191,7 @@ class DeadLetters:
     def _raise_floor(self, broker: str, number: int) -> None:
         """Forget the marks of letters before the first one that is still there."""
         connection = self._brokers.get(broker)
-        start, end = self._floor(connection, number), last_offset(connection, self._topic, number)
+        start, end = self._floor(connection, number), self._end(connection, number)
         first = next(self._of_queue(broker, number), None)
         floor = first.stored.offset if first is not None else end
         if floor > start:

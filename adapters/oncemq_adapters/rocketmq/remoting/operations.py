@@ -13,7 +13,7 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.properties import check_size, for_publishing
-from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import missing
+from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import ensure_topic, missing
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import spread_of
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
@@ -44,6 +44,7 @@ class Operations:
         self.routes = Routes(address)
         self.brokers = Brokers(address, self.routes, self._hello)
         self.producer = Producer(self.brokers, self.routes, group, address.publish_timeout)
+        self.account = address.username
         self._group = group
         self._client = f"{socket.gethostname()}@{os.getpid()}@{os.urandom(4).hex()}"
         self._steward = TimerThread("oncemq-rocketmq-desk")
@@ -59,7 +60,7 @@ class Operations:
     ) -> Sequence[Confirmed | Refused]:
         """Publish to a topic; returns an answer for each message."""
         try:
-            places = self.routes.find(topic.name).writable
+            places = self._writable(topic)
         except BrokerError as error:
             gone = isinstance(error, Denied) and error.code == codes.NO_TOPIC
             return [Refused(missing(topic) if gone else error) for _ in messages]
@@ -70,6 +71,16 @@ class Operations:
             # The topic may have been deleted or moved; look again next time.
             self.routes.forget(topic.name)
         return answers
+
+    def _writable(self, topic: TopicOptions) -> Sequence[Place]:
+        """Return the queues of a topic; a missing one is created first where `create: true` is declared."""
+        try:
+            return self.routes.find(topic.name).writable
+        except Denied as denied:
+            if denied.code != codes.NO_TOPIC or not topic.create:
+                raise
+        ensure_topic(self.routes, self.brokers, topic)
+        return self.routes.find(topic.name).writable
 
     def publish_dead_letters(
         self, topic: TopicOptions, group: str, burials: Sequence[ParkedDeadLetter]

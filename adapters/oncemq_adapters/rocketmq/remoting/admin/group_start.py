@@ -74,7 +74,7 @@ def begin_group(
                 if _committed(connection, group, topic, number) is not None:
                     continue
                 where = FIRST if begun and start == LAST else start
-                chosen[place] = first_offset(connection, topic, number, where)
+                chosen[place] = first_offset(connection, topic, number, where, group)
             _commit(connection, group, topic, number, chosen[place], make_group)
 
 

@@ -4,6 +4,7 @@ import re
 from datetime import datetime
 
 from oncemq_adapters.rocketmq.names import FIRST, LAST
+from oncemq_adapters.rocketmq.remoting.admin.queue_browser import browsing_fields
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection, Fields
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
@@ -37,21 +38,35 @@ def commit_offset(connection: Connection, group: str, topic: str, number: int, o
     connection.call(codes.UPDATE_OFFSET, fields)
 
 
-def first_offset(connection: Connection, topic: str, number: int, start: str | datetime) -> int:
-    """Return where a group begins that was never in a queue."""
+def first_offset(
+    connection: Connection, topic: str, number: int, start: str | datetime, group: str = ""
+) -> int:
+    """Return where a group begins that was never in a queue.
+
+    Args:
+        connection: to the queue's broker.
+        topic: by its real name.
+        number: of the queue.
+        start: `first`, `last` or a moment.
+        group: by its real name; in its name a pull says the first and the last offset to an account that may only consume.
+    """
     fields = {"topic": topic, "queueId": str(number)}
-    if start == FIRST:
-        return _offset(connection.call(codes.MIN_OFFSET, fields)[0])
-    if start == LAST:
-        return _offset(connection.call(codes.MAX_OFFSET, fields)[0])
+    if start in _BOUNDS:
+        code, name = _BOUNDS[str(start)]
+        try:
+            return _offset(connection.call(code, fields)[0])
+        except Denied as denied:
+            if denied.code != codes.NO_PERMISSION or not group:
+                raise
+            return _offset({"offset": _bounds(connection, group, topic, number).get(name, "")})
     if isinstance(start, datetime):
         fields["timestamp"] = str(round(start.timestamp() * 1000))
     return _offset(connection.call(codes.SEARCH_OFFSET, fields)[0])
 
 
-def last_offset(connection: Connection, topic: str, number: int) -> int:
+def last_offset(connection: Connection, topic: str, number: int, group: str = "") -> int:
     """Return the offset of the next message that will be stored in a queue."""
-    return first_offset(connection, topic, number, LAST)
+    return first_offset(connection, topic, number, LAST, group)
 
 
 def unsettled(connection: Connection, group: str, topic: str) -> int | None:
@@ -65,6 +80,20 @@ def unsettled(connection: Connection, group: str, topic: str) -> int | None:
             return None
         total += max(0, figures[b"pullOffset"] - max(0, figures.get(b"consumerOffset", 0)))
     return total
+
+
+_BOUNDS = {FIRST: (codes.MIN_OFFSET, "minOffset"), LAST: (codes.MAX_OFFSET, "maxOffset")}
+"""The request for an end of a queue, and its field in the answer to a pull."""
+
+
+def _bounds(connection: Connection, group: str, topic: str, number: int) -> Fields:
+    try:
+        fields, _ = connection.call(codes.PULL_MESSAGE, browsing_fields(topic, number, 0, group=group))
+    except Denied as denied:
+        if denied.code not in codes.PULLED_NOTHING:
+            raise
+        return denied.fields
+    return fields
 
 
 _QUEUE_STATS = re.compile(rb"\}:\{([^{}]*)\}")

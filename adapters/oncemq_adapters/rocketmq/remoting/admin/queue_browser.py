@@ -17,10 +17,10 @@ _SHOWN_WITHIN = 2.0
 _AGAIN_AFTER = 0.002
 
 
-def browsing_fields(topic: str, number: int, at: int, tag: str = "*") -> Fields:
+def browsing_fields(topic: str, number: int, at: int, tag: str = "*", group: str = _GROUP) -> Fields:
     """Return the fields of a pull that reads a queue from an offset on, without waiting."""
     return {
-        "consumerGroup": _GROUP,
+        "consumerGroup": group,
         "topic": topic,
         "queueId": str(number),
         "queueOffset": str(at),
@@ -35,14 +35,29 @@ def browsing_fields(topic: str, number: int, at: int, tag: str = "*") -> Fields:
 
 
 def browse(
-    connection: Connection, topic: str, number: int, start: int, end: int, tag: str = "*"
+    connection: Connection, topic: str, number: int, start: int, end: int, tag: str = "*", group: str = ""
 ) -> Iterator[StoredMessage]:
-    """Yield the messages of a queue from one offset to before another; nothing is committed."""
-    at = start
+    """Yield the messages of a queue from one offset to before another; nothing is committed.
+
+    Args:
+        connection: to the queue's broker.
+        topic: by its real name.
+        number: of the queue.
+        start: the first offset.
+        end: the offset behind the last.
+        tag: only messages with it; `*` = all.
+        group: in whose name an account reads that may not read in that of RocketMQ's tools; empty = none.
+    """
+    at, reader = start, _GROUP
     while at < end:
         try:
-            answer, body = connection.call(codes.PULL_MESSAGE, browsing_fields(topic, number, at, tag))
+            answer, body = connection.call(
+                codes.PULL_MESSAGE, browsing_fields(topic, number, at, tag, reader)
+            )
         except Denied as denied:
+            if denied.code == codes.NO_PERMISSION and group and reader != group:
+                reader = group
+                continue
             following = int(denied.fields.get("nextBeginOffset", at))
             if denied.code in _END or (denied.code == codes.PULL_AT_ONCE and following <= at):
                 return

@@ -115,8 +115,8 @@ def depth(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) -> 
         connection = brokers.get(broker)
         done = committed_offset(connection, group, name, number)
         if done is None:
-            done = first_offset(connection, name, number, topic.start if name == topic.name else FIRST)
-        total += max(0, last_offset(connection, name, number) - done)
+            done = first_offset(connection, name, number, topic.start if name == topic.name else FIRST, group)
+        total += max(0, last_offset(connection, name, number, group) - done)
     return total
 
 

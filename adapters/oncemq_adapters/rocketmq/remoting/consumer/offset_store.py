@@ -57,7 +57,7 @@ class Offsets:
             self._begin_topic(queue.topic, start)
             committed = committed_offset(connection, self._group, queue.topic, queue.number)
         if committed is None:
-            at = first_offset(connection, queue.topic, queue.number, start)
+            at = first_offset(connection, queue.topic, queue.number, start, self._group)
             # At once: the next start must not skip what comes before the first commit, and brokers lose one of
             # two first commits of a group that they get at the same time.
             commit_offset(connection, self._group, queue.topic, queue.number, at)

@@ -26,7 +26,6 @@ _LONGEST_PAUSE = 5.0
 _MANY = 10
 """Failures in a row; after more of them the pause grows no longer, and the number must not either."""
 _WAIT, _SUBSCRIPTION = 2, 4
-_NOTHING_NEW = frozenset({codes.PULL_NOT_FOUND, codes.PULL_AT_ONCE})
 
 
 class Puller:
@@ -157,7 +156,7 @@ class Puller:
         if error is None:
             messages, cut = decode(body, queue.topic, offset)
             return messages, messages[-1].offset + 1 if cut else int(fields["nextBeginOffset"])
-        if not isinstance(error, Denied) or error.code not in _NOTHING_NEW | {codes.PULL_OFFSET_MOVED}:
+        if not isinstance(error, Denied) or error.code not in codes.PULLED_NOTHING:
             raise error
         following = int(error.fields["nextBeginOffset"])
         if error.code == codes.PULL_OFFSET_MOVED:

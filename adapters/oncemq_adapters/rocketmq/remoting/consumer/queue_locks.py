@@ -1,18 +1,23 @@
 """Queues go from member to member without doubles: the new owner waits until the former one has unlocked.
 
 A queue's lock has a group name of its own: while a real group holds any lock, the broker sends every retry of that
-group straight to its dead letters. Members that are strictly in order (`fifo`) need the real lock, which Java's
-orderly members respect; their retries never leave the process.
+group straight to its dead letters. The name is that of the group's retries, because brokers that authorize requests (ACL
+2.0) take it for the group: a consumer's account may lock under it. Members that are strictly in order (`fifo`) need the
+real lock, which Java's orderly members respect; their retries never leave the process.
 """
 
 import json
 from collections.abc import Collection
 
+import structlog
+
 from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.names import retry_topic
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Fields
+from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
 
 KEEP_EVERY = 20.0
@@ -31,22 +36,32 @@ class QueueLocks:
 
     def __init__(self, brokers: Brokers, group: str, client: str, *, fifo: bool) -> None:
         self._brokers = brokers
-        self._group = group if fifo else f"{group}.handover"
+        self._group = group if fifo else retry_topic(group)
         self._client = client
+        self._fifo = fifo
+        self._denied = False
 
     def take(self, queue: ProcessQueue) -> bool:
-        """Lock a queue; returns whether it is ours.
+        """Lock a queue; returns whether it is ours. Where the account may not lock, it is, unless order depends on it.
 
         Raises:
             BrokerError: the broker does not answer.
         """
-        _, body = self._brokers.get(queue.broker).call(codes.LOCK_QUEUES, {}, self._body([queue]))
+        if self._denied:
+            return True
+        try:
+            _, body = self._brokers.get(queue.broker).call(codes.LOCK_QUEUES, {}, self._body([queue]))
+        except Denied as denied:
+            if denied.code != codes.NO_PERMISSION or self._fifo:
+                raise
+            self._go_without(denied)
+            return True
         return bool(loose_json(body).get("lockOKMQSet"))
 
     def keep(self, broker: str, queues: Collection[ProcessQueue]) -> None:
         """Renew our locks, before they expire at the broker."""
         connection = self._brokers.alive().get(broker)
-        if connection is not None and queues:
+        if connection is not None and queues and not self._denied:
             connection.submit(codes.LOCK_QUEUES, {}, self._body(queues), _ignore)
 
     def release(self, queue: ProcessQueue) -> None:
@@ -56,8 +71,18 @@ class QueueLocks:
             BrokerError: the broker does not answer.
         """
         connection = self._brokers.alive().get(queue.broker)
-        if connection is not None:
+        if connection is not None and not self._denied:
             connection.call(codes.UNLOCK_QUEUES, {}, self._body([queue]))
+
+    def _go_without(self, denied: Denied) -> None:
+        """Say once that the account may not lock: messages in flight are redelivered when a queue changes its owner."""
+        self._denied = True
+        structlog.get_logger("oncemq").warning(
+            "queues are handed over without locks, which the account may not set; messages in flight may be delivered twice "
+            "when a member joins or leaves",
+            group=self._group,
+            error=str(denied),
+        )
 
     def _body(self, queues: Collection[ProcessQueue]) -> bytes:
         named = [

@@ -136,4 +136,6 @@ def _copy(
         UNLIMITED,
         stored.flag,
         packing=packing,
+        # A broker that authorizes requests asks whether the account may consume for the sender of a group's retries.
+        sender=group,
     )

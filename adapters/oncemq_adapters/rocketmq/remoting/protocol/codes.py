@@ -9,6 +9,7 @@ Place = tuple[str, int]
 SEND_MESSAGE: Final = 310
 SEND_BATCH: Final = 320
 PULL_MESSAGE: Final = 11
+QUERY_MESSAGE: Final = 12
 QUERY_OFFSET: Final = 14
 UPDATE_OFFSET: Final = 15
 UPDATE_TOPIC: Final = 17
@@ -60,6 +61,9 @@ STORED: Final = frozenset({SUCCESS, FLUSH_TIMEOUT, NO_SLAVE, SLAVE_TIMEOUT})
 
 BUSY: Final = frozenset({SYSTEM_BUSY, SERVICE_NOT_AVAILABLE, FLOW_CONTROL})
 """The message is not stored; trying again soon helps."""
+
+PULLED_NOTHING: Final = frozenset({PULL_NOT_FOUND, PULL_AT_ONCE, PULL_OFFSET_MOVED})
+"""A pull found no message; its answer says where to go on, and where the queue begins and ends."""
 
 ABOUT_THE_PLACE: Final = frozenset({NOT_SUPPORTED, NO_PERMISSION, NO_TOPIC, NO_GROUP})
 """The message is not stored, and no other one would be in its place."""

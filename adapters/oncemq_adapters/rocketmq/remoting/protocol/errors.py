@@ -33,6 +33,11 @@ class Denied(BrokerRefused):
         self.fields = fields
 
 
+def is_forbidden(denied: Denied) -> bool:
+    """Return whether the account lacks a right, as RocketMQ 5 says it or as 4.x does."""
+    return denied.code == codes.NO_PERMISSION or "AclException" in denied.remark
+
+
 def unreachable(what: str, address: str, error: BaseException) -> BrokerUnavailable:
     """Return the error for a peer that cannot be reached."""
     return BrokerUnavailable(f"RocketMQ {what} at {address} cannot be reached: {_reason(error)}")

@@ -33,6 +33,7 @@ class Outgoing:
         ordered: it is stored behind those of its queue that were given before it.
         packing: the bits that say how the body is packed already; 0 = it is not.
         key: when one is refused, no later one with the same key is sent; None = it depends on no other.
+        sender: the producer group in whose name it is sent; empty = the producer's own.
     """
 
     topic: str
@@ -47,6 +48,7 @@ class Outgoing:
     ordered: bool = False
     packing: int = 0
     key: str | None = None
+    sender: str = ""
 
     @property
     def dies(self) -> bool:
@@ -76,7 +78,7 @@ def send_fields(group: str, message: Outgoing, queue: int, system: int, properti
         properties: as they stand in a request.
     """
     return {
-        "a": group,
+        "a": message.sender or group,
         "b": message.topic,
         "c": TEMPLATE,
         "d": "4",
