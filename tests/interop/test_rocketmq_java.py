@@ -188,7 +188,7 @@ def test_an_account_that_suffices_for_java_suffices_for_python(ours: Ours, class
     with JavaPeer(url, classes) as java:
         java.order("consume", ours.group, ours.topic, "later")
         ours.publish(OutgoingMessage(b"x", key="k"))
-        java.wait_for(1)
+        java.wait_for(2)
         java.order("leave")
     ours.url = url
     adapter, sink = ours.join()
