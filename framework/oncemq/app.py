@@ -4,6 +4,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -168,7 +169,7 @@ class App:
         loaded = self.load()
         for engine in loaded.plan.engines:
             engine.dispose()
-        return [str(warning) for warning in loaded.warnings]
+        return [*map(str, loaded.warnings), *_run_warnings(loaded)]
 
     def plan(self) -> AppPlan:
         """Return the plan that the engine runs.
@@ -181,12 +182,13 @@ class App:
     def run(self, until_idle: timedelta | str | None = None) -> int:
         """Run in this process until SIGTERM or Ctrl-C, or until no message has arrived for `until_idle`.
 
-        Returns the exit code: 0 when everything that was started is settled.
+        Returns the exit code: 0 when everything that was started is settled, else 1. `processes` is not used, and nothing
+        restarts the process: after a handler's hard time limit it ends with code 70, after a second signal with 130.
 
         Raises:
             OnceMQError: the app could not start.
         """
-        loaded = self.load()
+        loaded = _as_one_process(self.load())
         idle = parse_duration(until_idle) if isinstance(until_idle, str) else until_idle
         return run_loaded(loaded, until_idle=idle)
 
@@ -367,6 +369,27 @@ class App:
         given = {field: value for field, value in fields.items() if value is not None}
         section.fields[name] = from_python(given, position)
         section.keys[name] = position
+
+
+def _run_warnings(loaded: LoadedApp) -> list[str]:
+    processes = loaded.model.processes
+    if processes == 1:
+        return []
+    return [
+        f"processes: {processes} – App.run() is one process; `oncemq -f module:app run` starts {processes}"
+    ]
+
+
+def _as_one_process(loaded: LoadedApp) -> LoadedApp:
+    """Return the app with the warnings about running it in this process alone."""
+    found = _run_warnings(loaded)
+    if os.getpid() == 1:
+        found.append(
+            "this is process 1 of a container: a SIGTERM that came before now was dropped, and processes that handlers leave "
+            "behind are not reaped – start it by `oncemq -f module:app run`, or with `docker run --init`"
+        )
+    plan = replace(loaded.plan, warnings=(*loaded.plan.warnings, *found))
+    return replace(loaded, plan=plan)
 
 
 def load_for_test(app: App, substitutes: Substitutes) -> LoadedApp:

@@ -1,13 +1,16 @@
 """Worker processes for tests of the supervisor, and a program that supervises them; each writes what it does into a folder."""
 
+import multiprocessing
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from queue import SimpleQueue
 
 from oncemq.engine.supervisor import Death, Supervisor
 
@@ -23,7 +26,7 @@ class Acting:
         folder: where it writes `started`, `stopped` … with its index and process id.
         others: what every other worker than worker 0 does.
         acts: what each start of worker 0 does, the last for all further ones: `serve`, `fatal`, `away`,
-            `finish`, `die`, `work` (and die), `deaf`.
+            `finish`, `die`, `work` (and die), `deaf`, `fork` (a process that does not end by itself).
     """
 
     folder: Path
@@ -34,24 +37,37 @@ class Acting:
         """Do what is due at this start."""
         before = len(list(self.folder.glob(f"started-{index}-*")))
         act = self.acts[min(before, len(self.acts) - 1)] if index == 0 else self.others
-        asked = threading.Event()
+        # A queue and no Event: a signal may come while this thread holds the Event's lock.
+        asked: SimpleQueue[None] = SimpleQueue()
         if act == "deaf":
             signal.signal(signal.SIGTERM, lambda *_: self.note(f"ignored-{index}"))
         else:
-            signal.signal(signal.SIGTERM, lambda *_: asked.set())
+            signal.signal(signal.SIGTERM, lambda *_: asked.put(None))
         self.note(f"started-{index}")
         if act == "work":
             applied()
         if act in {"die", "work"}:
             os.kill(os.getpid(), signal.SIGKILL)
-        if act in {"serve", "deaf"}:
-            while not asked.wait(0.02):
-                pass
+        if act == "fork":
+            self.fork()
+        if act in {"serve", "deaf", "fork"}:
+            # The look at the queue lets Python run the handler of a signal that another thread received.
+            while asked.empty():
+                time.sleep(0.02)
             self.note(f"stopped-{index}")
         if act == "fatal" and self.others == "deaf":
             while not list(self.folder.glob("started-1-*")):
-                asked.wait(0.02)
+                time.sleep(0.02)
         return {"fatal": FATAL_CODE, "away": AWAY_CODE}.get(act, 0)
+
+    def fork(self) -> None:
+        """Start a process as a handler might; the exit of this one waits for it."""
+        multiprocessing.get_context("fork").Process(target=self.stay).start()
+
+    def stay(self) -> None:
+        """Run until a signal ends this process, as it does any other."""
+        self.note("forked")
+        threading.Event().wait()
 
     def note(self, what: str) -> None:
         """Leave a mark that the test waits for."""
@@ -68,17 +84,24 @@ class Noting:
         """Leave a mark."""
         (self.folder / f"death-{death.index}-{death.code}-{death.ordered}-{death.pid}").touch()
 
+    def silence(self, index: int, pid: int, _seconds: float) -> None:
+        """Leave a mark."""
+        (self.folder / f"silent-{index}-{pid}").touch()
+
 
 def main(folder: str, count: str, grace: str, others: str, *acts: str) -> int:
     """Supervise `count` workers; SIGHUP reloads them."""
     place = Path(folder)
+    noting = Noting(place)
     supervisor = Supervisor(
         Acting(place, others, acts),
         int(count),
         timedelta(seconds=float(grace)),
-        Noting(place),
+        noting,
         frozenset({FATAL_CODE}),
         frozenset({AWAY_CODE}),
+        on_silence=noting.silence,
+        frozen_after=timedelta(seconds=float(os.environ.get("FROZEN_AFTER", "60"))),
     )
     signal.signal(signal.SIGHUP, lambda *_: supervisor.reload())
     return supervisor.run()

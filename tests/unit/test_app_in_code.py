@@ -45,6 +45,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_check_says_that_run_is_one_process(folder: Path) -> None:
+    """`processes:` is for the command, and App.run() would ignore it in silence."""
+    (folder / "app.yaml").write_text(YAML + "processes: 3\n")
+    (said,) = App.from_yaml().check()
+    assert said == "processes: 3 – App.run() is one process; `oncemq -f module:app run` starts 3"
+
+
 def test_an_app_starts_and_stops_beside_other_work(folder: Path) -> None:
     """start() returns when consumers are subscribed, publish() reaches them, stop() drains and returns 0."""
     app, handled = App.from_yaml(), Event()

@@ -1,13 +1,18 @@
 """The documentation says what the code says."""
 
+import asyncio
 import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
+from sqlalchemy import create_engine, select
 
 HOUSE = Path(__file__).parents[2]
 ARCHITECTURE = (HOUSE / "docs" / "architecture.md").read_text()
@@ -31,6 +36,42 @@ def test_every_option_of_a_strategy_is_documented(name: str) -> None:
 def test_every_strategy_is_in_the_readme(name: str) -> None:
     """A newcomer sees all of them in one table."""
     assert f"\n| `{name}` |" in (HOUSE / "README.md").read_text()
+
+
+def test_every_extra_is_on_a_page() -> None:
+    """A user finds what `pip install oncemq[…]` may bring where it is needed."""
+    project = tomllib.loads((HOUSE / "pyproject.toml").read_text())["project"]
+    pages = [HOUSE / "README.md", *(HOUSE / "docs").glob("*.md")]
+    named = set(re.findall(r"oncemq\[([a-z-]+)\]", "".join(page.read_text() for page in pages)))
+    assert set(project["optional-dependencies"]) - {"dev", "bench", "docs"} <= named
+
+
+def test_the_first_service_with_idempotent_requests_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first block of docs/requests.md is a whole service: a copy of a request gets the same answer, and one effect."""
+    monkeypatch.chdir(tmp_path)
+    block = re.search(r"```python\n(.*?)```", (HOUSE / "docs/requests.md").read_text(), re.DOTALL)
+    assert block is not None
+    found: dict[str, Any] = {"__name__": "shop_api"}
+    exec(compile(block[1], "shop_api", "exec", dont_inherit=True), found)
+    engine = create_engine("sqlite:///shop.db")
+    found["Base"].metadata.create_all(engine)
+    found["ledger"].create_tables()
+
+    async def post_twice() -> list[int]:
+        transport = httpx.ASGITransport(found["app"])
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+            headers = {"Idempotency-Key": '"7"'}
+            body = {"account": "a", "amount": 3}
+            return [
+                (await client.post("/payments", json=body, headers=headers)).status_code for _ in range(2)
+            ]
+
+    assert asyncio.run(post_twice()) == [201, 201]
+    assert [found["welcome"](found["Order"](account="a", amount=1)) for _ in range(2)] == ["welcome"] * 2
+    with engine.connect() as connection:
+        assert sorted(connection.execute(select(found["Payment"].amount)).scalars()) == [-10, 3]
 
 
 def test_every_place_on_the_architecture_page_is_there() -> None:

@@ -33,7 +33,10 @@ MEANINGS: Sequence[tuple[int, str]] = (
         LEFT_OVER,
         "`run --until-idle`: the deadline has come, or what is left makes no progress (parked, paused, not subscribed)",
     ),
-    (HARD_LIMIT, "a worker process ended because a handler exceeded its hard time limit"),
+    (
+        HARD_LIMIT,
+        "a handler exceeded its hard time limit: `App.run()`, or a worker of `run` while it drained; else `run` starts another",
+    ),
     (INTERRUPTED, "stopped at once, by Ctrl-C or a second signal"),
 )
 

@@ -119,10 +119,19 @@ class Mourner:
                 )
 
 
+def tell_silence(index: int, pid: int, seconds: float) -> None:
+    """Log that a worker process has not responded for so many seconds."""
+    structlog.get_logger("oncemq").warning(
+        "worker process does not respond", process=index, pid=pid, silent_for=f"{seconds:.0f}s"
+    )
+
+
 def meaning(death: Death) -> str:
     """Return the meaning of an exit code in words."""
     if death.code == HARD_LIMIT:
         return "a handler exceeded its hard time limit"
+    if death.silent:
+        return "it was stopped by a signal" if death.ordered else "it did not respond and was killed"
     if death.ordered:
         return "it was stopped at once"
     return f"killed by signal {-death.code}" if death.code < 0 else "see the lines above"

@@ -24,6 +24,7 @@ from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.status import StatusReporter
 from oncemq.engine.stop_conditions import Ending, Retries, Until
+from oncemq.engine.stop_times import StopTimes
 from oncemq.errors import ConfigError
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
@@ -77,7 +78,6 @@ def extend_leases(plan: AppPlan, crews: Mapping[str, ConsumerRuntime], observers
 
 _TICK = 0.1
 _LOOK_EVERY = 1.0
-_LEAST_GRACE = timedelta(seconds=1)
 
 Result = TypeVar("Result")
 
@@ -291,32 +291,32 @@ class Application:
 
     def _drain(self) -> None:
         """Receive no more, let running work finish, return the rest, sign off."""
-        clock, grace = self._plan.clock, self._plan.grace
+        clock, times = self._plan.clock, StopTimes.of(self._plan.grace)
         started = clock.monotonic()
         self._phase = Phase.DRAINING
         self._point("draining")
-        self._observer.draining(grace)
-        finished, returned = self._wind_down(started)
+        self._observer.draining(times.handlers)
+        finished, returned = self._wind_down(started + times.handlers.total_seconds())
         self._clean = self._clean and finished
         self._observer.drained(seconds=clock.monotonic() - started, returned=returned)
         self._point("shutdown")
-        self._close(timedelta(seconds=self._left(started)))
+        self._close(started + times.closed.total_seconds())
         self._observer.stopped(clean=self._clean)
 
     def _abandon(self) -> None:
         """Clean up after a failed start: running work is finished, everything opened is closed."""
-        started = self._plan.clock.monotonic()
-        self._wind_down(started)
-        self._close(timedelta(seconds=self._left(started)))
+        started, times = self._plan.clock.monotonic(), StopTimes.of(self._plan.grace)
+        self._wind_down(started + times.handlers.total_seconds())
+        self._close(started + times.closed.total_seconds())
 
-    def _wind_down(self, started: float) -> tuple[bool, int]:
-        """End the workers; returns whether all ended in time, and the number of messages returned unstarted."""
+    def _wind_down(self, until: float) -> tuple[bool, int]:
+        """End the workers; returns whether all ended by then, and the number of messages returned unstarted."""
         for consumer in self._plan.consumers:
             pause = self._plan.adapters[consumer.broker].pause
             self._quietly(f"pausing {consumer.name}", lambda pause=pause, name=consumer.name: pause(name))  # type: ignore[misc]
         for crew in self._crews.values():
             crew.stop()
-        finished = [crew.join(self._left(started)) for crew in self._crews.values()]
+        finished = [crew.join(self._seconds_until(until)) for crew in self._crews.values()]
         # A worker that still waits for a broker or a handler must not delay the end of the process.
         self._leaving.set()
         returned = 0
@@ -324,22 +324,26 @@ class Application:
             returned += self._quietly(f"returning what waits for {name}", crew.hand_back) or 0
         return all(finished), returned
 
-    def _left(self, started: float) -> float:
-        return max(0.0, self._plan.grace.total_seconds() - (self._plan.clock.monotonic() - started))
+    def _seconds_until(self, moment: float) -> float:
+        return max(0.0, moment - self._plan.clock.monotonic())
 
-    def _close(self, grace: timedelta) -> None:
+    def _close(self, until: float) -> None:
         """Close everything that may be open; errors are reported and do not prevent the next step."""
+
+        def left() -> timedelta:
+            return timedelta(seconds=self._seconds_until(until))
+
         for relay in self._relays:
-            self._quietly("sending what was published last", lambda relay=relay: relay.stop(grace=grace))  # type: ignore[misc]
+            self._quietly("sending what was published last", lambda relay=relay: relay.stop(grace=left()))  # type: ignore[misc]
         for name, adapter in self._plan.adapters.items():
-            self._quietly(f"closing broker {name}", lambda adapter=adapter: adapter.close(grace=grace))  # type: ignore[misc]
+            self._quietly(f"closing broker {name}", lambda adapter=adapter: adapter.close(grace=left()))  # type: ignore[misc]
         for name, crew in self._crews.items():
             self._quietly(f"removing the flight recorders of {name}", crew.close)
         if self._presence is not None:
             self._quietly("removing the flight recorders", self._presence.leave)
         for upkeep in self._upkeep:
             stop = upkeep.stop
-            self._quietly("stopping upkeep", lambda stop=stop: stop(grace=max(grace, _LEAST_GRACE)))  # type: ignore[misc]
+            self._quietly("stopping upkeep", lambda stop=stop: stop(grace=left()))  # type: ignore[misc]
         if self._watchdog is not None:
             self._watchdog.stop()
         self._quietly("signing off in the ledger", self._roster.sign_off)

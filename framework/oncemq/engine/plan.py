@@ -105,7 +105,7 @@ class AppPlan:
         topics: the topics that handlers may publish to, by name.
         keep: how long dedup records are kept, by ledger scope.
         state: folder for flight recorders; None = none are kept.
-        grace: how long a drain may take.
+        grace: how long a stop may take in all.
         http: where metrics and health are shown; None = nowhere.
         warnings: warnings that are logged at every start.
         redis: the app's Redis, opened when first used; None without one.

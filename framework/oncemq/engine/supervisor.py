@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import FrameType
+
+from oncemq.engine.stop_times import StopTimes
 
 EXIT_STOPPED_AT_ONCE = 130
 """A second signal came while draining."""
@@ -20,7 +23,13 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
 _STEADY_AFTER = 30.0
 _TICK = 0.5
-_KILL_AFTER_GRACE = 5.0
+_BEAT = 0.5
+_SILENT_SHARE = 4
+_EXIT_WITHIN = 3.0
+_FAILED = 1
+
+_APPLIED = b"a"
+_ALIVE = b"b"
 
 ChildMain = Callable[[int, Callable[[], None]], int]
 """Runs one worker process; called with its index and a callback for when it has applied something, returns its
@@ -35,30 +44,45 @@ class Death:
         index: the worker's number.
         pid: its process id.
         code: its exit code; negative for a signal.
-        ordered: the supervisor killed it, so no message is at fault.
+        ordered: the supervisor or an operator stopped it, so no message is at fault.
+        silent: it was killed because it no longer responded.
     """
 
     index: int
     pid: int
     code: int
     ordered: bool
+    silent: bool = False
 
 
 @dataclass(slots=True)
 class _Child:
+    """A worker process; `silence` is the time in seconds that this supervisor has watched it without hearing from it."""
+
     index: int
     process: BaseProcess
     word: Connection
     started: float
     first: bool
     killed: bool = False
+    frozen: bool = False
+    useful: bool = False
+    silence: float = 0.0
+    reported: bool = False
 
-    def was_useful(self) -> bool:
-        """Return whether it applied something before it ended."""
-        try:
-            return self.word.poll() and bool(self.word.recv_bytes())
-        except (EOFError, OSError):
-            return False
+    def hear(self) -> None:
+        """Read what it has sent since the last time."""
+        with suppress(EOFError, OSError):
+            while self.word.poll():
+                self.useful |= self.word.recv_bytes() == _APPLIED
+                self.silence = 0.0
+
+    def is_stopped(self) -> bool:
+        """Return whether a signal or a debugger has stopped it."""
+        with suppress(OSError):
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+            return stat.rpartition(")")[2].split()[0] in {"T", "t"}
+        return False
 
 
 class Supervisor:
@@ -70,13 +94,15 @@ class Supervisor:
     Args:
         child: runs in each worker process; spawned, never forked.
         count: the number of workers.
-        grace: how long a drain may take before a worker is killed.
+        grace: how long a stop may take in all; a worker that still runs shortly before its end is killed.
         on_death: called after a worker died, before it is started again.
         fatal: exit codes that a restart would not cure, such as a wrong configuration; they end the app.
         fatal_first: exit codes that end the app when a worker's very first process ends with them, such as a
             server that does not answer: later this is only an outage.
         finished: other exit codes besides 0 of a worker that has finished; that of the last one is the app's, since it
             has seen the remaining work of the others.
+        on_silence: called with a worker's index, process id and the seconds for which it has not responded, once.
+        frozen_after: a worker that has not responded for so long is killed, and started again.
     """
 
     def __init__(
@@ -88,15 +114,20 @@ class Supervisor:
         fatal: frozenset[int],
         fatal_first: frozenset[int] = frozenset(),
         finished: frozenset[int] = frozenset(),
+        on_silence: Callable[[int, int, float], None] = lambda _index, _pid, _seconds: None,
+        frozen_after: timedelta = timedelta(seconds=60),
     ) -> None:
         self._child = child
         self._count = count
-        self._grace = grace.total_seconds()
+        self._kill_after = StopTimes.of(grace).closed.total_seconds()
         self._on_death = on_death
         self._fatal = fatal
         self._fatal_first = fatal_first
         self._finished = finished | {0}
         self._last_finished = 0
+        self._on_silence = on_silence
+        self._frozen_after = frozen_after.total_seconds()
+        self._looked = time.monotonic()
         self._spawn = multiprocessing.get_context("spawn")
         self._children: dict[int, _Child] = {}
         self._due: dict[int, float] = {}
@@ -142,7 +173,7 @@ class Supervisor:
     def _start(self, index: int, *, first: bool = False) -> None:
         mine, its = self._spawn.Pipe(duplex=False)
         process = self._spawn.Process(
-            target=_run_child, args=(self._child, index, its), name=f"oncemq-{index}"
+            target=_run_child, args=(self._child, index, its, self._kill_after), name=f"oncemq-{index}"
         )
         # A Ctrl-C goes to the whole group; it must not reach a child that is still importing.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -159,6 +190,7 @@ class Supervisor:
             self._wait()
             self._obey_signals()
             self._start_due()
+            self._listen()
             for child in [child for child in self._children.values() if not child.process.is_alive()]:
                 child.process.join()
                 del self._children[child.index]
@@ -177,10 +209,33 @@ class Supervisor:
         }:
             os.read(self._bell.fileno(), 4096)
 
+    def _listen(self) -> None:
+        """Hear the workers, and kill those that have not responded for too long.
+
+        Time in which this process itself was frozen, with them, counts as one tick.
+        """
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, _TICK), now
+        for child in self._children.values():
+            child.silence += passed
+            child.hear()
+            pid = child.process.pid or 0
+            if child.silence > self._frozen_after / _SILENT_SHARE and not child.reported:
+                child.reported = True
+                self._on_silence(child.index, pid, child.silence)
+            if child.silence > self._frozen_after and not child.frozen:
+                child.frozen = True
+                # Else the message that was running is at fault: it may hold the interpreter's lock for ever.
+                child.killed = child.killed or child.is_stopped()
+                child.process.kill()
+
     def _ended(self, child: _Child, code: int) -> int:
         """Handle the end of a worker; returns the exit code it means for the app, 0 for none."""
+        child.hear()
         if code not in self._finished:
-            self._on_death(Death(child.index, child.process.pid or 0, code, child.killed))
+            self._on_death(
+                Death(child.index, child.process.pid or 0, code, child.killed, silent=child.frozen)
+            )
         if self._stop_since is not None:
             return self._ended_while_stopping(child, code)
         if child.index in self._reloading:
@@ -208,7 +263,7 @@ class Supervisor:
 
     def _start_later(self, child: _Child) -> None:
         now = time.monotonic()
-        if child.was_useful() or now - child.started > _STEADY_AFTER:
+        if child.useful or now - child.started > _STEADY_AFTER:
             self._pauses.pop(child.index, None)
             self._due[child.index] = now
             return
@@ -232,7 +287,7 @@ class Supervisor:
         if self._stop_since is None:
             if self._signals:
                 self._ask_all()
-        elif self._signals > 1 or time.monotonic() - self._stop_since > self._grace + _KILL_AFTER_GRACE:
+        elif self._signals > 1 or time.monotonic() - self._stop_since > self._kill_after:
             for child in self._children.values():
                 child.killed = True
                 child.process.kill()
@@ -250,21 +305,51 @@ def _ask(process: BaseProcess, number: int) -> None:
             os.kill(process.pid, number)
 
 
-def _run_child(child: ChildMain, index: int, word: Connection) -> None:
+def _run_child(child: ChildMain, index: int, word: Connection, kill_after: float) -> None:
     # Only the supervisor decides how to react to a Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _die_with_parent()
-    raise SystemExit(child(index, lambda: word.send_bytes(b".")))
+    os.register_at_fork(after_in_child=_obey_signals_as_usual)
+    os.set_blocking(word.fileno(), False)
+    _die_with_parent(word, kill_after)
+    code = child(index, lambda: _tell(word, _APPLIED))
+    _leave_within(_EXIT_WITHIN, code)
+    raise SystemExit(code)
 
 
-def _die_with_parent() -> None:
-    """Drain this process when its supervisor is gone: it would not be restarted, nor its recorder read."""
+def _tell(word: Connection, what: bytes) -> None:
+    with suppress(OSError):  # a supervisor that is frozen or gone reads nothing
+        word.send_bytes(what)
+
+
+def _obey_signals_as_usual() -> None:
+    """Let a process that a handler forks end by a signal: it has inherited what the worker does with them."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _die_with_parent(word: Connection, kill_after: float) -> None:
+    """Tell the supervisor that this process is alive; drain when it is gone: nothing would start a successor.
+
+    The supervisor would have killed it after `kill_after` seconds, so it ends then by itself.
+    """
     parent = multiprocessing.parent_process()
 
     def look() -> None:
-        if parent is not None:
-            parent.join()
+        while parent is not None and parent.is_alive():
+            _tell(word, _ALIVE)
+            parent.join(_BEAT)
         os.kill(os.getpid(), signal.SIGTERM)
+        _leave_within(kill_after, _FAILED)
 
     threading.Thread(target=look, name="oncemq-parent", daemon=True).start()
+
+
+def _leave_within(seconds: float, code: int) -> None:
+    """End this process after so many seconds although something, such as a process that a handler forked, holds its exit."""
+
+    def leave() -> None:
+        time.sleep(seconds)
+        os._exit(code)
+
+    threading.Thread(target=leave, name="oncemq-exit", daemon=True).start()

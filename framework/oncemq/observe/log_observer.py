@@ -262,7 +262,7 @@ class LogObserver(Observer):
         self._log.error(
             "handler exceeded its hard time limit, process ends"
             if which is TimeLimit.HARD
-            else "handler exceeded its soft time limit, rolled back",
+            else "handler exceeded its soft time limit",
             **about,
             limit=spaced(limit),
         )

@@ -40,6 +40,7 @@ class ScriptedAdapter:
 
     Attributes:
         acknowledged: deliveries, in the order they were acknowledged.
+        grace: what `close` was given.
         retried: retry requests, in order.
         dead: dead-lettered messages, in order.
         buried: messages dead-lettered without having been delivered, in order.
@@ -74,6 +75,7 @@ class ScriptedAdapter:
         self.refused: list[SettleFailed] = []
         self.paused: set[str] = set()
         self.closed = False
+        self.grace = timedelta(0)
         self.subscriptions: tuple[Subscription, ...] = ()
         self._sink: Sink | None = None
         self._generation = 1
@@ -244,8 +246,8 @@ class ScriptedAdapter:
 
     def close(self, *, grace: timedelta) -> None:
         """Remember that it was closed; later settlements are void."""
-        del grace
         with self._changed:
+            self.grace = grace
             self.closed = True
             self._void_below = self._generation + 1
             self._changed.notify_all()

@@ -114,8 +114,66 @@ DEFECTS = (
     Defect(
         "useful-worker-waits",
         "A worker process that did useful work is started again at once.",
-        [Edit("framework/oncemq/engine/supervisor.py", "if child.was_useful() or now", "if now")],
+        [Edit("framework/oncemq/engine/supervisor.py", "if child.useful or now", "if now")],
         [f"{SUPERVISOR}::test_a_worker_that_was_useful_is_started_at_once"],
+    ),
+    Defect(
+        "stop-longer-than-grace",
+        "A worker that does not end is killed before the grace is over.",
+        [
+            Edit(
+                "framework/oncemq/engine/stop_times.py",
+                "max(grace - min(_KILLING",
+                "max(grace + 5 * min(_KILLING",
+            )
+        ],
+        ["tests/unit/engine/test_stop_times.py::test_all_of_a_stop_fits_into_the_grace"],
+    ),
+    Defect(
+        "orphan-never-ends",
+        "A worker that does not drain ends when its supervisor is gone.",
+        [
+            Edit(
+                "framework/oncemq/engine/supervisor.py", "_leave_within(kill_after, _FAILED)", "time.sleep(0)"
+            )
+        ],
+        [f"{SUPERVISOR}::test_a_worker_that_outlasts_its_supervisor_ends_by_itself"],
+    ),
+    Defect(
+        "forked-process-holds-the-end",
+        "A worker's end does not wait for a process that a handler forked.",
+        [Edit("framework/oncemq/engine/supervisor.py", "_leave_within(_EXIT_WITHIN, code)", "time.sleep(0)")],
+        [f"{SUPERVISOR}::test_a_forked_process_does_not_hold_the_end"],
+    ),
+    Defect(
+        "forked-process-ignores-signals",
+        "A process that a handler forked ends by a signal.",
+        [
+            Edit(
+                "framework/oncemq/engine/supervisor.py",
+                "os.register_at_fork(after_in_child=_obey_signals_as_usual)",
+                "time.sleep(0)",
+            )
+        ],
+        [f"{SUPERVISOR}::test_a_forked_process_does_not_hold_the_end"],
+    ),
+    Defect(
+        "forked-process-keeps-the-lock",
+        "A process that a handler forked does not hide the death of its worker.",
+        [
+            Edit(
+                "framework/oncemq/engine/crash/process_lock.py",
+                "os.register_at_fork(after_in_child=partial(_release_in_child, ref(self)))",
+                "partial(_release_in_child, ref(self))",
+            )
+        ],
+        ["tests/unit/engine/crash/test_process_lock.py::test_a_forked_process_does_not_keep_the_lock"],
+    ),
+    Defect(
+        "frozen-worker-unseen",
+        "A worker that does not respond is replaced.",
+        [Edit("framework/oncemq/engine/supervisor.py", "child.silence += passed", "child.silence = 0.0")],
+        [f"{SUPERVISOR}::test_a_stopped_worker_is_replaced"],
     ),
     Defect(
         "pause-shared-by-workers",

@@ -153,7 +153,7 @@ def test_a_drain_finishes_what_runs_and_returns_the_rest(adapter: ScriptedAdapte
 
 
 def test_a_drain_ends_with_the_grace(adapter: ScriptedAdapter, engine: Engine, tmp_path: Path) -> None:
-    """A handler that does not return holds no one up: the code is 1, and the message is not blamed for it."""
+    """A handler that does not return delays no end: the code is 1, its message is not charged, closing has time left."""
     began, go_on = threading.Event(), threading.Event()
 
     def handle(order: dict, session: Session) -> None:
@@ -168,7 +168,7 @@ def test_a_drain_ends_with_the_grace(adapter: ScriptedAdapter, engine: Engine, t
         assert began.wait(WAIT)
         run.app.stop()
         assert run.end() == 1
-        assert not adapter.acknowledged
+        assert adapter.grace > timedelta(0)
         assert not list(tmp_path.glob("*.recorder"))
     finally:
         go_on.set()

@@ -20,10 +20,11 @@ DEADLINE = 30.0
 class Supervised:
     """A supervisor in a process of its own, and the marks that its workers leave."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, frozen_after: float = 60) -> None:
         self.folder = folder
         environment = {
             **os.environ,
+            "FROZEN_AFTER": str(frozen_after),
             "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
         }
         self.process = subprocess.Popen(
@@ -55,7 +56,7 @@ class Supervised:
 
     def close(self) -> None:
         """End whatever is left."""
-        for pid in self.pids("started"):
+        for pid in [*self.pids("started"), *self.pids("forked")]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.kill()
@@ -88,8 +89,11 @@ def supervise(tmp_path: Path) -> Iterator[Supervise]:
     """Start a supervisor: `supervise("serve", count=2, grace=5)`."""
     started: list[Supervised] = []
 
-    def start(*acts: str, count: int = 1, grace: float = 5, others: str = "serve") -> Supervised:
-        started.append(Supervised(tmp_path, str(count), str(grace), others, *acts))
+    def start(
+        *acts: str, count: int = 1, grace: float = 5, others: str = "serve", frozen_after: float = 60
+    ) -> Supervised:
+        made = Supervised(tmp_path, str(count), str(grace), others, *acts, frozen_after=frozen_after)
+        started.append(made)
         return started[-1]
 
     yield start
@@ -233,11 +237,13 @@ def test_a_second_signal_kills_at_once(supervise: Supervise) -> None:
 
 
 def test_a_worker_that_outlasts_the_grace_is_killed(supervise: Supervise) -> None:
-    """One signal is enough: after the grace period, and some seconds for good measure, no one waits."""
-    app = supervise("deaf", grace=0)
+    """One signal is enough, and the whole stop takes no longer than the grace: an orchestrator kills by then."""
+    app = supervise("deaf", grace=3)
     app.wait_for("started-0")
+    asked = time.monotonic()
     app.send(signal.SIGTERM)
     assert app.code() == 1
+    assert 2 < time.monotonic() - asked < 5
 
 
 def test_the_grace_holds_also_after_a_fatal_code(supervise: Supervise) -> None:
@@ -254,6 +260,37 @@ def test_workers_drain_when_their_supervisor_dies(supervise: Supervise) -> None:
     app.send(signal.SIGKILL)
     app.wait_for("stopped", 2)
     wait_until(lambda: all(map(is_gone, workers)), "the workers' end")
+
+
+def test_a_worker_that_outlasts_its_supervisor_ends_by_itself(supervise: Supervise) -> None:
+    """A drain that does not end would have been cut off by the supervisor: the worker does it, so it is no orphan for ever."""
+    app = supervise("deaf", grace=1)
+    [worker] = app.wait_for("started-0")
+    app.send(signal.SIGKILL)
+    app.wait_for("ignored-0")
+    wait_until(lambda: is_gone(worker), "the worker's end")
+
+
+def test_a_forked_process_does_not_hold_the_end(supervise: Supervise) -> None:
+    """A process that a handler has forked ends by a signal as any other, and its worker ends without it."""
+    app = supervise("fork", grace=60)
+    [forked] = app.wait_for("forked")
+    app.wait_for("started-0")
+    app.send(signal.SIGTERM)
+    assert app.code() == 0
+    assert not is_gone(forked)
+    os.kill(forked, signal.SIGTERM)
+    wait_until(lambda: is_gone(forked), "the end of the forked process")
+
+
+def test_a_stopped_worker_is_replaced(supervise: Supervise) -> None:
+    """It is reported, then killed and started again; what it ran is not at fault."""
+    app = supervise("serve", frozen_after=4)
+    [first] = app.wait_for("started-0")
+    os.kill(first, signal.SIGSTOP)
+    assert app.wait_for("silent-0")[0] == first
+    app.wait_for("started-0", 2)
+    assert app.pids("death-0--9-True") == [first]
 
 
 def test_reload_drains_and_starts_again_at_once(supervise: Supervise) -> None:

@@ -196,7 +196,7 @@ def test_everything_else_is_one_line_each(observer, log):
         "units run concurrently again",
         "worker process died while this message ran, isolated from now on",
         "handler exceeded its hard time limit, process ends",
-        "handler exceeded its soft time limit, rolled back",
+        "handler exceeded its soft time limit",
         "broker connection lost, reconnecting",
         "broker connection resumed",
         "synchronous_commit is off",

@@ -12,7 +12,7 @@ from oncemq.cli.exit_codes import FATAL, FINISHED, UNREACHABLE, exit_code
 from oncemq.cli.files import app_option
 from oncemq.cli.main import show_error
 from oncemq.cli.preflight import failed_connections
-from oncemq.cli.worker import Mourner, Worker
+from oncemq.cli.worker import Mourner, Worker, tell_silence
 from oncemq.common.durations import parse_duration
 from oncemq.config import load
 from oncemq.config.build.plan import DEFAULT_GRACE, LoadedApp
@@ -39,7 +39,7 @@ Examples:
   oncemq run --reload             # while developing: starts again when a file changes
 
 \b
-SIGTERM or Ctrl-C drains: what was begun is finished and settled, within `grace` (30s).
+SIGTERM or Ctrl-C drains: what was begun is finished and settled. The whole stop fits into `grace` (30s).
 A second signal stops at once; unsettled messages are delivered again.
 """
 )
@@ -103,6 +103,7 @@ def run(
         FATAL,
         UNREACHABLE,
         FINISHED,
+        tell_silence,
     )
     if reloading:
         _watch(files, supervisor)

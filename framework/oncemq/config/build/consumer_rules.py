@@ -134,6 +134,14 @@ def check_times(facts: ConsumerFacts) -> Iterable[Problem]:
             "leave the soft one time to roll back before the process ends",
             "limits.soft",
         )
+    if facts.soft_limit and facts.effects is Effects.EXTERNAL and not facts.is_async:
+        yield Problem(
+            "limits: soft ends no handler here: a function with external effects cannot be interrupted or rolled back, "
+            "so the limit is only logged",
+            "write limits: {hard: …}, or make the handler `async def`",
+            "limits.soft",
+            Severity.WARNING,
+        )
     if facts.in_flight < facts.workers:
         yield Problem(
             f"in_flight: {facts.in_flight} leaves some of {facts.workers} workers without a message",

@@ -78,12 +78,13 @@ class Limits(Section):
 
     soft: Duration | None = Field(
         None,
-        description="After this the running statement is cancelled, the unit rolls back and an attempt counts.",
+        description="After this a database handler's statement is cancelled and it is rolled back, an `async def` handler is cancelled; "
+        "an attempt counts. Python code between statements is not interrupted; a function with external effects is only logged.",
         examples=["20s"],
     )
     hard: Duration | None = Field(
         None,
-        description="After this the process exits, its supervisor starts another, and the message is a suspect.",
+        description="After this the process exits with code 70 and the message is a suspect; `oncemq run` starts another process.",
         examples=["60s"],
     )
 
@@ -315,10 +316,12 @@ class AppModel(Section):
     )
     http: Http | None = Field(None, description="Metrics and health. Default: off.")
     logging: Logging | None = Field(None, description="What is logged and how it looks.")
-    processes: Count = Field(1, description="How many processes `oncemq run` starts.")
+    processes: Count = Field(1, description="How many processes `oncemq run` starts; `App.run()` is one.")
     state: Folder | None = Field(
         None,
         description="Folder for flight recorders, relative to the file. Default .oncemq.",
         examples=[".oncemq"],
     )
-    grace: Duration | None = Field(None, description="How long a drain may take at shutdown. Default 30s.")
+    grace: Duration | None = Field(
+        None, description="How long a stop may take in all; of 30s, running handlers have 27s. Default 30s."
+    )

@@ -22,7 +22,7 @@ class StrategyChoice:
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
-_FORM = "write a name, or a name with its options: unique_key: {keep: 7d}"
+_FORM = "write a name, or a name with its options: unique_key: {fingerprint: [amount]}"
 
 
 def _choice(entry: Any) -> StrategyChoice:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 from oncemq.common.clock import Clock
+from oncemq.common.durations import format_duration
 from oncemq.common.sharding import Layout
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.unit import Unit
@@ -150,7 +151,11 @@ class Consumer:
             refusal = delivery.refusal
             return reject(str(refusal), error=refusal, code=refusal.reason)
         if delivery.crashes and delivery.message.attempt - 1 + delivery.crashes >= self.plan.retry.attempts:
-            return reject(f"a process died {delivery.crashes} times while this message ran", code=CRASHED)
+            limit = self.plan.hard_limit
+            longer = f", or ran longer than {format_duration(limit)}," if limit is not None else ""
+            return reject(
+                f"a process died{longer} {delivery.crashes} times while this message ran", code=CRASHED
+            )
         return None
 
     def ended(self, delivery: Delivery) -> None:

@@ -8,8 +8,10 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
+from weakref import ref
 
 from oncemq.common.private_files import open_private, state_folder
 
@@ -32,13 +34,26 @@ class ProcessLock:
         self._file = open_private(fresh)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         fresh.rename(self._path)
+        # A process that a handler forks would hold the lock beyond the death of this one.
+        os.register_at_fork(after_in_child=partial(_release_in_child, ref(self)))
+
+    def let_go(self) -> None:
+        """Close the file without a trace; the lock ends when no process has it open."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def leave(self) -> None:
         """Record that this process has ended normally; may be called twice."""
         if self._file >= 0:
             self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            self._file = -1
+            self.let_go()
+
+
+def _release_in_child(held: "ref[ProcessLock]") -> None:
+    lock = held()
+    if lock is not None:
+        lock.let_go()
 
 
 def lives(state: Path, name: str) -> bool:

@@ -210,6 +210,21 @@ def test_what_cannot_be_safe_is_refused(tmp_path, more, said):
     assert line.startswith("app.yaml:7:")
 
 
+def test_a_soft_limit_that_ends_nothing_is_a_warning(tmp_path):
+    """A function with external effects is not interrupted; a coroutine is."""
+    text = BASE.replace("topic: orders,", "topic: orders, effects: external, limits: {soft: 1s},")
+    text = text.replace("strategies: [decide]", "strategies: [none]")
+    (said,) = [
+        str(warning)
+        for warning in loaded(tmp_path, text).warnings
+        if warning.text.startswith("count: limits")
+    ]
+    assert "only logged – write limits: {hard: …}, or make the handler `async def`" in said
+    handlers = "async def handle(order: dict) -> None: ...\n"
+    again = loaded(tmp_path / "again", text, handlers=handlers).warnings
+    assert not [warning for warning in again if "limits" in str(warning)]
+
+
 def test_guards_with_none_written_are_allowed(tmp_path):
     """Who writes `none` has said that effects may happen twice."""
     assert consumer(tmp_path, "strategies: [guard, none]").strategies
