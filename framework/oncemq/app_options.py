@@ -41,11 +41,19 @@ class BackoffOptions(TypedDict, total=False):
     jitter: float
 
 
-class RetryOptions(TypedDict, total=False):
-    """How often a message that failed is tried."""
+class RetryRuleOptions(TypedDict, total=False):
+    """How often a message that failed is tried, and when."""
 
     attempts: int
     backoff: BackoffOptions
+    immediate: int
+
+
+class RetryOptions(RetryRuleOptions, total=False):
+    """The same, and other rules by the exception's class: a class, or its name as `module:Class`."""
+
+    never: Sequence[type[BaseException] | str]
+    errors: Mapping[type[BaseException] | str, RetryRuleOptions]
 
 
 class LimitOptions(TypedDict, total=False):

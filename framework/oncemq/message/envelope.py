@@ -191,6 +191,7 @@ class Delivery:
         commits_at_failure: number of units committed at the first such failure.
         failed_since: monotonic seconds of that failure.
         deferred_since: monotonic seconds of its first Defer; 0.0 if there was none.
+        immediate: how often it was tried again at once, in this delivery.
         suspect: a process died while this message was running, or may have been; it runs isolated.
         crashes: how often a process certainly died because of it; each is charged as an attempt.
         source: its source if that was not the broker; also settles it; never lost with a connection.
@@ -206,6 +207,7 @@ class Delivery:
         "failed_since",
         "failures",
         "generation",
+        "immediate",
         "key",
         "message",
         "parked_at",
@@ -237,6 +239,7 @@ class Delivery:
         self.commits_at_failure = 0
         self.failed_since = 0.0
         self.deferred_since = 0.0
+        self.immediate = 0
         self.suspect = False
         self.crashes = 0
         self.source = source

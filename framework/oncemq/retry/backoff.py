@@ -1,14 +1,18 @@
-"""Retry policy: number of attempts and length of the pauses between them."""
+"""Retry policy: number of attempts and length of the pauses between them, also by the exception's class."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from oncemq.common.error_text import attribute
+from oncemq.errors import Signal
 from oncemq.message import headers as names
 
 _SHORTEST_WAIT = 1.0
 _LONGEST_WAIT = 60.0
+_MOST_CAUSES = 100
+"""Exceptions that are examined below one: a chain may be long, and groups may be nested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,8 @@ class RetryPolicy:
         factor: each further pause is this many times the previous one.
         max: no pause is longer, jitter aside.
         jitter: each pause is drawn from ± this share of itself, so that failed messages are not retried in step.
+        immediate: further tries in the same process, without a pause, before a delivery counts as a failed attempt.
+        by_error: other policies, for exceptions of these classes and their subclasses.
     """
 
     attempts: int = 6
@@ -28,6 +34,37 @@ class RetryPolicy:
     factor: float = 4.0
     max: timedelta = timedelta(minutes=10)
     jitter: float = 0.2
+    immediate: int = 0
+    by_error: "tuple[tuple[type[BaseException], RetryPolicy], ...]" = ()
+
+    def for_error(self, error: BaseException | None) -> "RetryPolicy":
+        """Return the policy for a message that failed with `error`.
+
+        The error, its causes and the members of exception groups are compared with the classes of `by_error`; the most
+        specific class wins, then the outermost exception. A `raise Retry` follows the plain policy.
+        """
+        if not self.by_error or error is None or issubclass(type(error), Signal):
+            return self
+        best, depth = self, 0
+        for found in _with_causes(error):
+            lineage = type(found).__mro__
+            for kind, policy in self.by_error:
+                if len(kind.__mro__) > depth and kind in lineage:
+                    best, depth = policy, len(kind.__mro__)
+        return best
+
+    @property
+    def tries_at_once(self) -> bool:
+        """Return whether some errors are tried again immediately."""
+        return any(policy.immediate for policy in self._all())
+
+    @property
+    def most_attempts(self) -> int:
+        """Return the number of attempts for the error that may be tried most often."""
+        return max(policy.attempts for policy in self._all())
+
+    def _all(self) -> "tuple[RetryPolicy, ...]":
+        return (self, *(policy for _, policy in self.by_error))
 
     def pause(self, attempt: int, draw: random.Random) -> timedelta:
         """Return the pause after try number `attempt` failed."""
@@ -41,13 +78,42 @@ class RetryPolicy:
         return min(self.max, timedelta(seconds=min(seconds, self.max.total_seconds())))
 
     def horizon(self) -> timedelta:
-        """Return the longest total of all pauses."""
+        """Return the longest total of all pauses, of the error that is retried for the longest time."""
+        return max(policy._own_horizon() for policy in self._all())
+
+    def _own_horizon(self) -> timedelta:
         pauses = (self._plain_pause(attempt) for attempt in range(1, self.attempts))
         return sum(pauses, timedelta(0)) * (1 + self.jitter)
 
     def longest_pause(self) -> timedelta:
         """Return the longest single pause; zero if there is none."""
-        return self._plain_pause(self.attempts - 1) * (1 + self.jitter) if self.attempts > 1 else timedelta(0)
+        return max(
+            policy._plain_pause(policy.attempts - 1) * (1 + policy.jitter)
+            if policy.attempts > 1
+            else timedelta(0)
+            for policy in self._all()
+        )
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, its causes and the members of groups, from the outside to the inside; each once.
+
+    An exception is a foreign object: its attributes may raise or lie.
+    """
+    left, seen = [error], set[int]()
+    while left and len(seen) < _MOST_CAUSES:
+        found = left.pop(0)
+        if id(found) in seen or not issubclass(type(found), BaseException):
+            continue
+        seen.add(id(found))
+        yield found
+        members = attribute(found, "exceptions") if issubclass(type(found), BaseExceptionGroup) else ()
+        left += members if type(members) is tuple else ()
+        cause = attribute(found, "__cause__")
+        if cause is None and attribute(found, "__suppress_context__") is not True:
+            cause = attribute(found, "__context__")
+        if cause is not None:
+            left.append(cause)
 
 
 def pause_before_turn(headers: Mapping[str, str], now: datetime) -> timedelta:

@@ -39,8 +39,8 @@ DEFECTS = (
         [
             Edit(
                 SETTLE,
-                "+ delivery.crashes >= self._policy.attempts",
-                "+ delivery.crashes > self._policy.attempts",
+                "+ delivery.crashes >= self._policy.for_error(error).attempts",
+                "+ delivery.crashes > self._policy.for_error(error).attempts",
             )
         ],
         [f"{SETTLING}::test_last_attempt_ends_as_a_dead_letter"],

@@ -16,6 +16,18 @@ DEFECTS = (
         [f"{CHAINS}::test_what_failed_before_is_not_settled_unless_its_copy_was"],
     ),
     Defect(
+        "immediate-try-forgotten",
+        "A message that failed a moment ago, and is tried again at once, is not settled as stale.",
+        [
+            Edit(
+                "framework/oncemq/engine/base/overtaken.py",
+                " or delivery.immediate > 0",
+                "",
+            )
+        ],
+        ["tests/unit/engine/base/test_overtaken.py::test_an_immediate_try_is_a_try"],
+    ),
+    Defect(
         "settled-before-its-place",
         "What comes before its place waits, whatever another strategy says.",
         [Edit(CHAIN, "for decide in self.counts:", "for decide in self.counts[:0]:")],

@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from oncemq import Batch, Envelope, Publisher, Reject, Retry
+from oncemq.app_options import RetryRuleOptions
 from oncemq.testing import Status, TestApp
 from suites.kit.conftest import Bench, Effect, effects
 
@@ -84,6 +85,52 @@ def test_the_last_attempt_ends_as_a_dead_letter(bench: Bench) -> None:
     app.clock.advance("1s")
     assert (outcome.dead_letter, outcome.code, outcome.attempt) == (True, "attempts-exhausted", 3)
     assert effects(app) == []
+
+
+def test_an_error_that_is_never_retried_is_a_dead_letter_at_once(bench: Bench) -> None:
+    """A subclass counts, and the dead letter has the error itself."""
+    topic = bench.topic()
+    bench.consume(topic, bench.apply, name="apply", retry={"never": [LookupError]})
+    app = bench.start()
+    bench.failures = [KeyError("currency")]
+    outcome = app.publish(topic, {"id": "a", "key": "k"})
+    assert (outcome.dead_letter, outcome.code, outcome.attempt) == (True, "not-retried", 1)
+    assert outcome.reason == "KeyError: 'currency'"
+
+
+def test_an_error_has_its_own_attempts_and_pauses(bench: Bench) -> None:
+    """What is declared for its class replaces what holds for all others."""
+    topic = bench.topic()
+    rule: RetryRuleOptions = {"attempts": 4, "backoff": {"first": "20ms", "max": "20ms"}}
+    bench.consume(topic, bench.apply, name="apply", retry={"errors": {TimeoutError: rule}})
+    app = bench.start()
+    bench.failures = [TimeoutError() for _ in range(3)]
+    outcome = app.publish(topic, {"id": "a", "key": "k"})
+    assert outcome.history()[0].next_in == timedelta(milliseconds=20)
+    app.clock.advance("1s")
+    assert (outcome.applied, outcome.attempt) == (True, 4)
+
+
+def test_immediate_tries_cost_no_attempt_and_no_neighbour(bench: Bench) -> None:
+    """The failed message is tried again at once in a transaction of its own, and later ones of its key wait for it."""
+    topic = bench.topic()
+    bench.consume(topic, bench.apply, name="apply", retry={"immediate": 2})
+    app = bench.start()
+    bench.failures = [ValueError("no"), ValueError("still no")]
+    outcomes = app.publish_many(topic, [{"id": name, "key": "k"} for name in "abc"])
+    assert [(outcome.applied, outcome.attempt) for outcome in outcomes] == [(True, 1)] * 3
+    assert effects(app) == ["a", "b", "c"]
+
+
+def test_a_failure_after_its_immediate_tries_counts_once(bench: Bench) -> None:
+    """Then it is retried as usual, with immediate tries of its own."""
+    topic = bench.topic()
+    bench.consume(topic, bench.apply, name="apply", retry={"immediate": 1})
+    app = bench.start()
+    bench.failures = [ValueError(str(number)) for number in range(6)]
+    outcome = app.publish(topic, {"id": "a", "key": "k"})
+    app.clock.advance("1s")
+    assert (outcome.dead_letter, outcome.attempt, bench.failures) == (True, 3, [])
 
 
 def test_reject_is_a_dead_letter_at_once(bench: Bench) -> None:

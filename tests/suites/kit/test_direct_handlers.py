@@ -51,6 +51,15 @@ def test_a_failure_is_retried(bench: Bench, *, is_async: bool) -> None:
 
 
 @BOTH
+def test_an_immediate_try_costs_no_attempt(bench: Bench, *, is_async: bool) -> None:
+    """The message runs again in the same process."""
+    app, topic = _start(bench, _handler(bench, is_async=is_async), retry={"immediate": 1})
+    bench.failures = [ConnectionError("away")]
+    outcome = app.publish(topic, {"id": "a", "key": "k"})
+    assert (outcome.applied, outcome.attempt, bench.effects) == (True, 1, ["a"])
+
+
+@BOTH
 def test_reject_is_a_dead_letter(bench: Bench, *, is_async: bool) -> None:
     """As for every handler."""
     app, topic = _start(bench, _handler(bench, is_async=is_async))

@@ -141,11 +141,11 @@ def test_a_database_that_the_test_has_locked_is_no_hang() -> None:
 
 
 def test_a_test_takes_a_few_milliseconds() -> None:
-    """After the first one; the bound is far above the 10 ms that were measured, since machines are shared."""
+    """Of the processor, after the first one; 10 ms were measured."""
     seconds = []
     for _ in range(11):
-        began = time.perf_counter()
+        began = time.process_time()
         with TestApp(_app(), tables=Base.metadata) as app:
             assert app.publish("orders", {"id": "a"}).applied
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.process_time() - began)
     assert min(seconds) < 0.05

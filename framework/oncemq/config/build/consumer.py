@@ -23,6 +23,7 @@ from oncemq.config.build.consumer_rules import (
 from oncemq.config.build.importing import import_object
 from oncemq.config.build.payload_fields import check_fields
 from oncemq.config.build.reader import build_reader
+from oncemq.config.build.retry_rules import with_rules
 from oncemq.config.build.shared_parts import Reporter, written
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue, reference
@@ -85,6 +86,7 @@ def build_consumer(
         topics: the topics its handler may publish to.
     """
     before = len(around.report.problems.errors)
+    settled = replace(settled, retry=with_rules(settled, around.folder, around.report))
     function = _handler(settled, around)
     allowed = _publishable(settled, around, topics)
     publishers = Publishers(allowed)
@@ -322,7 +324,7 @@ def facts_of(
         has_version=settled.version is not None,
         keep=settled.keep,
         retry_horizon=settled.retry.horizon(),
-        attempts=settled.retry.attempts,
+        attempts=settled.retry.most_attempts,
         is_async=handler.is_async if handler is not None else False,
         dialect=around.dialect,
         workers=settled.workers,

@@ -9,11 +9,13 @@ from oncemq.config.model.fields import (
     Address,
     Count,
     Duration,
+    Exceptions,
     Expressions,
     Factor,
     Folder,
     Name,
     Names,
+    NonNegative,
     Reference,
     SecretText,
     Share,
@@ -64,13 +66,43 @@ class Backoff(Section):
     )
 
 
-class Retry(Section):
-    """How often a failed message is tried before it becomes a dead letter."""
+class RetryRule(Section):
+    """How often a failed message is tried, and when."""
 
     attempts: Count | None = Field(
         None, description="Tries in all, the first included. Default 6.", examples=[6]
     )
     backoff: Backoff | None = Field(None, description="The pauses between the tries.")
+    immediate: NonNegative | None = Field(
+        None,
+        description="Further tries at once, in the same process and each in a transaction of its own, before a failure "
+        "counts as an attempt. Default 0.",
+        examples=[2],
+    )
+
+
+class Retry(RetryRule):
+    """How often a failed message is tried before it becomes a dead letter; also by the exception's class."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, RetryRule] = Field(init=False)
+
+    never: tuple[Exceptions, ...] | None = Field(
+        None,
+        description="Exceptions for which no further try helps: the message becomes a dead letter at once.",
+        examples=[["ValueError", "billing:CardDeclined"]],
+    )
+    errors: dict[str, RetryRule] | None = Field(
+        None,
+        description="Other rules for exceptions of these classes and their subclasses. In YAML a class may stand "
+        "directly below `retry`, too.",
+        examples=[{"httpx.TimeoutException": {"attempts": 20}}],
+    )
+
+    @property
+    def by_error(self) -> dict[str, RetryRule]:
+        """Return the rules for classes of exceptions, however they are written."""
+        return {**(self.errors or {}), **(self.__pydantic_extra__ or {})}
 
 
 class Limits(Section):

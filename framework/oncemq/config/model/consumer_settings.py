@@ -1,13 +1,14 @@
 """Settings of one consumer, merged from its topic and the defaults, and where each value was written."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from pydantic import BaseModel
 
-from oncemq.config.model.app_model import AppModel, Consumer, Topic
+from oncemq.config.model.app_model import AppModel, Consumer, Retry, Topic
+from oncemq.config.model.app_model import RetryRule as DeclaredRule
 from oncemq.config.model.section import Section
 from oncemq.config.model.strategy_list import StrategyChoice
 from oncemq.config.source.tree import Path
@@ -20,6 +21,21 @@ DEFAULT_UNIT_TIME = timedelta(milliseconds=50)
 DEFAULT_BATCH_LIMIT = 500
 EXTERNAL_WORKERS = 32
 """A handler of external effects mostly waits; a handler of database effects only competes for the GIL."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """A policy for the exceptions of a class.
+
+    Args:
+        error: the class, or its name.
+        policy: attempts and pauses.
+        path: where it was declared.
+    """
+
+    error: Any
+    policy: RetryPolicy
+    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +56,8 @@ class ConsumerSettings:
         format: how bodies are encoded.
         schema: a type that bodies must match, as declared.
         strategies: the chain as declared.
-        retry: attempts and pauses.
+        retry: attempts and pauses; without the rules by exception until these are imported.
+        retry_rules: other policies by exception, as declared.
         hold_key: after a Retry the key's later messages wait in the ledger until it is done; None = as the
             strategies require.
         keep: how long dedup records are kept.
@@ -71,6 +88,7 @@ class ConsumerSettings:
     schema: Any
     strategies: tuple[StrategyChoice, ...]
     retry: RetryPolicy
+    retry_rules: tuple[RetryRule, ...]
     hold_key: bool | None
     keep: timedelta
     workers: int
@@ -142,6 +160,44 @@ class _Sources:
                 return value
         return default
 
+    def retry(self) -> RetryPolicy:
+        """Return the policy without the rules by exception."""
+        usual = RetryPolicy()
+        return RetryPolicy(
+            attempts=self.first("retry", "attempts", default=usual.attempts),
+            first=self.first("retry", "backoff", "first", default=usual.first),
+            factor=self.first("retry", "backoff", "factor", default=usual.factor),
+            max=self.first("retry", "backoff", "max", default=usual.max),
+            jitter=self.first("retry", "backoff", "jitter", default=usual.jitter),
+            immediate=self.first("retry", "immediate", default=usual.immediate),
+        )
+
+    def retry_rules(self, usual: RetryPolicy) -> Iterator[RetryRule]:
+        """Yield the rules by exception: of each class the nearest one, with what it leaves out as `usual`."""
+        found = set[Any]()
+        for path, section in self._sources:
+            declared = getattr(section, "retry", None)
+            if not isinstance(declared, Retry):
+                continue
+            here = (*path, "retry")
+            never = [
+                (("never", at), kind, replace(usual, attempts=1, immediate=0))
+                for at, kind in enumerate(declared.never or ())
+            ]
+            other = [
+                (("errors", kind) if kind in (declared.errors or {}) else (kind,), kind, _merged(rule, usual))
+                for kind, rule in declared.by_error.items()
+            ]
+            for below, kind, policy in (*never, *other):
+                if kind not in found:
+                    yield RetryRule(kind, policy, (*here, *below))
+            found |= {kind for _, kind, _ in (*never, *other)}
+
+
+def _merged(rule: DeclaredRule, usual: RetryPolicy) -> RetryPolicy:
+    pauses = {} if rule.backoff is None else rule.backoff.model_dump(exclude_none=True)
+    return replace(usual, **rule.model_dump(include={"attempts", "immediate"}, exclude_none=True), **pauses)
+
 
 def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppModel) -> ConsumerSettings:
     """Return the consumer's settings: its own, else its topic's, else the defaults."""
@@ -157,6 +213,7 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
     transactional = effects is Effects.DATABASE and has_database
     key = sources.first("key", default=())
     formerly = consumer.formerly or ()
+    usual = sources.retry()
     sources.origins["options"] = ("topics", consumer.topic)
     return ConsumerSettings(
         name=name,
@@ -172,7 +229,8 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         format=sources.first("format", default="json"),
         schema=sources.first("schema_"),
         strategies=sources.first("strategies", default=()),
-        retry=_retry(sources),
+        retry=usual,
+        retry_rules=tuple(sources.retry_rules(usual)),
         hold_key=_chosen(sources.first("on_retry")),
         keep=sources.first("keep", default=DEFAULT_KEEP),
         workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),
@@ -191,17 +249,6 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
 
 def _chosen(on_retry: str | None) -> bool | None:
     return None if on_retry is None else on_retry == "hold_key"
-
-
-def _retry(sources: _Sources) -> RetryPolicy:
-    usual = RetryPolicy()
-    return RetryPolicy(
-        attempts=sources.first("retry", "attempts", default=usual.attempts),
-        first=sources.first("retry", "backoff", "first", default=usual.first),
-        factor=sources.first("retry", "backoff", "factor", default=usual.factor),
-        max=sources.first("retry", "backoff", "max", default=usual.max),
-        jitter=sources.first("retry", "backoff", "jitter", default=usual.jitter),
-    )
 
 
 def _value(section: Any, names: Sequence[str]) -> Any:

@@ -15,6 +15,7 @@ from oncemq.observe.endpoint import Address as ListenAddress
 
 VARIABLE = {"type": "string", "pattern": r"\$\{"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_EXCEPTION = re.compile(r"[A-Za-z_]\w*([.:][A-Za-z_]\w*)*")
 _OBJECT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -145,6 +146,23 @@ def reference(value: Any) -> Any:
     return found
 
 
+def exception(value: Any) -> Any:
+    """Return `value` if it names a class of exceptions, or is one: `ValueError`, `module:Class`, `module.Class`."""
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return value
+    found = text(value)
+    if not _EXCEPTION.fullmatch(found):
+        raise WrongValue(
+            f"{found[:80]!r} does not name an exception",
+            "write its class, like ValueError or billing:CardDeclined",
+        )
+    return found
+
+
+def _non_negative(value: Any) -> int:
+    return 0 if value == 0 and type(value) is int else count(value)
+
+
 def _address(value: Any) -> ListenAddress:
     if isinstance(value, ListenAddress):
         return value
@@ -200,6 +218,14 @@ Workers = Annotated[
     int | None,
     PlainValidator(_workers),
     WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1}, VARIABLE]}),
+]
+NonNegative = Annotated[
+    int,
+    PlainValidator(_non_negative),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, VARIABLE]}),
+]
+Exceptions = Annotated[
+    Any, PlainValidator(exception), WithJsonSchema({"type": "string", "examples": ["billing:CardDeclined"]})
 ]
 Factor = Annotated[
     float,

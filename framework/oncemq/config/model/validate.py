@@ -6,7 +6,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from oncemq.config.model.app_model import AppModel
+from oncemq.config.model.app_model import AppModel, Retry, RetryRule
 from oncemq.config.model.fields import WrongValue, name
 from oncemq.config.model.foreign_names import answer
 from oncemq.config.source.problems import Position, Problems
@@ -48,10 +48,23 @@ def _explain(detail: Mapping[str, Any], tree: Fields, problems: Problems) -> Non
     match detail["type"]:
         case "extra_forbidden":
             _unknown_key(path, tree, problems)
+        case _ if _is_misspelt(path):
+            _unknown_key(path, tree, problems)
         case "missing":
             _missing(path, tree, problems)
         case _:
             _wrong_value(path, detail, tree, problems)
+
+
+def _is_misspelt(path: Path) -> bool:
+    """Return whether the name at `path` stands for an exception, but is rather a misspelt option of `retry:`."""
+    name = str(path[-1])
+    return (
+        model_at(path[:-1]) is Retry
+        and name not in field_names(Retry)
+        and name.islower()
+        and name.isidentifier()
+    )
 
 
 def _unknown_key(path: Path, tree: Fields, problems: Problems) -> None:
@@ -141,6 +154,8 @@ def model_at(path: Path) -> type[BaseModel]:
         info = None if chosen else model.model_fields.get(str(step))
         below = _models(info.annotation) if info is not None else []
         chosen = bool(below) and info is not None and _is_mapping(info.annotation)
+        if info is None and not chosen and model is Retry:
+            below = [RetryRule]  # of an exception
         model = below[0] if below else model
     return model
 

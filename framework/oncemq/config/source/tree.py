@@ -106,11 +106,16 @@ def key_position(node: Node, path: Sequence[str | int]) -> Position:
 def from_python(value: Any, position: Position) -> Node:
     """Return the tree of an app declared in Python, every value at `position`."""
     if isinstance(value, Mapping):
-        fields = {str(name): from_python(child, position) for name, child in value.items()}
+        fields = {_key(name): from_python(child, position) for name, child in value.items()}
         return Fields(fields, position, dict.fromkeys(fields, position))
     if isinstance(value, list | tuple):
         return Items([from_python(child, position) for child in value], position)
     return Scalar(value, position)
+
+
+def _key(name: Any) -> str:
+    """Return a key as it is written in a file; a class as `module:name`."""
+    return f"{name.__module__}:{name.__qualname__}" if isinstance(name, type) else str(name)
 
 
 def _child(node: Node, step: str | int) -> Node | None:

@@ -20,7 +20,7 @@ def was_tried(delivery: Delivery) -> bool:
     """Return whether the handler ran and failed; a redelivery is not an attempt, nor is a retry requested by a strategy."""
     message = delivery.message
     failed = message.first_failed_at is not None and message.headers.get(headers.TRIED) != NOT_TRIED
-    return failed or delivery.crashes > 0
+    return failed or delivery.crashes > 0 or delivery.immediate > 0
 
 
 def tries_of(delivery: Delivery, verdict: Verdict) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from oncemq.common.durations import format_duration
 from oncemq.common.sharding import Layout
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.unit import Unit
-from oncemq.contracts.verdict import Verdict, reject
+from oncemq.contracts.verdict import Outcome, Verdict, defer, reject
 from oncemq.engine.base.error_verdicts import CRASHED, fault_of
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.consumer.pause_gate import PauseGate
@@ -25,6 +25,7 @@ from oncemq.observe.observers import Observers
 from oncemq.observe.state import ConsumerState, PauseReason
 from oncemq.retry.classify import Fault
 
+_AT_ONCE = timedelta(0)
 _QUIET_TRIES = 3
 """How often the steps after a handler may fail in a direct unit before the consumer pauses."""
 
@@ -157,6 +158,15 @@ class Consumer:
                 f"a process died{longer} {delivery.crashes} times while this message ran", code=CRASHED
             )
         return None
+
+    def immediately(self, delivery: Delivery, verdict: Verdict) -> Verdict:
+        """Return the verdict, or that the message is tried again at once if its error allows that (`retry: immediate`)."""
+        if verdict.outcome is not Outcome.RETRY or verdict.delay is not None or delivery.suspect:
+            return verdict
+        if delivery.immediate >= self.plan.retry.for_error(verdict.error).immediate:
+            return verdict
+        delivery.immediate += 1
+        return defer(_AT_ONCE, verdict.reason)
 
     def ended(self, delivery: Delivery) -> None:
         """Forget the crashes of a message that is finished."""

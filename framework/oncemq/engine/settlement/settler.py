@@ -57,6 +57,9 @@ RETRIED = Outcome.RETRY.value
 UNSETTLEABLE = "unsettleable"
 """The message's retry could not be encoded for the broker."""
 
+NOT_RETRIED = "not-retried"
+"""A rule says that the message's error is never retried."""
+
 MAX_TRACE = 4000
 """Characters of a traceback that travel with a dead letter: its end, which names the error."""
 
@@ -153,10 +156,10 @@ class Settler:
                 continue
             if verdict.outcome is Outcome.WAIT:
                 waiting.append((self._waiting(delivery, verdict), verdict))
-            elif verdict.outcome is Outcome.RETRY and not self.exhausted(delivery):
+            elif verdict.outcome is Outcome.RETRY and not self.exhausted(delivery, verdict.error):
                 later.append(self._as_later(delivery, verdict))
             else:
-                code = EXHAUSTED if verdict.outcome is Outcome.RETRY else verdict.code
+                code = self._exhausted_by(verdict) if verdict.outcome is Outcome.RETRY else verdict.code
                 dead.append((self._as_dead(delivery, verdict, code), verdict, code))
         if waiting:
             dead += self._send_later(waiting)[1]
@@ -179,9 +182,13 @@ class Settler:
             return self._as_later(delivery, retry(describe(too_late), error=too_late))
         return self._later(delivery, verdict, delay), verdict
 
-    def exhausted(self, delivery: Delivery) -> bool:
-        """Return whether the attempt that just ended was the last one."""
-        return delivery.message.attempt + delivery.crashes >= self._policy.attempts
+    def exhausted(self, delivery: Delivery, error: BaseException | None = None) -> bool:
+        """Return whether the attempt that just ended, with `error`, was the last one."""
+        return delivery.message.attempt + delivery.crashes >= self._policy.for_error(error).attempts
+
+    def _exhausted_by(self, verdict: Verdict) -> str:
+        policy = self._policy.for_error(verdict.error)
+        return NOT_RETRIED if policy is not self._policy and policy.attempts == 1 else EXHAUSTED
 
     def hand_back(self, deliveries: Sequence[Delivery]) -> None:
         """Return deliveries to the broker that were never started."""
@@ -268,7 +275,9 @@ class Settler:
 
     def _later(self, delivery: Delivery, verdict: Verdict, delay: timedelta | None) -> RetryRequest:
         attempt = delivery.message.attempt
-        pause = delay if delay is not None else self._policy.pause(attempt, self._draw)
+        pause = (
+            delay if delay is not None else self._policy.for_error(verdict.error).pause(attempt, self._draw)
+        )
         carried = self._headers(delivery, attempt + 1) | self._failed(delivery, verdict)
         return RetryRequest(delivery, pause, self._sign(delivery, carried))
 

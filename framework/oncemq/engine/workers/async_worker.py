@@ -182,6 +182,7 @@ class AsyncWorker:
             for delivery in keyrun.deliveries:
                 began = clock()
                 verdict = RETURNED if hands.held else await self._one(delivery, seat)
+                verdict = self._consumer.immediately(delivery, verdict)
                 hands.keep(delivery, verdict, self._settler.held_too_long)
                 self._finished.verdicts.append((delivery, verdict))
                 self._finished.seconds = max(self._finished.seconds, clock() - began)

@@ -104,6 +104,7 @@ class Worker:
         self._failures = FailureRate()
         self._undoing = SavepointPolicy()
         self._layout = layout
+        self._tries_at_once = consumer.plan.retry.tries_at_once
         self._run = self._segment if consumer.shards is None else self._on_shard
 
     def loop(self) -> None:
@@ -242,6 +243,8 @@ class Worker:
             result = self._execute(unit)
             seconds = clock() - started - unit.waited
             pairs = [(delivery, result.verdicts.get(delivery, RETURNED)) for delivery in ready]
+            if self._tries_at_once:
+                pairs = [(each, self._consumer.immediately(each, verdict)) for each, verdict in pairs]
             self._consumer.observers.judged(self._consumer.plan.name, pairs)
             self._settle(pairs, hands)
             hands.follow += result.follow

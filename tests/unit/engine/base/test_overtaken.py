@@ -276,3 +276,11 @@ def test_a_retry_of_a_strategy_is_no_try(acts: str, tried: bool) -> None:
 def a_delivery(carried: Mapping[str, str], failed: datetime | None) -> Delivery:
     """Return a copy that carries these headers."""
     return Delivery(Message("orders", b"{}", headers=dict(carried), first_failed_at=failed))
+
+
+def test_an_immediate_try_is_a_try() -> None:
+    """A message that failed in this delivery, and waits for its next try at once, is not settled as late in silence."""
+    delivery = Delivery(Message(topic="orders", body=b"{}"))
+    assert not was_tried(delivery)
+    delivery.immediate = 1
+    assert was_tried(delivery)
