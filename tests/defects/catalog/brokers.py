@@ -55,12 +55,16 @@ DEFECTS = (
         "The original goes only after its copy is safe.",
         [
             Edit(
-                "adapters/oncemq_adapters/rabbitmq/publishing/settlement.py",
-                "    return failed + _finish_moved(claimed, send(publications))\n",
-                "    failed += _finish_moved(claimed, [None] * len(claimed))\n    send(publications)\n    return failed\n",
+                "adapters/oncemq_adapters/forwarding.py",
+                "    answers = send([copy for _, copy in copies]) if copies else ()\n",
+                "    failed += finish([delivery for delivery, _ in copies])\n"
+                "    answers = send([copy for _, copy in copies]) if copies else ()\n",
             )
         ],
-        [f"{TRAPS}::test_dead_letter_without_its_queue_stays_unsettled"],
+        [
+            f"{TRAPS}::test_dead_letter_without_its_queue_stays_unsettled",
+            "tests/unit/adapters/test_forwarding.py::test_an_original_without_a_confirmed_copy_can_be_settled_again",
+        ],
     ),
     Defect(
         "dead-letter-without-body",

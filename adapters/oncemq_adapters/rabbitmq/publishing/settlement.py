@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import BrokerError, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery
+from oncemq_adapters.forwarding import claim_each, forward
 from oncemq_adapters.rabbitmq.consuming.channel_deliveries import Intake, Token
 from oncemq_adapters.rabbitmq.publishing.confirms import Publication
 
@@ -24,55 +25,27 @@ def give_back(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
 
 def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
     """Publish a copy of each delivery and acknowledge those whose copy is confirmed; the others stay unsettled."""
-    failed: list[SettleFailed] = []
-    claimed: list[Delivery] = []
-    publications: list[Publication] = []
-    for delivery, copy in moves:
-        if (error := _claim(delivery)) is not None:
-            failed.append(SettleFailed(delivery, error))
-            continue
-        try:
-            publications.append(copy(delivery.token))
-        except BrokerError as refusal:
-            delivery.token.intake.unclaim(delivery)
-            failed.append(SettleFailed(delivery, refusal))
-        else:
-            claimed.append(delivery)
-    return failed + _finish_moved(claimed, send(publications))
+    return forward(moves, send, _claim, _unclaim, _finish)
 
 
-def _finish_moved(claimed: Sequence[Delivery], errors: Sequence[BrokerError | None]) -> list[SettleFailed]:
-    failed: list[SettleFailed] = []
-    intakes: set[Intake] = set()
-    for delivery, error in zip(claimed, errors, strict=True):
-        intake: Intake = delivery.token.intake
-        outcome: Exception | None = error
-        if error is None:
-            outcome = intake.finish(delivery)
-            intakes.add(intake)
-        else:
-            intake.unclaim(delivery)
-        if outcome is not None:
-            failed.append(SettleFailed(delivery, outcome))
-    _drain(intakes)
-    return failed
+def _finish(deliveries: Sequence[Delivery]) -> list[SettleFailed]:
+    return _each(deliveries, Intake.finish)
 
 
 def _settle(
     deliveries: Iterable[Delivery], how: Callable[[Intake, Delivery], SettleError | None]
 ) -> list[SettleFailed]:
-    failed: list[SettleFailed] = []
-    intakes: set[Intake] = set()
-    for delivery in deliveries:
-        error = _claim(delivery)
-        if error is None:
-            intake = delivery.token.intake
-            error = how(intake, delivery)
-            intakes.add(intake)
-        if error is not None:
-            failed.append(SettleFailed(delivery, error))
-    _drain(intakes)
-    return failed
+    claimed, failed = claim_each(deliveries, _claim)
+    return failed + _each(claimed, how)
+
+
+def _each(
+    claimed: Sequence[Delivery], how: Callable[[Intake, Delivery], SettleError | None]
+) -> list[SettleFailed]:
+    ended = [(delivery, how(delivery.token.intake, delivery)) for delivery in claimed]
+    for intake in {delivery.token.intake for delivery in claimed}:
+        intake.drain_soon()
+    return [SettleFailed(delivery, error) for delivery, error in ended if error is not None]
 
 
 def _claim(delivery: Delivery) -> SettleError | None:
@@ -82,6 +55,5 @@ def _claim(delivery: Delivery) -> SettleError | None:
     return token.intake.claim(delivery)
 
 
-def _drain(intakes: Iterable[Intake]) -> None:
-    for intake in intakes:
-        intake.drain_soon()
+def _unclaim(delivery: Delivery) -> None:
+    delivery.token.intake.unclaim(delivery)

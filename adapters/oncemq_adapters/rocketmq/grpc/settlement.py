@@ -11,6 +11,7 @@ from typing import Any
 from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import AlreadySettled, BrokerError, BrokerUnavailable, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery
+from oncemq_adapters.forwarding import claim_each, forward
 from oncemq_adapters.rocketmq.grpc.errors import NOT_OURS_NOW, insist, meaning_of, surfaced
 from oncemq_adapters.rocketmq.grpc.held_leases import Lease, Shelf
 from oncemq_adapters.rocketmq.grpc.requests import Sending, acknowledgement, extension
@@ -43,7 +44,7 @@ class Settler:
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> list[SettleFailed]:
         """Have deliveries finished."""
-        claimed, failed = _claim(deliveries)
+        claimed, failed = claim_each(deliveries, _claim)
         return failed + self._when_known(claimed, self._finish)
 
     def move(self, moves: Sequence[Move]) -> list[SettleFailed]:
@@ -55,32 +56,18 @@ class Settler:
         return [failed for part in parts for failed in self._move(part)]
 
     def _move(self, moves: Sequence[Move]) -> list[SettleFailed]:
-        copies = {id(delivery): copy for delivery, copy in moves}
-        claimed, failed = _claim([delivery for delivery, _ in moves])
-        failed += self._copy([(item, copies[id(item)]) for item in claimed if not item.token.copied])
-        return failed + self._when_known([item for item in claimed if item.token.copied], self._finish)
+        missing = [(delivery, partial(_unless_copied, copy)) for delivery, copy in moves]
+        return forward(missing, self._send, _claim, _unclaim, self._finish_copied)
 
-    def _copy(self, moves: Sequence[Move]) -> list[SettleFailed]:
-        """Publish copies, and note which are confirmed; the others' deliveries are unsettled again."""
-        made: list[tuple[Delivery, Sending]] = []
-        failed: list[SettleFailed] = []
-        for delivery, copy in moves:
-            try:
-                made.append((delivery, copy(delivery.token)))
-            except BrokerError as error:
-                failed.append(_unsettled(delivery, error))
-        answers = self._send([copy for _, copy in made]) if made else ()
-        for (delivery, _), wrong in zip(made, answers, strict=True):
-            if wrong is None:
-                delivery.token.copied = True
-            else:
-                failed.append(_unsettled(delivery, wrong))
-        return failed
+    def _finish_copied(self, claimed: Sequence[Delivery]) -> list[SettleFailed]:
+        for delivery in claimed:
+            delivery.token.copied = True
+        return self._when_known(claimed, self._finish)
 
     def postpone(self, deliveries: Iterable[tuple[Delivery, timedelta]]) -> list[SettleFailed]:
         """Have deliveries come again after a while, in their place: the broker itself holds their queue meanwhile."""
         delays = {id(delivery): (delivery, delay) for delivery, delay in deliveries}
-        claimed, failed = _claim([delivery for delivery, _ in delays.values()])
+        claimed, failed = claim_each([delivery for delivery, _ in delays.values()], _claim)
 
         def ask(some: Sequence[Delivery]) -> list[SettleFailed]:
             asked = {self._ask_for_time(item, delays[id(item)][1]): item for item in some}
@@ -124,16 +111,16 @@ class Settler:
             wait_for([self._ask_for_time(delivery, SHORTEST) for delivery in held])
             return
         asked: list[Future[Any]] = []
+
+        def finish(copied: Sequence[Delivery]) -> list[SettleFailed]:
+            asked.extend(self._ask_to_finish(copied))
+            return []
+
+        make = partial(_unless_copied, lambda token: copy(shelf, token.raw))
         for at in range(0, len(held), TOGETHER):
             part = shelf.leased(held[at : at + TOGETHER], SHORTEST)
-            self._copy(
-                [
-                    (delivery, lambda token: copy(shelf, token.raw))
-                    for delivery in part
-                    if not delivery.token.copied
-                ]
-            )
-            asked += self._ask_to_finish([delivery for delivery in part if delivery.token.copied])
+            # Not claimed: nothing else settles what a closed shelf holds.
+            forward([(delivery, make) for delivery in part], self._send, lambda _: None, _unclaim, finish)
         wait_for(asked)
 
     @property
@@ -236,22 +223,22 @@ SHORTEST = timedelta(seconds=3)
 """The shortest lease that was always seen to end."""
 
 
-def _claim(deliveries: Iterable[Delivery]) -> tuple[list[Delivery], list[SettleFailed]]:
-    """Return the deliveries that are ours to settle, and why the others are not; never waits."""
-    claimed: list[Delivery] = []
-    failed: list[SettleFailed] = []
-    for delivery in deliveries:
-        error = _foreign(delivery)
-        if error is None and (delivery.settled or not delivery.token.claim()):
-            error = _settled_before(delivery)
-        elif error is None and not delivery.token.shelf.ours(delivery):
-            delivery.token.unclaim()
-            error = _void(delivery)
-        if error is None:
-            claimed.append(delivery)
-        else:
-            failed.append(SettleFailed(delivery, error))
-    return claimed, failed
+def _claim(delivery: Delivery) -> SettleError | None:
+    """Reserve a delivery for one settlement; return why that is not possible. Never waits."""
+    if not isinstance(delivery.token, Lease):
+        return DeliveryVoid(
+            f"a delivery of topic {delivery.message.topic!r} did not come from RocketMQ's proxy"
+        )
+    if delivery.settled or not delivery.token.claim():
+        return AlreadySettled(f"{_describe(delivery)} was settled before")
+    if not delivery.token.shelf.ours(delivery):
+        delivery.token.unclaim()
+        return _void(delivery)
+    return None
+
+
+def _unless_copied(copy: Callable[[Lease], Sending], token: Lease) -> Sending | None:
+    return None if token.copied else copy(token)
 
 
 def _settled(delivery: Delivery) -> None:
@@ -260,8 +247,12 @@ def _settled(delivery: Delivery) -> None:
     delivery.token.shelf.settled([delivery])
 
 
-def _unsettled(delivery: Delivery, error: Exception) -> SettleFailed:
+def _unclaim(delivery: Delivery) -> None:
     delivery.token.unclaim()
+
+
+def _unsettled(delivery: Delivery, error: Exception) -> SettleFailed:
+    _unclaim(delivery)
     return SettleFailed(delivery, error)
 
 
@@ -269,16 +260,6 @@ def _unanswered(answer: Any) -> Exception:
     return meaning_of(answer.status) or BrokerUnavailable(
         "RocketMQ's proxy did not say what became of a message"
     )
-
-
-def _foreign(delivery: Delivery) -> SettleError | None:
-    if isinstance(delivery.token, Lease):
-        return None
-    return DeliveryVoid(f"a delivery of topic {delivery.message.topic!r} did not come from RocketMQ's proxy")
-
-
-def _settled_before(delivery: Delivery) -> AlreadySettled:
-    return AlreadySettled(f"{_describe(delivery)} was settled before")
 
 
 def _void(delivery: Delivery) -> DeliveryVoid:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery
+from oncemq_adapters.forwarding import claim_each, forward
 from oncemq_adapters.rocketmq.native.inbox import Held, Holding, Inbox
-from oncemq_adapters.rocketmq.remoting.producer.forwarding import Send, send_copies
+from oncemq_adapters.rocketmq.remoting.producer.forwarding import Send
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 Move = tuple[Delivery, Callable[[Held], Outgoing]]
@@ -14,20 +15,13 @@ Move = tuple[Delivery, Callable[[Held], Outgoing]]
 
 def acknowledge(deliveries: Iterable[Delivery]) -> list[SettleFailed]:
     """Let deliveries go for good."""
-    failed, claimed = [], []
-    for delivery in deliveries:
-        error = claim(delivery)
-        if error is None:
-            claimed.append(delivery)
-        else:
-            failed.append(SettleFailed(delivery, error))
+    claimed, failed = claim_each(deliveries, claim)
     return failed + _finish(claimed)
 
 
 def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
     """Publish a copy of each delivery and let those go whose copy is confirmed; the others stay unsettled."""
-    confirmed, failed = send_copies(moves, send, claim, _unclaim)
-    return failed + _finish(confirmed)
+    return forward(moves, send, claim, _unclaim, _finish)
 
 
 def give_back(deliveries: Iterable[Delivery], leave: Callable[[Held], None]) -> list[SettleFailed]:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from oncemq.contracts.adapter import SettleFailed
 from oncemq.errors import AlreadySettled, DeliveryVoid, SettleError
 from oncemq.message.envelope import Delivery, Message
+from oncemq_adapters.forwarding import forward
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow, Token
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
-from oncemq_adapters.rocketmq.remoting.producer.forwarding import Send, send_copies
+from oncemq_adapters.rocketmq.remoting.producer.forwarding import Send
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 Move = tuple[Delivery, Callable[[Token], Outgoing]]
@@ -41,11 +42,14 @@ def _claimed(queue: ProcessQueue, deliveries: list[Delivery], failed: list[Settl
 
 def move(moves: Sequence[Move], send: Send) -> list[SettleFailed]:
     """Publish a copy of each delivery and finish those whose copy is confirmed; the others stay unsettled."""
-    confirmed, failed = send_copies(moves, send, claim, unclaim)
+    return forward(moves, send, claim, unclaim, _finish_claimed)
+
+
+def _finish_claimed(deliveries: Sequence[Delivery]) -> list[SettleFailed]:
     done: dict[tuple[PrefetchWindow, ProcessQueue], list[Delivery]] = {}
-    for delivery in confirmed:
+    for delivery in deliveries:
         done.setdefault((delivery.token.window, delivery.token.queue), []).append(delivery)
-    return failed + _finish(done)
+    return _finish(done)
 
 
 def give_back(deliveries: Iterable[Delivery]) -> list[SettleFailed]:

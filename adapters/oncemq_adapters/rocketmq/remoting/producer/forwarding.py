@@ -1,54 +1,13 @@
-"""Copies of deliveries that go elsewhere: confirmed, before anybody lets the originals go."""
+"""Copies of stored messages that no delivery stands for: those of a queue whose messages go elsewhere."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
-from oncemq.contracts.adapter import SettleFailed
-from oncemq.errors import BrokerError, SettleError
-from oncemq.message.envelope import Delivery
+from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing
 
 Send = Callable[[Sequence[Outgoing]], Sequence[BrokerError | None]]
-
-
-def send_copies(
-    moves: Sequence[tuple[Delivery, Callable[[Any], Outgoing]]],
-    send: Send,
-    claim: Callable[[Delivery], SettleError | None],
-    unclaim: Callable[[Delivery], None],
-) -> tuple[list[Delivery], list[SettleFailed]]:
-    """Publish a copy of each delivery; returns those whose copy is confirmed, still claimed, and what failed.
-
-    Args:
-        moves: deliveries, each with what makes the copy from its token.
-        send: publishes, and returns what is wrong with each.
-        claim: reserves a delivery, or says why that is not possible.
-        unclaim: makes it unsettled again.
-    """
-    failed: list[SettleFailed] = []
-    claimed: list[Delivery] = []
-    copies: list[Outgoing] = []
-    for delivery, copy in moves:
-        error: Exception | None = claim(delivery)
-        if error is None:
-            try:
-                copies.append(copy(delivery.token))
-                claimed.append(delivery)
-            except BrokerError as refusal:
-                unclaim(delivery)
-                error = refusal
-        if error is not None:
-            failed.append(SettleFailed(delivery, error))
-    confirmed: list[Delivery] = []
-    for delivery, answer in zip(claimed, send(copies) if copies else (), strict=True):
-        if answer is None:
-            confirmed.append(delivery)
-        else:
-            unclaim(delivery)
-            failed.append(SettleFailed(delivery, answer))
-    return confirmed, failed
 
 
 def resend(
