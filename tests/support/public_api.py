@@ -21,7 +21,7 @@ WITH_ALL = (
 """Modules that say themselves what is public: their `__all__`."""
 
 NAMES = {
-    "oncemq.alembic": ["include_name"],
+    "oncemq.alembic": ["include_name", "upgrade"],
     "oncemq.contracts.adapter": [
         *(
             "CONFIRMED",

@@ -28,7 +28,7 @@ from oncemq.errors import LedgerError
 from oncemq.ledger.coordination import groups, leases, shards, workers
 from oncemq.ledger.database import rights
 from oncemq.ledger.database.connect import READ_ONLY, place
-from oncemq.ledger.database.schema_lock import changing_schema
+from oncemq.ledger.database.schema_lock import changing_schema, wait_for_schema
 from oncemq.ledger.messages import dead_letters, outbox, parking, transactions
 from oncemq.ledger.records import (
     claims,
@@ -155,6 +155,37 @@ def upgrade(
         if current is None:
             _note(connection, _newest(migrations), "created")
     return done
+
+
+def upgrade_within(connection: Connection) -> list[str]:
+    """Do the same in the caller's transaction, which serializes it; returns one line for each step done.
+
+    Raises:
+        LedgerError: the ledger is newer than this version of OnceMQ.
+    """
+    if connection.dialect.name == "postgresql":
+        wait_for_schema(connection)
+    current = _version(connection)
+    if current is not None and current > _newest(MIGRATIONS):
+        raise LedgerError(_other_version(connection.engine, current, _newest(MIGRATIONS)))
+    done: list[str] = []
+    for migration in MIGRATIONS:
+        if current is None or migration.version <= current:
+            continue
+        for statement in migration.statements(connection.dialect):
+            connection.exec_driver_sql(statement)
+        _note(connection, migration.version, migration.what)
+        done.append(f"version {migration.version}: {migration.what}")
+    done += [f"created {name}" for name in _create_missing(connection, ())]
+    if current is None:
+        _note(connection, _newest(MIGRATIONS), "created")
+    return done
+
+
+def mark() -> tuple[int, str]:
+    """Return the ledger's version, and a short text that changes when this version of OnceMQ has other tables."""
+    names = " ".join(sorted(table.name for table in _all(())))
+    return _newest(MIGRATIONS), blake2b(names.encode(), digest_size=4).hexdigest()
 
 
 def drop(engine: Engine, strategies_tables: Sequence[Table] = ()) -> list[str]:

@@ -18,7 +18,7 @@ def _anchors(path: Path) -> set[str]:
 def test_every_link_of_the_documentation_is_there() -> None:
     """Files and headings that are linked exist."""
     missing = []
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
         for link in RELATIVE.findall(page.read_text()):
             path, _, anchor = link.partition("#")
             target = page.parent / path

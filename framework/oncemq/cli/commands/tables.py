@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 from sqlalchemy import Engine, Table
 
+from oncemq.alembic import write_revision
 from oncemq.cli.exit_codes import OK
 from oncemq.cli.files import app_option
 from oncemq.cli.output import confirm
@@ -14,7 +15,7 @@ from oncemq.engine.application import tables_of
 from oncemq.engine.group_ownership import in_words, left_names
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.pruning import prune_left
-from oncemq.errors import ConfigError
+from oncemq.errors import ConfigError, OnceMQError
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
 from oncemq.ledger.database import probe
@@ -31,6 +32,7 @@ Examples:
   oncemq tables sql > ledger.sql        # for people who run DDL themselves
   oncemq tables upgrade                 # after installing a newer OnceMQ
   oncemq tables prune                   # what is left of consumers that are gone
+  oncemq tables alembic migrations/versions   # a branch of your own migrations
   oncemq tables restored                # after restoring the database from a backup
 """
 )
@@ -132,6 +134,36 @@ def sql(files: Sequence[Path]) -> int:
     if plan.engine is None:
         raise ConfigError([_NO_DATABASE])
     click.echo(schema.sql(plan.engine.dialect.name, tables_of(plan)), nl=False)
+    return OK
+
+
+@tables.command()
+@click.argument("folder", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@app_option
+def alembic(files: Sequence[Path], folder: Path) -> int:
+    """Write the ledger as a revision into FOLDER, where your own migrations are; then `alembic upgrade heads`.
+
+    The first one begins a branch with the label `oncemq`. Call it again after an update of OnceMQ: it writes the next
+    revision if the ledger has changed.
+    """
+    plan = load(files).plan
+    if plan.engine is None:
+        raise ConfigError([_NO_DATABASE])
+    own = {table.name for table in tables_of(plan)} - {table.name for table in schema.TABLES}
+    if own or plan.layout is not None:
+        what = f"tables of other packages ({', '.join(sorted(own))})" if own else "several shards"
+        raise ConfigError(
+            [f"the app has {what}, which a revision does not cover: run `oncemq tables upgrade`"]
+        )
+    try:
+        path = write_revision(folder)
+    except OSError as error:
+        raise OnceMQError(f"cannot write into {folder}: {error.strerror or error}") from error
+    click.echo(
+        f"wrote {path}; run: alembic upgrade heads"
+        if path
+        else "nothing to write: the ledger has not changed"
+    )
     return OK
 
 

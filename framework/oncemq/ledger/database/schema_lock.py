@@ -40,10 +40,15 @@ def changing_schema(engine: Engine) -> Iterator[Connection]:
         try:
             with connection.begin():
                 if name == "postgresql":
-                    connection.execute(text(f"SET LOCAL lock_timeout = '{LONGEST_WAIT}s'"))
-                    connection.execute(_POSTGRESQL)
+                    wait_for_schema(connection)
                 yield connection
         finally:
             if name in MYSQL_NAMES:
                 connection.execute(text(f"DO RELEASE_LOCK({_NAME})"))
                 connection.rollback()
+
+
+def wait_for_schema(connection: Connection) -> None:
+    """On PostgreSQL: wait until no other transaction changes the ledger's tables, and keep others out until this one ends."""
+    connection.execute(text(f"SET LOCAL lock_timeout = '{LONGEST_WAIT}s'"))
+    connection.execute(_POSTGRESQL)
