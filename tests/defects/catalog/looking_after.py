@@ -200,7 +200,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/ledger/database/schema_lock.py",
-                "                    connection.execute(_POSTGRESQL)\n",
+                "    connection.execute(_POSTGRESQL)\n",
                 "",
             )
         ],
