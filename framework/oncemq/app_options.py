@@ -22,6 +22,7 @@ class TopicOptions(TypedDict, total=False):
     queue_type: str
     prefetch: int
     declare: bool | Literal["missing"]
+    partitions: int
     # RocketMQ
     topic_name: str
     tags: str | Sequence[str]

@@ -79,6 +79,10 @@ class NotingSink:
         """Hand it on."""
         self._sink.lost(consumer, generation, alone=alone)
 
+    def release(self, consumer: str, generation: int) -> Sequence[Delivery]:
+        """Hand it on."""
+        return self._sink.release(consumer, generation)
+
 
 def _note_arrivals(adapter: Any, arrivals: Trace) -> None:
     opens = adapter.open

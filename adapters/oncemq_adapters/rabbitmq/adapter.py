@@ -8,6 +8,8 @@ from functools import partial
 from threading import Lock
 from typing import Any, ClassVar, Self
 
+from pika import BasicProperties
+
 from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import (
     CONFIRMED,
@@ -50,6 +52,7 @@ from oncemq_adapters.rabbitmq.topology.checks import check_consumer
 from oncemq_adapters.rabbitmq.topology.delays import SilentQueues
 from oncemq_adapters.rabbitmq.topology.delivery_limit import is_worn
 from oncemq_adapters.rabbitmq.topology.names import (
+    MARKER_SUFFIX,
     Place,
     TopicOptions,
     parse_topic,
@@ -57,6 +60,7 @@ from oncemq_adapters.rabbitmq.topology.names import (
     private_queues,
     removable_queues,
 )
+from oncemq_adapters.rabbitmq.topology.partitions import ensure, remove_partitions
 from oncemq_adapters.rabbitmq.topology.rights import missing_rights
 
 
@@ -120,6 +124,8 @@ class RabbitMQAdapter:
         found = removable_queues(names)
         with self._short_connection() as connection:
             for queue in (queue for queues in found.values() for queue in queues):
+                if queue.endswith(MARKER_SUFFIX):
+                    remove_partitions(connection, queue)
                 topology.remove_queue(connection, queue)
         return list(found)
 
@@ -127,13 +133,13 @@ class RabbitMQAdapter:
         """Connect once and declare what the subscriptions need."""
         with self._short_connection() as connection:
             for subscription in subscriptions:
-                topology.ensure_place(connection, self._place(subscription))
+                ensure(connection, self._place(subscription))
 
     def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
         """Declare, subscribe, and return when every subscription is confirmed."""
         self.prepare(subscriptions)
         places = [(subscription, self._place(subscription)) for subscription in subscriptions]
-        consuming = Consuming(self._address, f"{self._scope.app} (consuming)", places, sink)
+        consuming = Consuming(self._address, f"{self._scope.app} (consuming)", places, sink, self._announce)
         with self._lock:
             self._consuming = consuming
         consuming.start()
@@ -242,7 +248,7 @@ class RabbitMQAdapter:
     def depth(self, subscription: Subscription) -> int | None:
         """Return how many messages wait in the group's queue, those of its retry queues left out."""
         with self._short_connection() as connection:
-            return topology.depth_of(connection, self._place(subscription).queue)
+            return sum(topology.depth_of(connection, queue) for queue in self._place(subscription).queues())
 
     def backlog(self, subscription: Subscription) -> Backlog:
         """Return how many messages are ready, unacknowledged, and in the group's retry queues."""
@@ -266,6 +272,9 @@ class RabbitMQAdapter:
 
     def _send_own(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
         return self._publisher.send(publications, own=True)
+
+    def _announce(self, exchange: str, body: bytes) -> BrokerError | None:
+        return self._publisher.send([Publication(exchange, "", BasicProperties(), body)], own=False)[0]
 
     def _send_delayed(self, publications: Sequence[Publication]) -> list[BrokerError | None]:
         """Send retries; a delay queue that does not confirm is replaced at the next try.

@@ -114,7 +114,7 @@ class DeadLetter:
 
 
 class Sink(Protocol):
-    """Receives what an adapter gets from its broker; both calls return at once and never raise."""
+    """Receives what an adapter gets from its broker; all calls return at once and never raise."""
 
     def deliver(self, deliveries: Sequence[Delivery], consumer: str) -> None:
         """Take new deliveries for `consumer`, a subscription's name, in their order: all that arrived together."""
@@ -122,6 +122,14 @@ class Sink(Protocol):
 
     def lost(self, consumer: str, generation: int, *, alone: bool = False) -> None:
         """Every unsettled delivery of this and earlier generations is void; only of this generation if `alone`."""
+        ...
+
+    def release(self, consumer: str, generation: int) -> Sequence[Delivery]:
+        """Run nothing more of this generation, which goes to another member; return the deliveries that waited.
+
+        What runs is settled as usual. A delivery that ran may wait again, so the adapter calls this again until every
+        delivery was returned here or settled. Nothing that was returned is settled by the framework.
+        """
         ...
 
 

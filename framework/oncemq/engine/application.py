@@ -52,6 +52,10 @@ class ConsumerSink:
         """Notify a consumer that its deliveries of this generation are void."""
         self._crews[consumer].consumer.lost(generation, alone=alone)
 
+    def release(self, consumer: str, generation: int) -> Sequence[Delivery]:
+        """Let a consumer run nothing more of this generation; returns what waited."""
+        return self._crews[consumer].consumer.release(generation)
+
 
 _EXTEND_WHEN_LEFT = 15.0
 _EXTEND_BY = timedelta(seconds=60)

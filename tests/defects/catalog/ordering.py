@@ -4,6 +4,7 @@ from defects.defect import Defect, Edit
 
 SCHEDULER = "framework/oncemq/engine/consumer/scheduler.py"
 SCHEDULING = "tests/unit/engine/consumer/test_scheduler.py"
+PARTITIONS = "tests/suites/rabbitmq/test_partitions.py"
 
 DEFECTS = (
     Defect(
@@ -140,5 +141,53 @@ DEFECTS = (
             )
         ],
         ["tests/unit/ledger/messages/test_parking.py::test_a_row_that_is_not_held_any_more_keeps_its_turn"],
+    ),
+    Defect(
+        "hand-over-without-drain",
+        "A partition is given up only when everything that runs of it is settled.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/consuming/channel_deliveries.py",
+                "return self._tracker.unsettled() <= self._left",
+                "return True",
+            )
+        ],
+        [f"{PARTITIONS}::test_a_partition_is_given_up_only_when_what_runs_is_settled"],
+    ),
+    Defect(
+        "several-active-consumers",
+        "The broker delivers a partition to one consumer only, also while members disagree about its owner.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/topology/declare.py",
+                'arguments["x-single-active-consumer"] = True',
+                'arguments["x-single-active-consumer"] = False',
+            )
+        ],
+        [f"{PARTITIONS}::test_a_partition_is_given_up_only_when_what_runs_is_settled"],
+    ),
+    Defect(
+        "released-delivery-forgotten",
+        "A delivery that a worker returns while its partition is given up is told to the adapter, which waits for it.",
+        [
+            Edit(
+                SCHEDULER,
+                "released.append(delivery)",
+                "pass",
+            )
+        ],
+        [f"{SCHEDULING}::test_what_a_worker_returns_of_a_released_generation_is_handed_back"],
+    ),
+    Defect(
+        "partitions-left-with-messages",
+        "Queues of another number of partitions are left only when nothing waits in them.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/topology/partitions.py",
+                "if left := list(_left_in(connection, there)):",
+                "if left := list(_left_in(connection, [])):",
+            )
+        ],
+        [f"{PARTITIONS}::test_another_number_of_partitions_is_refused_while_messages_wait"],
     ),
 )

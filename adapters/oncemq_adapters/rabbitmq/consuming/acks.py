@@ -85,6 +85,12 @@ class AckTracker:
                 self._acknowledge_each(frames)
             return frames
 
+    def unsettled(self) -> int:
+        """Return how many delivered tags are neither finished nor given back."""
+        with self._lock:
+            done = len(self._ready) + len(self._told) + len(self._returned)
+            return self._last - self._lowest + 1 - done
+
     def is_waiting(self) -> bool:
         """Return whether finished tags wait for a gap to close."""
         return bool(self._ready)

@@ -42,11 +42,16 @@ class Intake:
         self._arrived: list[Delivery] = []
         self._asked = False
         self._timed = False
+        self._leaving = False
+        self._left = 0
 
     def on_message(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
         """Take one message, which is handed over with what has come together with it; called by pika."""
         tag = method.delivery_tag
         self._tracker.delivered(tag)
+        if self._leaving:
+            self._left += 1
+            return
         # Our copies come back through the default exchange; a copy of `queue:` came that way when it was new, too.
         from_group = not method.exchange
         if from_group and properties.headers and SEALED in properties.headers:
@@ -62,7 +67,9 @@ class Intake:
 
     def _hand_over(self) -> None:
         arrived, self._arrived = self._arrived, []
-        if self.alive:
+        if self._leaving:
+            self._left += len(arrived)
+        elif self.alive:
             self._deliver(arrived, self.consumer)
 
     def claim(self, delivery: Delivery) -> SettleError | None:
@@ -97,6 +104,19 @@ class Intake:
         return DeliveryVoid(
             f"{self._describe(delivery.message)}: the channel it came by is gone, RabbitMQ redelivers it"
         )
+
+    def leave(self, waiting: int) -> bool:
+        """Hand over no more; what comes stays with the broker. From the link's thread only.
+
+        Args:
+            waiting: how many deliveries were taken back that will not be settled.
+
+        Returns:
+            Whether all others are settled: now another process may have the queue.
+        """
+        self._leaving = True
+        self._left += waiting
+        return self._tracker.unsettled() <= self._left
 
     def drain_soon(self) -> None:
         """Have the link's thread send pending settlements; many calls cost one."""

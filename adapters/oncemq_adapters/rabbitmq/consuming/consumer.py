@@ -8,9 +8,11 @@ from oncemq.contracts.adapter import ConsumerHealth, Sink, Subscription
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq.connection.address import Address
 from oncemq_adapters.rabbitmq.connection.link import Link
+from oncemq_adapters.rabbitmq.consuming.partitions import Announce, Announcer, PartitionedConsumption
 from oncemq_adapters.rabbitmq.consuming.subscription import Consumption
 from oncemq_adapters.rabbitmq.topology import declare as topology
 from oncemq_adapters.rabbitmq.topology.names import Place
+from oncemq_adapters.rabbitmq.topology.partitions import ensure
 
 
 class Consuming:
@@ -21,18 +23,28 @@ class Consuming:
         name: shown to the broker's operators.
         places: subscriptions and their queues.
         sink: receives deliveries and losses.
+        announce: publishes what the members of a partitioned group tell each other; returns what went wrong.
     """
 
     def __init__(
-        self, address: Address, name: str, places: Sequence[tuple[Subscription, Place]], sink: Sink
+        self,
+        address: Address,
+        name: str,
+        places: Sequence[tuple[Subscription, Place]],
+        sink: Sink,
+        announce: Announce,
     ) -> None:
         self._address = address
         self._name = name
         self._connection: Any = None
-        self._parts = {
-            subscription.consumer: Consumption(subscription, place, sink, self._ensure)
+        self._parts: dict[str, Consumption | PartitionedConsumption] = {
+            subscription.consumer: PartitionedConsumption(subscription, place, sink, self._ensure)
+            if place.is_partitioned
+            else Consumption(subscription, place, sink, self._ensure)
             for subscription, place in places
         }
+        partitioned = [part for part in self._parts.values() if isinstance(part, PartitionedConsumption)]
+        self._announcer = Announcer(partitioned, announce) if partitioned else None
         self._link = Link(address, name, self)
         self._had_connection = False
 
@@ -43,6 +55,8 @@ class Consuming:
             BrokerError: one could not be confirmed in time; says why.
         """
         self._link.start()
+        if self._announcer is not None:
+            self._announcer.start()
         seconds = 3 * self._address.connect_timeout.total_seconds()
         for part in self._parts.values():
             part.answered.wait(seconds)
@@ -66,6 +80,8 @@ class Consuming:
 
     def stop(self, grace: timedelta) -> None:
         """Receive no more, send the last acknowledgements, disconnect."""
+        if self._announcer is not None:
+            self._announcer.stop()
         self._link.post(self._finish)
         self._link.stop(grace)
 
@@ -85,7 +101,7 @@ class Consuming:
 
     def _ensure(self, place: Place) -> None:
         with topology.connected(self._address, self._name) as connection:
-            topology.ensure_place(connection, place)
+            ensure(connection, place)
 
     def _finish(self) -> None:
         for part in self._parts.values():

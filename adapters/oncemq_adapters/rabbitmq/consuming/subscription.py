@@ -1,6 +1,6 @@
 """One subscription over all its channels: subscribes, notices every loss, and subscribes again for ever."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from threading import Event, Lock, Thread
 from typing import Any
@@ -27,10 +27,17 @@ class Consumption:
         place: its queues.
         sink: receives deliveries and losses.
         ensure: makes sure that the place exists; may raise BrokerError.
+        generations: numbers of the channels, where several subscriptions of a consumer share them; a loss is one
+            channel's alone then.
     """
 
     def __init__(
-        self, subscription: Subscription, place: Place, sink: Sink, ensure: Callable[[Place], None]
+        self,
+        subscription: Subscription,
+        place: Place,
+        sink: Sink,
+        ensure: Callable[[Place], None],
+        generations: Iterator[int] | None = None,
     ) -> None:
         self.consumer = subscription.consumer
         self.place = place
@@ -39,7 +46,8 @@ class Consumption:
         self._window = min(place.topic.prefetch or subscription.in_flight, PREFETCH_LIMIT)
         self._sink = sink
         self._ensure = ensure
-        self._generations = count(1)
+        self._generations = generations or count(1)
+        self._alone = generations is not None
         self._tags = count(1)
         self._lock = Lock()
         self._paused = False
@@ -65,7 +73,7 @@ class Consumption:
         intake, self._intake = self._intake, None
         if intake is not None:
             intake.alive = False
-            self._sink.lost(self.consumer, intake.generation)
+            self._sink.lost(self.consumer, intake.generation, alone=self._alone)
 
     def pause(self, link: Link | None) -> None:
         """Receive no more; received deliveries can still be settled."""

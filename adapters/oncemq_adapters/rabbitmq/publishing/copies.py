@@ -69,8 +69,9 @@ def new_message(
     """
     properties = for_publishing(message, now, message_id, app)
     step = step_of(message.delay) if message.delay is not None else 0
+    routing_key = topic.key_of(message.key or message_id)
     if step == 0:
-        return Publication(topic.exchange, topic.routing_key, properties, message.body)
-    queue = f"oncemq.delay.{topic.exchange}.{topic.routing_key}.{step}"
-    arguments = holding(topic.queue_type, step, topic.exchange, topic.routing_key)
+        return Publication(topic.exchange, routing_key, properties, message.body)
+    queue = f"oncemq.delay.{topic.exchange}.{routing_key}.{step}"
+    arguments = holding(topic.queue_type, step, topic.exchange, routing_key)
     return Publication("", queue, properties, message.body, arguments)

@@ -50,7 +50,8 @@ def replay(connection: Any, place: Place, ids: Sequence[str], publish: Publish, 
 
     def send(properties: Any, body: bytes) -> None:
         inner, original = opened(properties, body)
-        copy = Publication("", place.queue, *replayed(raw_of(inner), original, username))
+        key = as_text((properties.headers or {}).get(names.KEY, ""))
+        copy = Publication("", place.queue_of(key), *replayed(raw_of(inner), original, username))
         error = publish([copy])[0]
         if error is not None:
             raise error

@@ -19,16 +19,19 @@ _HOW = "unacknowledged messages are unknown: RabbitMQ tells them through its man
 
 def backlog_of(connection: Any, place: Place, address: Address, now: datetime) -> Backlog:
     """Return the figures of a group; unacknowledged ones from the management API, if it is configured."""
-    ready = depth_of(connection, place.queue)
+    ready = sum(depth_of(connection, queue) for queue in place.queues())
     retries, first = 0, None
     for step in all_steps():
-        count = message_count(connection, place.retry_queue(step))
+        count = sum(message_count(connection, part.retry_queue(step)) for part in place.parts())
         if count and first is None:
             first = now + timedelta(milliseconds=step)
         retries += count
     unacknowledged, unknown = None, _HOW
     if address.management:
-        unacknowledged, unknown = _unacknowledged(address.management, address, place.queue)
+        answers = [_unacknowledged(address.management, address, queue) for queue in place.queues()]
+        known = [count for count, _ in answers if count is not None]
+        unacknowledged = sum(known) if len(known) == len(answers) else None
+        unknown = next((why for _, why in answers if why), "")
     return Backlog(ready, unacknowledged, retries, first, unknown)
 
 

@@ -26,15 +26,17 @@ def examine_place(connection: Any, place: Place) -> Iterator[Problem]:
     yield from _refusals("topic.exchange", partial(_same_exchange, connection, place))
     yield from _missing_exchange(connection, place)
     if place.topic.declare == DECLARE_NOTHING:
-        yield from _refusals(
-            "topic.declare", partial(topology.insist, connection, place.topic, "queue", place.queue)
-        )
+        for queue in place.queues():
+            yield from _refusals(
+                "topic.declare", partial(topology.insist, connection, place.topic, "queue", queue)
+            )
         return
     if place.topic.declare == DECLARE_MISSING:
         return
-    yield from _refusals(
-        "topic.queue_type", partial(_same, connection, place.queue, topology.own_arguments(place))
-    )
+    for part in place.parts():
+        yield from _refusals(
+            "topic.queue_type", partial(_same, connection, part.queue, topology.own_arguments(part))
+        )
 
 
 def _dead_queue(connection: Any, queue: str) -> Iterator[Problem]:

@@ -85,8 +85,17 @@ def ensure_place(connection: Any, place: Place) -> None:
         return
     if topic.declare == DECLARE or not queue_exists(connection, place.queue):
         declare(connection, place.queue, own_arguments(place))
-    with _explained("queue", place.queue, f"it cannot be bound to {topic.exchange!r}"):
-        connection.channel().queue_bind(place.queue, topic.exchange, topic.routing_key)
+    bind(connection, place.queue, topic.exchange, topic.routing_key)
+
+
+def bind(connection: Any, queue: str, exchange: str, routing_key: str) -> None:
+    """Bind a queue to an exchange.
+
+    Raises:
+        BrokerRefused: one of them is missing, or we may not.
+    """
+    with _explained("queue", queue, f"it cannot be bound to {exchange!r}"):
+        connection.channel().queue_bind(queue, exchange, routing_key)
 
 
 def ensure_exchange(connection: Any, topic: TopicOptions) -> None:
@@ -171,7 +180,10 @@ def declare_dead_queue(connection: Any, queue: str) -> bool:
 def own_arguments(place: Place) -> Arguments:
     """Return the arguments of a group's own queue."""
     # From RabbitMQ 4 a quorum queue drops messages delivered 20 times, unless it dead-letters them.
-    return {"x-queue-type": place.topic.queue_type, **dead_lettering("", place.dead_queue)}
+    arguments = {"x-queue-type": place.topic.queue_type, **dead_lettering("", place.dead_queue)}
+    if place.partition is not None:
+        arguments["x-single-active-consumer"] = True
+    return arguments
 
 
 def dead_lettering(exchange: str, routing_key: str) -> Arguments:

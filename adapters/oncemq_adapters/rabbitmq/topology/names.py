@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
@@ -14,12 +15,23 @@ from oncemq_adapters.rabbitmq.topology.delays import all_steps
 
 DEFAULT_EXCHANGE = "oncemq"
 DEFAULT_KIND = "topic"
-KNOWN = ("queue", "exchange", "exchange_type", "routing_key", "queue_type", "prefetch", "declare")
+KNOWN = (
+    "queue",
+    "exchange",
+    "exchange_type",
+    "routing_key",
+    "queue_type",
+    "prefetch",
+    "declare",
+    "partitions",
+)
 KINDS = ("topic", "direct", "fanout", "headers", "x-consistent-hash", "x-delayed-message")
 LONGEST_NAME = 255
 """Bytes; a short string of AMQP 0-9-1."""
 
 PREFETCH_LIMIT = 65535
+MOST_PARTITIONS = 256
+MARKER_SUFFIX = ".partitions"
 _RETRY = re.compile(r"\.retry\.\d+$")
 
 
@@ -37,6 +49,7 @@ class TopicOptions:
         prefetch: overrides how many deliveries may be unsettled at once.
         declare: whether exchange, queue and binding are made (`true`), only where they are missing (`missing`), or
             looked at (`false`).
+        partitions: over how many queues the messages are spread by their keys; None = one queue.
     """
 
     topic: str
@@ -47,6 +60,19 @@ class TopicOptions:
     queue_type: str
     prefetch: int | None
     declare: str = DECLARE
+    partitions: int | None = None
+
+    def key_of(self, key: str) -> str:
+        """Return the routing key of messages of a business key."""
+        return self.routing_key if self.partitions is None else self.partition_key(self.partition_of(key))
+
+    def partition_of(self, key: str) -> int:
+        """Return the partition of a business key: CRC-32 of its UTF-8 bytes modulo their number."""
+        return crc32(key.encode()) % (self.partitions or 1)
+
+    def partition_key(self, number: int) -> str:
+        """Return the routing key of a partition; it names their number, so that a change of it is noticed."""
+        return f"{self.routing_key}.{self.partitions}-{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +81,50 @@ class Place:
 
     Args:
         topic: the topic's options.
-        queue: where the group consumes.
+        queue: where the group consumes; the common start of its partitions' names, if it has any.
         private: start of the names that only this group uses.
+        partition: which partition this is; None for the whole.
     """
 
     topic: TopicOptions
     queue: str
     private: str
+    partition: int | None = None
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether the group consumes from the queues of `parts()` instead of `queue`."""
+        return self.topic.partitions is not None and self.partition is None
+
+    @property
+    def marker(self) -> str:
+        """The queue, always empty, whose length limit tells the number of the group's partitions."""
+        return f"{self.private}{MARKER_SUFFIX}"
+
+    @property
+    def members(self) -> str:
+        """The exchange by which the members of a partitioned group hear of each other."""
+        return f"{self.private}.members"
+
+    def parts(self, count: int | None = None) -> "list[Place]":
+        """Return the partitions; itself where there are none.
+
+        Args:
+            count: another number of partitions than the topic has now.
+        """
+        count = self.topic.partitions if count is None else count
+        if count is None or self.partition is not None:
+            return [self]
+        topic = replace(self.topic, partitions=count)
+        return [Place(topic, f"{self.queue}.{count}-{at}", self.private, at) for at in range(count)]
+
+    def queue_of(self, key: str | None) -> str:
+        """Return the queue of a business key."""
+        return self.parts()[self.topic.partition_of(key or "")].queue if self.is_partitioned else self.queue
+
+    def queues(self) -> list[str]:
+        """Return the names of the queues where the group consumes."""
+        return [part.queue for part in self.parts()]
 
     @property
     def is_existing(self) -> bool:
@@ -75,7 +138,8 @@ class Place:
 
     def retry_queue(self, milliseconds: int) -> str:
         """Return the queue that holds messages back for exactly so long."""
-        return f"{self.private}.retry.{milliseconds}"
+        start = self.private if self.partition is None else self.queue
+        return f"{start}.retry.{milliseconds}"
 
 
 def parse_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> TopicOptions:
@@ -105,8 +169,11 @@ def read_topic(topic: str, options: Mapping[str, Any], queue_type: str) -> tuple
         queue_type=reader.choice("queue_type", queue_type, QUEUE_TYPES),
         prefetch=reader.number("prefetch", None, 1, PREFETCH_LIMIT),
         declare=read_declare(reader, DECLARE),
+        partitions=reader.number("partitions", None, 1, MOST_PARTITIONS),
     )
     _refuse_contradictions(reader, options, parsed)
+    if parsed.partitions is not None:
+        _refuse_unpartitionable(reader, parsed)
     return parsed, reader.problems
 
 
@@ -126,6 +193,27 @@ def _refuse_contradictions(reader: OptionReader, options: Mapping[str, Any], par
             reader.complain(name, f"{name!r} is longer than {LONGEST_NAME} bytes")
 
 
+def _refuse_unpartitionable(reader: OptionReader, parsed: TopicOptions) -> None:
+    if parsed.queue:
+        reader.complain(
+            "partitions",
+            "partitions are queues of the group's own, but an existing queue is named",
+            "replace queue: by exchange: and routing_key:, or leave partitions: out",
+        )
+    if parsed.exchange_type not in {None, "topic", "direct"}:
+        reader.complain(
+            "partitions",
+            f"partitions are chosen by the routing key, which an exchange of type {parsed.exchange_type} does not follow",
+            "use an exchange of type topic or direct",
+        )
+    if {"*", "#"} & set(parsed.routing_key.split(".")):
+        reader.complain(
+            "partitions",
+            f"partitions need a routing key without wildcards, not {parsed.routing_key!r}",
+            "name the routing key that messages are published with",
+        )
+
+
 def place_of(subscription: Subscription, queue_type: str) -> Place:
     """Return the queues of a subscription.
 
@@ -138,7 +226,7 @@ def place_of(subscription: Subscription, queue_type: str) -> Place:
     else:
         own = f"{subscription.group}.{subscription.topic}"
         place = Place(topic, own, own)
-    if len(place.retry_queue(10**10).encode()) > LONGEST_NAME:
+    if len(place.parts()[-1].retry_queue(10**10).encode()) > LONGEST_NAME:
         raise ConfigError(
             [f"the queue name {place.queue!r} is too long for RabbitMQ – shorten group or topic"]
         )
@@ -153,13 +241,19 @@ def removable_queues(names: Iterable[str]) -> dict[str, Sequence[str]]:
         queue = name.removeprefix("queue ")
         if name.endswith(".retry.*"):
             found[name] = [f"{queue.removesuffix('*')}{step}" for step in all_steps()]
-        elif name.endswith(".dead") or f"{name}.dead" in given:
+        elif name.endswith((".dead", MARKER_SUFFIX)) or f"{name}.dead" in given:
             found[name] = [queue]
     return found
 
 
 def private_queues(place: Place) -> dict[str, str]:
     """Return the queues that belong to one group alone, with the kind of their messages; those of retries as one."""
+    if place.is_partitioned:
+        return {
+            f"queue {place.marker}": "partitions",
+            f"queue {place.dead_queue}": "dead letters",
+            f"queue {place.queue}": "messages",
+        }
     return {
         f"queue {_RETRY.sub('.retry.*', name)}": role
         for name, role in (

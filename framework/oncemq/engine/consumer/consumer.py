@@ -119,6 +119,10 @@ class Consumer:
         """Drop waiting deliveries of a lost generation; also of earlier ones, unless `alone`."""
         self.scheduler.void(generation, alone=alone)
 
+    def release(self, generation: int) -> Sequence[Delivery]:
+        """Run nothing more of a generation that another process takes over; returns what waited."""
+        return self.scheduler.release(generation)
+
     def unit(self, deliveries: Sequence[Delivery], deadline: float) -> Unit:
         """Return a unit of deliveries whose keys a worker owns."""
         return Unit(

@@ -38,7 +38,7 @@ class Scheduler:
         self._changed = threading.Condition(self._lock)
         self._idle_takers = 0
         self._void_until = _NEVER
-        self._void_alone: dict[int, None] = {}
+        self._void_alone: dict[int, list[Delivery] | None] = {}
         self._closed = False
         self._last_put = clock.monotonic()
 
@@ -92,6 +92,8 @@ class Scheduler:
             lost = delivery.generation <= void or (alone and delivery.generation in alone)
             expired = delivery.expires_at is not None and delivery.expires_at <= self._clock.monotonic()
             if expired or (lost and delivery.source is None):
+                if (released := alone.get(delivery.generation)) is not None:
+                    released.append(delivery)
                 continue
             key = delivery.key
             if key in mine:
@@ -175,11 +177,36 @@ class Scheduler:
         with self._lock:
             if alone:
                 self._void_alone[generation] = None
-                if len(self._void_alone) > _REMEMBERED:
-                    del self._void_alone[next(iter(self._void_alone))]
+                self._forget_oldest()
             else:
                 self._void_until = max(self._void_until, generation)
-                self._void_alone = {lost: None for lost in self._void_alone if lost > self._void_until}
+                self._void_alone = {
+                    lost: left for lost, left in self._void_alone.items() if lost > self._void_until
+                }
+
+    def release(self, generation: int) -> list[Delivery]:
+        """Hand out nothing of this generation any more, and forget what waits of it.
+
+        Returns what waited, in order for each key; a worker may still return others, which the next call tells.
+        """
+        with self._lock:
+            found = self._void_alone.get(generation) or []
+            for queue in (*self._waiting.values(), self._ready):
+                mine = [each for each in queue if each.generation == generation and each.source is None]
+                if mine:
+                    found += mine
+                    others = [
+                        each for each in queue if each.generation != generation or each.source is not None
+                    ]
+                    queue.clear()
+                    queue.extend(others)
+            self._void_alone[generation] = []
+            self._forget_oldest()
+            return found
+
+    def _forget_oldest(self) -> None:
+        if len(self._void_alone) > _REMEMBERED:
+            del self._void_alone[next(iter(self._void_alone))]
 
     def is_void(self, delivery: Delivery) -> bool:
         """Return whether the broker has lost the delivery's generation; other sources lose nothing."""

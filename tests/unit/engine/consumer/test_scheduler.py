@@ -290,3 +290,33 @@ def test_no_messages_end_no_idleness(clock: FakeClock, scheduler: Scheduler) -> 
     clock.advance(timedelta(seconds=3))
     scheduler.put([])
     assert scheduler.idle_for() == 3.0
+
+
+def test_a_released_generation_is_handed_back(scheduler: Scheduler) -> None:
+    """What waits of it is returned in order and never handed out; other generations go on."""
+    scheduler.put([delivery("a1", generation=1), delivery("b1", generation=2), delivery("a2", generation=1)])
+    assert names(scheduler.release(1)) == "a1 a2"
+    assert names(scheduler.take(10, 0)) == "b1"
+    assert scheduler.release(1) == []
+
+
+def test_what_a_worker_returns_of_a_released_generation_is_handed_back(scheduler: Scheduler) -> None:
+    """It was taken before, and must not be forgotten: the adapter waits for each of them."""
+    scheduler.put([delivery("a1", generation=1), delivery("a2", generation=1), delivery("b1", generation=2)])
+    taken = scheduler.take(2, 0)
+    assert names(taken) == "a1 a2"
+    assert scheduler.release(1) == []
+    scheduler.done(taken, taken[1:])
+    assert names(scheduler.take(10, 0)) == "b1"
+    assert names(scheduler.release(1)) == "a2"
+
+
+def test_deliveries_of_a_key_that_is_owned_are_released_too(scheduler: Scheduler) -> None:
+    """Those that wait behind a running one in its key's own queue."""
+    scheduler.put([delivery("a1", generation=1)])
+    taken = scheduler.take(1, 0)
+    scheduler.put([delivery("a2", generation=1)])
+    scheduler.take(1, 0)
+    assert names(scheduler.release(1)) == "a2"
+    scheduler.done(taken)
+    assert scheduler.take(10, 0) == []

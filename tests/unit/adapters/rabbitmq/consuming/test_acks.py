@@ -156,3 +156,19 @@ def test_many_threads_claim_each_tag_once() -> None:
         thread.join()
     assert sorted(won) == list(range(1, 2001))
     assert tracker.frames(0.0) == [Frame(2000, multiple=True)]
+
+
+def test_unsettled_are_those_neither_finished_nor_given_back() -> None:
+    """Claimed ones count until their copy is confirmed; frames that were sent change nothing."""
+    tracker = AckTracker(100)
+    for tag in range(1, 6):
+        tracker.delivered(tag)
+    for tag in (1, 3, 4):
+        assert tracker.claim(tag)
+    tracker.finish(1)
+    tracker.finish(3)
+    assert tracker.unsettled() == 3
+    tracker.give_back(4)
+    assert tracker.unsettled() == 2
+    tracker.frames(0.0, everything=True)
+    assert tracker.unsettled() == 2

@@ -1,5 +1,6 @@
 """What topic options mean, and which names are private to a group."""
 
+import zlib
 from typing import Any
 
 import pytest
@@ -55,6 +56,10 @@ def test_a_queue_may_be_fed_by_an_exchange() -> None:
         ({"queue": "q" * 256}, "255 bytes"),
         ({"prefetch": 0}, "from 1 to 65535"),
         ({"prefetch": True}, "from 1 to 65535"),
+        ({"partitions": 0}, "from 1 to 256"),
+        ({"partitions": 4, "queue": "orders"}, "leave partitions: out"),
+        ({"partitions": 4, "exchange": "shop", "exchange_type": "fanout"}, "topic or direct"),
+        ({"partitions": 4, "exchange": "shop", "routing_key": "order.*"}, "without wildcards"),
     ],
 )
 def test_what_cannot_work_is_refused(options: dict[str, Any], says: str) -> None:
@@ -68,3 +73,19 @@ def test_private_names_must_fit() -> None:
     """A queue name whose retry queues would be too long for AMQP is refused before anything is declared."""
     with pytest.raises(ConfigError, match="too long"):
         place_of(subscription(queue="q" * 240), "quorum")
+
+
+def test_partitions_are_queues_that_name_their_number() -> None:
+    """So that a change of the number makes new queues; dead letters are those of the whole group."""
+    place = place_of(subscription(partitions=3), "quorum")
+    parts = place.parts()
+    assert [part.queue for part in parts] == [f"loyalty.order.paid.3-{number}" for number in range(3)]
+    assert {part.dead_queue for part in parts} == {"loyalty.order.paid.dead"}
+    assert parts[1].retry_queue(100) == "loyalty.order.paid.3-1.retry.100"
+
+
+def test_the_partition_of_a_key_is_its_crc_32() -> None:
+    """Publishers in other languages can compute it."""
+    topic = parse_topic("order.paid", {"partitions": 16}, "quorum")
+    assert topic.key_of("order-1") == f"order.paid.16-{zlib.crc32(b'order-1') % 16}"
+    assert parse_topic("order.paid", {}, "quorum").key_of("order-1") == "order.paid"
