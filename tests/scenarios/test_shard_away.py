@@ -16,8 +16,10 @@ from sqlalchemy.orm import Session
 from oncemq import App, Done
 from oncemq.common.sharding import Layout
 from oncemq.engine.application import tables_of
+from oncemq.engine.consumer.consumer import Consumer
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.settlement import settler as settle
+from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
 from oncemq.ledger.database.engine import make_engine
@@ -59,6 +61,20 @@ def said() -> Iterator[io.StringIO]:
     logs.configure("warning", "json", text)
     yield text
     logs.configure("warning", "console")
+
+
+@pytest.fixture
+def consumer_pauses(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """Why a whole consumer was paused; it continues by itself after a while, so that its effects alone do not show it."""
+    reasons: list[BaseException] = []
+    pause = Consumer.pause
+
+    def noted(consumer: Consumer, trouble: InfrastructureError | StrategyBug) -> None:
+        reasons.append(trouble)
+        pause(consumer, trouble)
+
+    monkeypatch.setattr(Consumer, "pause", noted)
+    return reasons
 
 
 @pytest.fixture
@@ -121,7 +137,9 @@ def of(shard: int, found: list[dict[str, Any]]) -> set[str]:
     return {order["id"] for order in found if LAYOUT.shard_of(order["key"]) == shard}
 
 
-def test_the_keys_of_the_other_shard_go_on(two: Shards, tmp_path: Path) -> None:
+def test_the_keys_of_the_other_shard_go_on(
+    two: Shards, tmp_path: Path, consumer_pauses: list[BaseException]
+) -> None:
     """What can run is applied promptly; the rest waits, in its order, and status says which shard is away."""
     app = app_on(two, tmp_path)
 
@@ -136,6 +154,7 @@ def test_the_keys_of_the_other_shard_go_on(two: Shards, tmp_path: Path) -> None:
         two.door.refuse()
         publish(plan, sent)
         eventually(lambda: of(0, sent) <= set(two.effects(0)), "the shard that answers", PROMPTLY)
+        assert consumer_pauses == []
         [row] = run.state().consumers
         assert row.paused is PauseReason.DATABASE
         assert "shard 2 of 2" in row.detail
@@ -208,7 +227,7 @@ MAILED: list[str] = []
 
 @pytest.mark.parametrize("mail", [_mail, _mail_plain], ids=["async def", "def"])
 def test_direct_handlers_of_the_other_shard_go_on(
-    two: Shards, tmp_path: Path, mail: Callable[..., Any]
+    two: Shards, tmp_path: Path, mail: Callable[..., Any], consumer_pauses: list[BaseException]
 ) -> None:
     """Claims that cannot be written keep off the handlers of their shard alone."""
     MAILED.clear()
@@ -222,6 +241,7 @@ def test_direct_handlers_of_the_other_shard_go_on(
         two.door.refuse()
         publish(plan, sent)
         eventually(lambda: of(0, sent) <= set(MAILED), "the shard that answers", PROMPTLY)
+        assert consumer_pauses == []
         assert not of(1, sent) & set(MAILED)
         two.door.accept()
         eventually(lambda: of(1, sent) <= set(MAILED), "the shard that was away")
