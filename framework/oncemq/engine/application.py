@@ -18,6 +18,7 @@ from oncemq.engine.crash.process_lock import ProcessLock
 from oncemq.engine.crash.suspects import SuspectBook, collect, tell
 from oncemq.engine.crash.time_limits import Watchdog
 from oncemq.engine.crash.worker_registry import WorkerRegistry
+from oncemq.engine.database_watch import DatabaseWatch
 from oncemq.engine.group_ownership import own
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
@@ -123,6 +124,7 @@ class Application:
         self._standing = StatusReporter(plan, self._crews, self._observer)
         self._roster = WorkerRegistry(plan)
         self._clock_watch = ClockWatch(plan, self._observer)
+        self._database_watch = DatabaseWatch(plan, self._observer, self._visit)
         self._upkeep: Sequence[Upkeep] = ()
         self._watchdog: Watchdog | None = None
         self._retries = retries or Retries(plan.clock)
@@ -181,6 +183,7 @@ class Application:
         self._man(book)
         self._monitor.serve(self.state)
         self._roster.sign_on()
+        self._database_watch.start()
         for crew in self._crews.values():
             crew.start()
         self._open_adapters()
@@ -226,7 +229,7 @@ class Application:
                 )
 
     def _watch(self, until: Until | None) -> None:
-        """Check once a second until stopped: heartbeat, leases, suspects, idleness, dead threads."""
+        """Check once a second until stopped: leases, idleness, dead threads, a database that is silent."""
         monotonic, next_look = self._plan.clock.monotonic, 0.0
         ending = self._ending(until) if until is not None else None
         while not self._asked_to_stop(_TICK):
@@ -253,7 +256,12 @@ class Application:
             crew.consumer.rest()
         self._standing.look()
         self._clock_watch.look()
+        self._database_watch.look()
         extend_leases(self._plan, self._crews, self._observer)
+
+    def _visit(self) -> None:
+        """Do what takes statements: heartbeat, suspects, counts. Not in the main thread, which obeys signals."""
+        self._standing.count()
         try:
             self._roster.still_here()
             for crew in self._crews.values():
@@ -333,6 +341,7 @@ class Application:
 
     def _close(self, until: float) -> None:
         """Close everything that may be open; errors are reported and do not prevent the next step."""
+        self._database_watch.stop()
 
         def left() -> timedelta:
             return timedelta(seconds=self._seconds_until(until))
@@ -367,7 +376,13 @@ class Application:
 
     def state(self) -> AppState:
         """Return the state that health and metrics show; cheap, from any thread."""
-        return AppState(self._phase, self._standing.rows(), self._standing.outbox, self._clock_watch.skew())
+        return AppState(
+            self._phase,
+            self._standing.rows(),
+            self._standing.outbox,
+            self._clock_watch.skew(),
+            self._database_watch.silence(),
+        )
 
     def _time_limit(self, which: TimeLimit, consumer: str) -> None:
         plan = next(plan for plan in self._plan.consumers if plan.name == consumer)

@@ -56,7 +56,7 @@ class StatusReporter:
         return tuple(rows)
 
     def look(self) -> None:
-        """Report changes since the last look; queries brokers for depths if metrics are enabled."""
+        """Report changes since the last look."""
         now = self._plan.clock.monotonic()
         for row in self.rows():
             broker = self._crews[row.consumer].consumer.plan.broker
@@ -67,6 +67,10 @@ class StatusReporter:
                 lasted = timedelta(seconds=now - self._lost_at.pop(row.consumer))
                 self._observers.connection_resumed(broker, row.consumer, after=lasted)
         self._tell_concerns()
+
+    def count(self) -> None:
+        """Query brokers and databases for what waits there, if metrics are enabled; may be blocked by one that is silent."""
+        now = self._plan.clock.monotonic()
         if self._plan.http is not None and now >= self._next_depth:
             self._next_depth = now + _DEPTH_EVERY
             self._ask_depths()

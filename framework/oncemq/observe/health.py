@@ -70,6 +70,8 @@ def readiness(state: AppState, now: float, stuck_after: timedelta = STUCK_AFTER)
     """
     problems = [] if state.phase is Phase.RUNNING else [f"the app is {state.phase.value}"]
     problems += _none_expected(state)
+    if state.database_silent is not None:
+        problems.append(f"the database has not answered for {state.database_silent:.0f} s")
     for row in state.consumers:
         if row.paused is not None:
             problems.append(f"consumer {row.consumer} is paused ({row.paused.value}){_detail(row)}")

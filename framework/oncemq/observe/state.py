@@ -87,12 +87,14 @@ class AppState:
         consumers: every consumer that is expected to run, including those that do not.
         outbox: unsent messages; None if unknown.
         clock_skew: seconds by which this machine's clock is ahead of the database's; None without one.
+        database_silent: seconds since a database has last answered; None while it does, and without one.
     """
 
     phase: Phase
     consumers: tuple[ConsumerState, ...] = ()
     outbox: OutboxState | None = None
     clock_skew: float | None = None
+    database_silent: float | None = None
 
 
 StateSource = Callable[[], AppState]

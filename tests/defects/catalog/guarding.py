@@ -176,6 +176,34 @@ DEFECTS = (
         [f"{SUPERVISOR}::test_a_stopped_worker_is_replaced"],
     ),
     Defect(
+        "silent-database-waited-for",
+        "Nothing waits without limit for a database that does not answer.",
+        [
+            Edit(
+                "framework/oncemq/engine/database_watch.py",
+                "elif now - since >= PROBE_WITHIN:",
+                "elif now - since >= 1e9:",
+            )
+        ],
+        [
+            "tests/unit/engine/test_silent_database.py::test_what_waits_for_a_silent_database_is_tried_again[mariadb]"
+        ],
+    ),
+    Defect(
+        "login-waits-without-limit",
+        "A login that is not answered is given up.",
+        [
+            Edit(
+                "framework/oncemq/ledger/database/engine.py",
+                '"read_timeout": _CONNECT_SECONDS,',
+                '"read_timeout": None,',
+            )
+        ],
+        [
+            "tests/unit/engine/test_silent_database.py::test_a_login_that_is_not_answered_is_no_wait_without_limit[mariadb]"
+        ],
+    ),
+    Defect(
         "pause-shared-by-workers",
         "One worker's early deaths do not make another wait.",
         [

@@ -28,6 +28,8 @@ def set_up(engine: Engine) -> None:
         event.listen(engine, "connect", _set_up_postgresql)
     elif engine.dialect.name in MYSQL_NAMES:
         event.listen(engine, "connect", _set_up_mysql)
+        if "read_timeout" not in engine.url.query:
+            event.listen(engine, "connect", _wait_for_statements)
 
 
 def _set_up_sqlite(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature
@@ -108,6 +110,12 @@ def _set_up_mysql(connection: Any, record: Any) -> None:  # noqa: ARG001 - the e
             "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION')"
         )
     _notice_silence(getattr(connection, "_sock", None))
+
+
+def _wait_for_statements(connection: Any, record: Any) -> None:  # noqa: ARG001 - the event's signature
+    """End the limit for the login: a statement of a handler may take longer."""
+    if hasattr(connection, "_read_timeout"):  # PyMySQL
+        connection._read_timeout = None
 
 
 def _notice_silence(sock: Any) -> None:

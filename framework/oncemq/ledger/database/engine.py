@@ -134,7 +134,12 @@ def _arguments(url: URL, pool_size: int, kept_back: dict[str, Any]) -> dict[str,
             "tcp_user_timeout": SILENCE_SECONDS * 1000,
         }
     elif url.get_driver_name() == "pymysql":
-        connect = {"connect_timeout": _CONNECT_SECONDS, "charset": "utf8mb4"}
+        # Without read_timeout, which ends after the login, a server that accepts and says nothing is waited for without limit.
+        connect = {
+            "connect_timeout": _CONNECT_SECONDS,
+            "read_timeout": _CONNECT_SECONDS,
+            "charset": "utf8mb4",
+        }
     unsaid = {name: value for name, value in connect.items() if name not in url.query}
     return {**arguments, "connect_args": {**unsaid, **kept_back}}
 

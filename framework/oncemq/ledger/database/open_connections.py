@@ -1,0 +1,44 @@
+"""Ends the connections to a database that no longer answers, so that threads that wait for it continue with an error.
+
+Drivers wait without limit for an answer: a statement of a handler may take hours. Keep-alive probes notice a host that
+vanished, but not a server that is frozen, or a proxy in front of one: there the kernel still answers.
+"""
+
+import os
+import socket
+from contextlib import suppress
+from typing import Any
+from weakref import WeakValueDictionary
+
+from sqlalchemy import Engine, event
+
+
+class OpenConnections:
+    """Knows the driver's connections that have been used.
+
+    Args:
+        engine: on PostgreSQL, MariaDB or MySQL.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._used: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        event.listen(engine, "checkout", self._checked_out)
+
+    def _checked_out(self, connection: Any, record: Any, proxy: Any) -> None:  # noqa: ARG002 - the event's signature
+        self._used[id(connection)] = connection
+
+    def end(self) -> None:
+        """End every connection, from any thread; a thread that reads from one gets the driver's error for a lost connection."""
+        for known in self._used.valuerefs():
+            connection = known()
+            if connection is not None:
+                with suppress(Exception):
+                    _shut_down(connection)
+
+
+def _shut_down(connection: Any) -> None:
+    sock = getattr(connection, "_sock", None)  # PyMySQL
+    descriptor = connection.fileno() if sock is None else sock.fileno()
+    # A duplicate, since closing the driver's own descriptor under a thread that reads from it would free its number.
+    with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
