@@ -11,6 +11,7 @@ from types import FrameType
 from oncemq.config.build.plan import LoadedApp
 from oncemq.engine.application import Application
 from oncemq.engine.stop_conditions import Retries, Until
+from oncemq.observe.endpoint import LocalSocket
 from oncemq.observe.events import Observer
 from oncemq.observe.logs import configure
 from oncemq.observe.monitor import Monitor
@@ -22,19 +23,19 @@ EXIT_STOPPED_AT_ONCE = 130
 def run_loaded(
     loaded: LoadedApp,
     *,
-    index: int = 0,
     until_idle: timedelta | None = None,
     deadline: timedelta | None = None,
     others: Sequence[Observer] = (),
+    answers_on: LocalSocket | None = None,
 ) -> int:
     """Run an app in this process, with logging and signal handling; returns the exit code.
 
     Args:
         loaded: from `oncemq.config.load`, or an `App`.
-        index: the number of this process among several, from 0.
         until_idle: end when no message has arrived for this long.
         deadline: end after this long in any case; only together with `until_idle`.
         others: observers in addition to the app's own.
+        answers_on: where a supervisor asks for metrics and health, which it serves on the app's address.
 
     Raises:
         OnceMQError: the app could not start.
@@ -47,8 +48,8 @@ def run_loaded(
     plan = loaded.plan
     retries = Retries(plan.clock)
     seeing = others if until_idle is None else [*others, retries]
-    monitor = Monitor(plan.http, plan.clock, index=index, others=seeing, redact=plan.redact)
-    application = Application(plan, index=index, monitor=monitor, retries=retries)
+    monitor = Monitor(answers_on or plan.http, plan.clock, others=seeing, redact=plan.redact)
+    application = Application(plan, monitor=monitor, retries=retries)
     with _signals(application.stop):
         return application.run(None if until_idle is None else Until(until_idle, deadline))
 

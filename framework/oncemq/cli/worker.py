@@ -20,6 +20,7 @@ from oncemq.engine.crash.suspects import SuspectBook, collect, discard
 from oncemq.engine.supervisor import Death
 from oncemq.errors import OnceMQError
 from oncemq.observe.first_effect import FirstEffect
+from oncemq.observe.process_group import socket_of
 
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 
@@ -32,11 +33,13 @@ class Worker:
         files: the app's files, which it loads itself.
         until_idle: end when no message has arrived for so long.
         deadline: end after so long in any case.
+        sockets: folder in which each process answers the supervisor about its metrics and health; None = they are off.
     """
 
     files: tuple[Path, ...]
     until_idle: timedelta | None
     deadline: timedelta | None = None
+    sockets: str | None = None
 
     def __call__(self, index: int, applied: Callable[[], None]) -> int:
         """Run as worker process number `index`; returns its exit code.
@@ -50,10 +53,10 @@ class Worker:
             _collect_seldom()
             code = run_loaded(
                 loaded,
-                index=index,
                 until_idle=self.until_idle,
                 deadline=self.deadline,
                 others=[FirstEffect(applied)],
+                answers_on=None if self.sockets is None else socket_of(self.sockets, index),
             )
         except OnceMQError as error:
             show_error(error)

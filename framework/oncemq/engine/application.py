@@ -92,7 +92,6 @@ class Application:
 
     Args:
         plan: the resolved configuration of the app.
-        index: the number of this process among several, from 0.
         monitor: logs, metrics and health; made from the plan by default.
         point: called with the name of each kill point reached; for tests that kill the process there.
         retries: an observer that `monitor` also notifies; pending retries keep `until_idle` from ending.
@@ -102,13 +101,12 @@ class Application:
         self,
         plan: AppPlan,
         *,
-        index: int = 0,
         monitor: Monitor | None = None,
         point: Callable[[str], None] = nothing,
         retries: Retries | None = None,
     ) -> None:
         self._plan = plan
-        self._monitor = monitor or Monitor(plan.http, plan.clock, index=index, redact=plan.redact)
+        self._monitor = monitor or Monitor(plan.http, plan.clock, redact=plan.redact)
         self._observer = self._monitor.observer
         self._point = point
         self._phase = Phase.STARTING

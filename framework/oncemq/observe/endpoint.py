@@ -1,6 +1,7 @@
-"""HTTP endpoint for machines: `/metrics`, `/healthz`, `/readyz`, on one address per process."""
+"""HTTP server for machines: `/metrics`, `/healthz`, `/readyz`, on an address or, for a supervisor, on a local socket."""
 
 import json
+import os
 import socket
 import threading
 import time
@@ -37,12 +38,22 @@ class Address:
     host: str
     port: int
 
-    def of_process(self, index: int) -> "Address":
-        """Return the address of worker process number `index`, counted from 0: the port plus the index."""
-        return Address(self.host, self.port + index if self.port else 0)
-
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSocket:
+    """Unix domain socket on which a worker process answers its supervisor.
+
+    Args:
+        path: of the socket; a stale file there is replaced.
+    """
+
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +85,8 @@ class Endpoint:
         ConfigError: the address cannot be used.
     """
 
-    def __init__(self, address: Address, routes: Mapping[str, Route]) -> None:
+    def __init__(self, address: Address | LocalSocket, routes: Mapping[str, Route]) -> None:
+        self._given = address
         try:
             self._server = _Server(address, routes)
         except (OSError, OverflowError) as error:
@@ -94,8 +106,10 @@ class Endpoint:
         self._server.serve_forever(poll_interval=0.2)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> Address | LocalSocket:
         """Address it listens on; with the port that the system chose, if it was 0."""
+        if isinstance(self._given, LocalSocket):
+            return self._given
         host, port = self._server.server_address[:2]
         return Address(str(host), int(port))
 
@@ -110,17 +124,29 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: Address, routes: Mapping[str, Route]) -> None:
+    def __init__(self, address: Address | LocalSocket, routes: Mapping[str, Route]) -> None:
         self.routes = dict(routes)
         self._lock = threading.Lock()
         self._open: dict[Any, float] = {}
+        if isinstance(address, LocalSocket):
+            self.address_family = socket.AF_UNIX
+            with suppress(FileNotFoundError):
+                os.unlink(address.path)  # noqa: PTH108 - of a process that died
+            super().__init__(address.path, _Handler)  # type: ignore[arg-type]
+            return
         if ":" in address.host:
             self.address_family = socket.AF_INET6
         super().__init__((address.host, address.port), _Handler)
 
+    def get_request(self) -> tuple[Any, Any]:
+        """Return a connection and its client, which has no address on a local socket."""
+        request, client = super().get_request()
+        return request, client or ("", 0)
+
     def server_bind(self) -> None:
         # Not HTTPServer's own: it resolves the host's name, which may take seconds.
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self.address_family != socket.AF_UNIX:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
 

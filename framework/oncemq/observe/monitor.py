@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from oncemq.common.clock import Clock
 from oncemq.common.redaction import Redactor
 from oncemq.errors import MissingExtra
-from oncemq.observe.endpoint import Address, Answer, Endpoint, Route, json_answer
+from oncemq.observe.endpoint import Address, Answer, Endpoint, LocalSocket, Route, json_answer
 from oncemq.observe.events import Observer
 from oncemq.observe.health import STUCK_AFTER, health, readiness
 from oncemq.observe.log_observer import LogObserver
@@ -29,7 +29,6 @@ class Monitor:
     Args:
         address: to listen on; None = no endpoint.
         clock: the clock of the engine.
-        index: of this worker process, counted from 0; each listens on the port plus its index.
         stuck_after: how long a consumer may have messages and settle none before it counts as unhealthy.
         others: further observers.
         redact: masks the app's secrets in logs configured by a service.
@@ -40,15 +39,14 @@ class Monitor:
 
     def __init__(
         self,
-        address: Address | None,
+        address: Address | LocalSocket | None,
         clock: Clock,
         *,
-        index: int = 0,
         stuck_after: timedelta = STUCK_AFTER,
         others: Sequence[Observer] = (),
         redact: Redactor | None = None,
     ) -> None:
-        self._address = None if address is None else address.of_process(index)
+        self._address = address
         self._clock = clock
         self._stuck_after = stuck_after
         self._metrics = None if address is None else _metrics_class()()
@@ -68,7 +66,7 @@ class Monitor:
         self._endpoint = Endpoint(self._address, self._routes(source, self._metrics))
 
     @property
-    def address(self) -> Address | None:
+    def address(self) -> Address | LocalSocket | None:
         """Address it listens on now; None while it does not."""
         return None if self._endpoint is None else self._endpoint.address
 

@@ -150,11 +150,3 @@ def test_ipv6_is_served():
     with socket.create_connection(("::1", monitor.address.port), timeout=5):
         assert str(monitor.address) == f"[::1]:{monitor.address.port}"
     monitor.close()
-
-
-def test_each_process_has_a_port_of_its_own():
-    """Worker processes listen on the port plus their index."""
-    assert [str(Address("0.0.0.0", 9464).of_process(index)) for index in (0, 1)] == [
-        "0.0.0.0:9464",
-        "0.0.0.0:9465",
-    ]

@@ -19,6 +19,7 @@ from oncemq.config.build.plan import DEFAULT_GRACE, LoadedApp
 from oncemq.engine.supervisor import Supervisor
 from oncemq.errors import BrokerUnavailable, ConfigError, InfrastructureError, MissingExtra, OnceMQError
 from oncemq.observe.logs import configure
+from oncemq.observe.process_group import ProcessGroup
 
 _BETWEEN_TRIES = 1.0
 
@@ -95,9 +96,11 @@ def run(
             secrets=loaded.secrets,
             row_values=logging is not None and logging.row_values,
         )
+    count = processes or loaded.model.processes
+    group = None if loaded.plan.http is None else ProcessGroup(loaded.plan.http, count)
     supervisor = Supervisor(
-        Worker(tuple(files), until_idle, deadline),
-        processes or loaded.model.processes,
+        Worker(tuple(files), until_idle, deadline, None if group is None else group.folder),
+        count,
         loaded.model.grace or DEFAULT_GRACE,
         Mourner(loaded),
         FATAL,
@@ -107,7 +110,11 @@ def run(
     )
     if reloading:
         _watch(files, supervisor)
-    return supervisor.run()
+    try:
+        return supervisor.run()
+    finally:
+        if group is not None:
+            group.close()
 
 
 def _connected(

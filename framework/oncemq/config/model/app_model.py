@@ -311,7 +311,9 @@ class Database(Section):
 class Http(Section):
     """HTTP endpoint for metrics and health."""
 
-    address: Address = Field(description="host:port of /metrics, /healthz and /readyz.")
+    address: Address = Field(
+        description="host:port of /metrics, /healthz and /readyz, for all worker processes together."
+    )
 
 
 class Logging(Section):
