@@ -8,22 +8,26 @@ import java.util.Scanner;
 import java.util.TreeMap;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * A peer on the official Java client: takes orders line by line, says what it received line by line.
  *
  * <p>produce TOPIC COUNT PREFIX PACKING | batch TOPIC COUNT PREFIX | delay TOPIC BODY MILLISECONDS | consume GROUP TOPIC
- * [later] | leave
+ * [later | RULE] | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | leave
  */
 public final class RocketMQPeer {
     private final String servers;
@@ -59,7 +63,8 @@ public final class RocketMQPeer {
             case "produce" -> produce(order[1], Integer.parseInt(order[2]), order[3], order[4]);
             case "batch" -> batch(order[1], Integer.parseInt(order[2]), order[3]);
             case "delay" -> delay(order[1], order[2], Long.parseLong(order[3]));
-            case "consume" -> consume(order[1], order[2], order.length > 3);
+            case "consume" -> consume(order[1], order[2], order.length > 3 ? order[3] : "");
+            case "allocate" -> allocate(order[1], order[2], order[3].split(","), Arrays.asList(order[4].split(",")));
             case "leave" -> consumer.shutdown();
             default -> throw new IllegalArgumentException(order[0]);
         }
@@ -98,8 +103,34 @@ public final class RocketMQPeer {
         producer.shutdown();
     }
 
-    private void consume(String group, String topic, boolean later) throws Exception {
-        consumer = new DefaultMQPushConsumer(group, login, new AllocateMessageQueueAveragely());
+    private static AllocateMessageQueueStrategy rule(String name) {
+        return switch (name) {
+            case "AveragelyByCircle" -> new AllocateMessageQueueAveragelyByCircle();
+            case "ConsistentHash" -> new AllocateMessageQueueConsistentHash();
+            default -> new AllocateMessageQueueAveragely();
+        };
+    }
+
+    /** Says each member's queues as the body of a message: its name, then broker/number of each. */
+    private void allocate(String rule, String topic, String[] brokers, List<String> members) {
+        List<MessageQueue> queues = new ArrayList<>();
+        for (String broker : brokers) {
+            String[] parts = broker.split(":");
+            for (int number = 0; number < Integer.parseInt(parts[1]); number++) {
+                queues.add(new MessageQueue(topic, parts[0], number));
+            }
+        }
+        for (String member : members) {
+            StringBuilder text = new StringBuilder(member);
+            rule(rule).allocate("group", member, queues, members)
+                    .forEach(queue -> text.append(' ').append(queue.getBrokerName()).append('/').append(queue.getQueueId()));
+            received(0, text.toString().getBytes(StandardCharsets.UTF_8), Map.of());
+        }
+    }
+
+    private void consume(String group, String topic, String how) throws Exception {
+        boolean later = how.equals("later");
+        consumer = new DefaultMQPushConsumer(group, login, rule(how));
         consumer.setNamesrvAddr(servers);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setInstanceName("peer-" + System.nanoTime());
@@ -129,10 +160,13 @@ public final class RocketMQPeer {
     }
 
     private static void received(MessageExt message) {
-        Map<String, String> properties = new TreeMap<>(message.getProperties());
+        received(message.getReconsumeTimes(), message.getBody(), new TreeMap<>(message.getProperties()));
+    }
+
+    private static void received(int attempts, byte[] body, Map<String, String> properties) {
         Base64.Encoder encoder = Base64.getEncoder();
-        StringBuilder line = new StringBuilder("received ").append(message.getReconsumeTimes());
-        line.append(' ').append(encoder.encodeToString(message.getBody())).append('.');
+        StringBuilder line = new StringBuilder("received ").append(attempts);
+        line.append(' ').append(encoder.encodeToString(body)).append('.');
         properties.forEach((name, value) -> line.append(' ')
                 .append(encoder.encodeToString((name + "=" + value).getBytes(StandardCharsets.UTF_8))));
         say(line.toString());

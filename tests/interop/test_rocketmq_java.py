@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from threading import Event
 from time import monotonic
 from uuid import uuid4
@@ -14,6 +15,9 @@ from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetterRequest, Retr
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
+from oncemq_adapters.rocketmq.names import ALLOCATIONS, BY_CIRCLE
+from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
+from oncemq_adapters.rocketmq.remoting.group_subscriptions import look_at
 from support.java_peer import JavaPeer, compiled
 from support.rocketmq import adapter_on
 from support.rocketmq_bench import account_url
@@ -196,6 +200,55 @@ def test_an_account_that_suffices_for_java_suffices_for_python(ours: Ours, class
     assert delivery.message.attempt >= 2
     assert not adapter.retry([RetryRequest(delivery, timedelta(0), {names.ATTEMPT: "9"})])
     assert sink.wait_for(2)[1].message.attempt == 9
+
+
+@pytest.mark.parametrize("rule", ALLOCATIONS)
+def test_queues_are_divided_as_by_javas_classes(java: JavaPeer, rule: str) -> None:
+    """Random members and queues on several brokers: every member has the same queues by both."""
+    draw = Random(rule)
+    for _ in range(20):
+        members = sorted(
+            f"10.0.0.{draw.randrange(250)}@{draw.randrange(9999)}" for _ in range(draw.randint(1, 9))
+        )
+        members = sorted(set(members))
+        brokers = {f"broker-{name}": draw.randint(1, 12) for name in "abc"[: draw.randint(1, 3)]}
+        queues = [(name, number) for name, count in brokers.items() for number in range(count)]
+        before = len(java.received)
+        said = ",".join(f"{name}:{count}" for name, count in brokers.items())
+        java.order("allocate", rule, "orders", said, ",".join(members))
+        for member, told in zip(members, java.received[before:], strict=True):
+            ours = allocate(rule, "orders", member, queues, members)
+            assert told.body.decode() == " ".join([member, *(f"{name}/{number}" for name, number in ours)])
+
+
+def divided(ours: Ours) -> int:
+    """Return how many queues the members say that they consume; 0 while two of them say the same queue."""
+    view = look_at(ours.publisher._opened_desk(), ours.group)  # type: ignore[attr-defined]
+    shares = [set(member.queues.get(ours.topic, ())) for member in view.members]
+    return len(set.union(*shares)) if sum(map(len, shares)) == len(set.union(*shares)) else 0
+
+
+def test_a_java_member_with_another_rule_is_named(ours: Ours, java: JavaPeer) -> None:
+    """From what it tells the brokers of its queues; with that rule here, too, nothing is said and every message comes once."""
+    rule = BY_CIRCLE
+    java.order("consume", ours.group, ours.topic, rule)
+    adapter, _ = ours.join()
+    found: list[str] = []
+
+    def named() -> bool:
+        found[:] = ours.publisher.concerns([ours.subscription])  # type: ignore[attr-defined]
+        return bool(found)
+
+    eventually(named)
+    assert f"by {rule}, this app by Averagely" in found[0]
+    adapter.close(grace=GRACE)
+    ours.subscription = Subscription("c", ours.topic, ours.group, {"queues": 4, "allocation": rule})
+    adapter, sink = ours.join()
+    eventually(lambda: divided(ours) == 4)
+    assert not named()
+    ours.publish(*[OutgoingMessage(b"%d" % number, key=f"{number}") for number in range(40)])
+    eventually(lambda: len(sink.bodies()) + len(java.received) >= 40)
+    assert sorted(sink.bodies() + [one.body for one in java.received]) == sorted(b"%d" % n for n in range(40))
 
 
 def test_java_and_python_share_a_group(ours: Ours, java: JavaPeer) -> None:

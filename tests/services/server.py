@@ -116,10 +116,12 @@ class Server(ABC):
             raise ServiceError(f"{name} (pid {process.pid}) survived SIGKILL.")
         self._forget(launch)
 
-    def pause(self) -> None:
-        """SIGSTOP: its connections stay open and nothing answers."""
-        for process in self._processes():
-            process.freeze()
+    def pause(self, *names: str) -> None:
+        """SIGSTOP all or some of its processes: their connections stay open and nothing answers."""
+        for launch in self.launches():
+            process = self._process(launch)
+            if process is not None and (not names or launch.name in names):
+                process.freeze()
 
     def resume(self) -> None:
         """SIGCONT after `pause`."""

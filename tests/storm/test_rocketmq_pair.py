@@ -1,10 +1,15 @@
 """Two brokers and two name servers: what goes on when one of them is dead, and that nothing is lost by it."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from oncemq.contracts.adapter import Confirmed, Subscription
+from oncemq.message.envelope import OutgoingMessage
+from oncemq.testing.recording_sink import RecordingSink
 from services import ports
 from services.rocketmq import BROKER, NAME_SERVER, RocketMQPair
 from storm.nursery import Nursery
@@ -85,6 +90,32 @@ def test_one_of_two_name_servers_may_be_dead(servers: RocketMQPair, stage: Stage
     wait_for(lambda: stage.applied() >= 500, "every effect", pause=0.1)
     assert [process.drain() for process in (member, newcomer)] == [0, 0], stage.nursery.said()
     ended(stage, "one of two name servers killed", 500)
+
+
+def test_a_frozen_broker_keeps_no_app_from_starting(servers: RocketMQPair) -> None:
+    """A member begins with the other broker's queues and is not healthy; the rest comes when the broker goes on."""
+    servers.start()
+    topic = f"t{uuid4().hex[:8]}"
+    wanted = Subscription("c", topic, topic, {"queues": 2})
+    sent = [b"%d" % number for number in range(20)]
+    publisher, late, sink = adapter_on(servers.url), adapter_on(servers.url), RecordingSink()
+    try:
+        publisher.prepare([wanted])
+        answers = publisher.publish(topic, {}, [OutgoingMessage(body, key=body.decode()) for body in sent])
+        assert all(isinstance(answer, Confirmed) for answer in answers)
+        servers.pause(BROKER)
+        late.open([wanted], sink)
+        assert sink.wait_for(1)
+        (health,) = late.health()
+        assert not health.subscribed
+        assert health.detail
+        servers.resume()
+        assert sorted(one.message.body for one in sink.wait_for(len(sent))) == sorted(sent)
+        wait_for(lambda: late.health()[0].subscribed, "health")
+    finally:
+        servers.resume()
+        for adapter in (publisher, late):
+            adapter.close(grace=timedelta(seconds=5))
 
 
 @pytest.mark.skipif(not LONG, reason="a minute and more; `make storm` runs it")

@@ -19,7 +19,10 @@ INSTEAD = {
     "have them refused; existing ones are used as they are"
 }
 """What to write instead of another broker's options."""
-KNOWN = ("topic_name", "tags", "start", "fifo", "create", "queues")
+KNOWN = ("topic_name", "tags", "start", "fifo", "create", "queues", "allocation")
+AVERAGELY, BY_CIRCLE, CONSISTENT_HASH = "Averagely", "AveragelyByCircle", "ConsistentHash"
+ALLOCATIONS = (AVERAGELY, BY_CIRCLE, CONSISTENT_HASH)
+"""Rules by which members divide queues: the ends of the names of Java's classes `AllocateMessageQueue…`."""
 FIRST, LAST = "first", "last"
 LONGEST_TOPIC = 127
 LONGEST_GROUP = 255
@@ -39,6 +42,7 @@ class TopicOptions:
         fifo: queues are locked for their one member, which takes one message of a queue after the other.
         create: make the topic if it is missing; None = where the brokers themselves make topics on demand.
         queues: how many queues a topic gets that is made here.
+        allocation: the rule by which all members of the group divide the queues, one of `ALLOCATIONS`.
     """
 
     topic: str
@@ -48,6 +52,7 @@ class TopicOptions:
     fifo: bool
     create: bool | None
     queues: int
+    allocation: str = AVERAGELY
 
     @property
     def expression(self) -> str:
@@ -96,6 +101,7 @@ def read_topic(topic: str, options: Mapping[str, Any], namespace: str) -> tuple[
         fifo=reader.flag("fifo", default=False),
         create=None if create is None else reader.flag("create", default=False),
         queues=reader.number("queues", 8, 1, 1024) or 8,
+        allocation=_allocation(reader),
     )
     if not _NAME.fullmatch(name):
         reader.complain(
@@ -133,6 +139,19 @@ def private_names(peers: Iterable[str], group: str, topic: TopicOptions) -> Priv
     place = ",".join(sorted({peer.replace("localhost:", "127.0.0.1:") for peer in peers}))
     tags = f" (tags {topic.expression})" if topic.tags else ""
     return PrivateNames(place, {group_on_topic(group, topic.name) + tags: "messages"})
+
+
+def _allocation(reader: OptionReader) -> str:
+    named = reader.text("allocation", AVERAGELY) or AVERAGELY
+    rule = named.removeprefix("AllocateMessageQueue")
+    if rule in ALLOCATIONS:
+        return rule
+    reader.complain(
+        "allocation",
+        f"{named!r} is no rule for dividing queues that is known here",
+        f"write {', '.join(ALLOCATIONS[:-1])} or {ALLOCATIONS[-1]}, the same for every member of the group, also Java's",
+    )
+    return AVERAGELY
 
 
 def _start(reader: OptionReader, declared: Any) -> str | datetime:

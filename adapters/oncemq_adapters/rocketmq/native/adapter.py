@@ -22,7 +22,7 @@ from oncemq.contracts.checks import ConsumerFacts
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.message.envelope import Delivery
 from oncemq_adapters.rocketmq.address import Address, parse_address
-from oncemq_adapters.rocketmq.names import TopicOptions, read_topic
+from oncemq_adapters.rocketmq.names import AVERAGELY, TopicOptions, read_topic
 from oncemq_adapters.rocketmq.native import settlement
 from oncemq_adapters.rocketmq.native.groups import register
 from oncemq_adapters.rocketmq.native.inbox import Held, Inbox
@@ -75,6 +75,12 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         except (MissingExtra, ConfigError) as error:
             yield Problem(str(error))
         topic, _ = read_topic(facts.topic, facts.options, self._address.namespace)
+        if topic.allocation != AVERAGELY:
+            yield Problem(
+                "librocketmq divides queues by the rule Averagely alone",
+                "use rocketmq:// for this topic",
+                "allocation",
+            )
         if topic.fifo:
             yield Problem(
                 "fifo cannot be kept by rocketmq+native://", "use rocketmq:// for this topic", "fifo"

@@ -42,7 +42,13 @@ from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import Token
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.consumer.settlement import claim, unclaim
 from oncemq_adapters.rocketmq.remoting.dead_letters import DeadLetters
-from oncemq_adapters.rocketmq.remoting.group_subscriptions import differing, wanted_by
+from oncemq_adapters.rocketmq.remoting.group_subscriptions import (
+    allocations_by,
+    differing,
+    divided_otherwise,
+    look_at,
+    wanted_by,
+)
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
 from oncemq_adapters.rocketmq.remoting.producer.half_messages import HalfMessages
@@ -304,7 +310,7 @@ class RocketMQAdapter:
         ):
             yield Problem(
                 text,
-                "stop that member, give it the same subscription, or write another group:; mixed_subscriptions: true at the "
+                "stop that member, have both do the same, or write another group:; mixed_subscriptions: true at the "
                 "broker allows it, for the time of a deployment",
                 "group",
                 Severity.WARNING if allowed else Severity.ERROR,
@@ -312,7 +318,13 @@ class RocketMQAdapter:
 
     def _differing(self, desk: Operations, subscriptions: Sequence[Subscription]) -> list[str]:
         wanted = wanted_by(subscriptions, self._address.namespace)
-        return [text for group, topics in wanted.items() for text in differing(desk, group, topics)]
+        rules = allocations_by(subscriptions, self._address.namespace)
+        found: list[str] = []
+        for group, topics in wanted.items():
+            view = look_at(desk, group)
+            found += differing(view, group, topics)
+            found += divided_otherwise(desk.routes, view, group, topics, rules[group])
+        return found
 
     def _watch_groups(self, desk: Operations, subscriptions: Sequence[Subscription]) -> None:
         def look() -> None:

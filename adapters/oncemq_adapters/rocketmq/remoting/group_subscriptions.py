@@ -1,15 +1,20 @@
 """Compares the subscriptions of a group's members: RocketMQ divides queues among all, also those that a member never reads."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
 from oncemq.contracts.adapter import Subscription
-from oncemq.errors import BrokerError
-from oncemq_adapters.rocketmq.names import RETRY_PREFIX, group_of, parse_topic
+from oncemq.errors import BrokerError, BrokerUnavailable
+from oncemq_adapters.rocketmq.names import ALLOCATIONS, RETRY_PREFIX, group_of, parse_topic
+from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
+from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol import codes
+from oncemq_adapters.rocketmq.remoting.protocol.codes import Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
@@ -34,11 +39,26 @@ class GroupMember:
         client: its id.
         address: where it is connected from.
         topics: what it says that it subscribes to, the group's retries left out.
+        queues: those that it says it consumes, by topic.
     """
 
     client: str
     address: str
     topics: Wanted
+    queues: Mapping[str, Sequence[Place]]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group as its brokers list it.
+
+    Args:
+        clients: the ids of all members, sorted.
+        members: those that answered.
+    """
+
+    clients: Sequence[str]
+    members: Sequence[GroupMember]
 
 
 def wanted_by(subscriptions: Sequence[Subscription], namespace: str) -> dict[str, dict[str, frozenset[str]]]:
@@ -54,13 +74,47 @@ def wanted_by(subscriptions: Sequence[Subscription], namespace: str) -> dict[str
     return found
 
 
-def differing(desk: Operations, group: str, wanted: Wanted) -> Iterator[str]:
-    """Yield a sentence for each member that subscribes to something else.
+def allocations_by(subscriptions: Sequence[Subscription], namespace: str) -> dict[str, str]:
+    """Return the rule by which each group divides queues, by the group's real name.
 
     Raises:
-        BrokerError: a broker cannot be reached.
+        ConfigError: a subscription's options cannot work.
     """
-    for member in members(desk, group):
+    return {
+        group_of(subscription, namespace): parse_topic(
+            subscription.topic, subscription.options, namespace
+        ).allocation
+        for subscription in subscriptions
+    }
+
+
+def divided_otherwise(
+    routes: Routes, view: GroupView, group: str, topics: Iterable[str], ours: str
+) -> Iterator[str]:
+    """Yield a sentence for each member whose queues follow from another rule of Java's client than ours.
+
+    Raises:
+        BrokerError: no name server answers.
+    """
+    for member in view.members:
+        for topic in sorted(set(topics) & set(member.queues)):
+            queues, held = routes.find(topic).readable, set(member.queues[topic])
+            fitting = [
+                rule
+                for rule in ALLOCATIONS
+                if set(allocate(rule, topic, member.client, queues, view.clients)) == held
+            ]
+            if fitting and ours not in fitting:
+                yield (
+                    f"group {group!r} has a member that divides queues by another rule: {member.client} at "
+                    f"{member.address} by {fitting[0]}, this app by {ours}; some queues are consumed twice and some never – "
+                    f"write allocation: {fitting[0]} at topic {topic!r}, or give that member ours"
+                )
+
+
+def differing(view: GroupView, group: str, wanted: Wanted) -> Iterator[str]:
+    """Yield a sentence for each member that subscribes to something else."""
+    for member in view.members:
         if dict(member.topics) != dict(wanted):
             yield (
                 f"group {group!r} has a member that subscribes otherwise: {member.client} at {member.address} to "
@@ -69,33 +123,44 @@ def differing(desk: Operations, group: str, wanted: Wanted) -> Iterator[str]:
             )
 
 
-def members(desk: Operations, group: str) -> Iterator[GroupMember]:
-    """Yield the members that answer, each once.
+def look_at(desk: Operations, group: str) -> GroupView:
+    """Return the members of a group, each once.
 
     Raises:
-        BrokerError: a broker cannot be reached.
+        BrokerError: no name server answers.
     """
+    clients: set[str] = set()
+    found = tuple(_members(desk, group, clients))
+    return GroupView(sorted(clients), found)
+
+
+def _members(desk: Operations, group: str, clients: set[str]) -> Iterator[GroupMember]:
+    """Yield the members that answer, and add the ids of all."""
     asked: set[str] = set()
     deadline = monotonic() + _LOOK_WITHIN
     for broker in sorted(desk.routes.brokers()):
-        connection = desk.brokers.get(broker)
         try:
+            connection = desk.brokers.get(broker)
             _, body = connection.call(codes.GROUP_MEMBERS, {"consumerGroup": group})
-        except Denied:  # no member is connected, or the account may not ask
+        except (
+            Denied,
+            BrokerUnavailable,
+        ):  # no member is connected, the account may not ask, or the broker is away
             continue
         listed = loose_json(body)
         for client in _mappings(listed.get("connectionSet") if isinstance(listed, Mapping) else None):
             name, address = str(client.get("clientId")), str(client.get("clientAddr"))
+            clients.add(name)
             if name in asked or len(asked) >= _MOST_ASKED or client.get("language") in _NOT_ASKED:
                 continue
             asked.add(name)
             left = deadline - monotonic()
-            topics = _subscribed(connection, group, name, min(_ANSWER_WITHIN, left)) if left > 0 else None
-            if topics is not None:
-                yield GroupMember(name, address, topics)
+            info = _running_info(connection, group, name, min(_ANSWER_WITHIN, left)) if left > 0 else None
+            if info is not None and isinstance(info.get("subscriptionSet"), list):
+                yield GroupMember(name, address, _subscribed(info["subscriptionSet"]), _queues(info))
 
 
-def _subscribed(connection: Connection, group: str, client: str, within: float) -> Wanted | None:
+def _running_info(connection: Connection, group: str, client: str, within: float) -> Mapping[str, Any] | None:
     """Return what a member answers through its broker in so many seconds; None if it does not, such as behind a proxy."""
     fields = {"consumerGroup": group, "clientId": client, "jstackEnable": "false"}
     try:
@@ -103,9 +168,22 @@ def _subscribed(connection: Connection, group: str, client: str, within: float) 
         told = loose_json(body)
     except BrokerError:
         return None
-    rows = told.get("subscriptionSet") if isinstance(told, Mapping) else None
-    if not isinstance(rows, list):
-        return None
+    return told if isinstance(told, Mapping) else None
+
+
+def _queues(info: Mapping[str, Any]) -> Mapping[str, Sequence[Place]]:
+    """Return the queues that a member consumes; its table has them as keys, texts of JSON here."""
+    found: dict[str, list[Place]] = {}
+    table = info.get("mqTable")
+    for text in table if isinstance(table, Mapping) else ():
+        with suppress(ValueError, KeyError, TypeError):
+            named = json.loads(text)
+            place = str(named["brokerName"]), int(named["queueId"])
+            found.setdefault(str(named["topic"]), []).append(place)
+    return found
+
+
+def _subscribed(rows: Sequence[Any]) -> Wanted:
     return {
         str(row.get("topic")): _tags(row)
         for row in _mappings(rows)

@@ -34,14 +34,7 @@ def connect_all(routes: Routes, brokers: Brokers) -> None:
     names = routes.brokers()
     if not names:
         raise BrokerUnavailable("the RocketMQ name server knows no broker: it has not registered yet")
-    failures = []
-    for name in names:
-        try:
-            brokers.get(name)
-        except BrokerUnavailable as error:
-            failures.append(error)
-    if len(failures) == len(names):
-        raise failures[0]
+    brokers.reached(names)
 
 
 def ensure_topic(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
@@ -92,8 +85,8 @@ def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) 
         BrokerRefused: it does not exist and is not made here.
     """
     places = routes.find(topic.name).readable
-    for name in dict.fromkeys(name for name, _ in places):
-        _ensure_group(brokers.get(name), group, topic)
+    for connection in brokers.reached(name for name, _ in places).values():
+        _ensure_group(connection, group, topic)
     if topic.start == FIRST:
         return
     begin_group(brokers, places, topic.name, group, topic.start)
@@ -211,8 +204,8 @@ def _create(routes: Routes, brokers: Brokers, topic: TopicOptions) -> None:
         "attributes": f"+message.type={'FIFO' if topic.fifo else 'NORMAL'}",
         "force": "false",
     }
-    for name in routes.brokers():
-        brokers.get(name).call(codes.UPDATE_TOPIC, fields)
+    for connection in brokers.reached(routes.brokers()).values():
+        connection.call(codes.UPDATE_TOPIC, fields)
     wait_for_route(routes, topic.name)
 
 

@@ -1,6 +1,6 @@
 """Connections to brokers for one purpose: opened when needed, registered with the broker, reopened when lost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from threading import Lock
 
@@ -41,7 +41,43 @@ class Brokers:
         self._lock = Lock()
         self._connecting: dict[str, Lock] = {}
         self._connections: dict[str, Connection] = {}
+        self._away: dict[str, BrokerError] = {}
         self._closed = False
+
+    def away(self, name: str, error: BrokerError | None) -> None:
+        """Note that another thread tries to reach a broker, and why it could not so far; None when it is back."""
+        if error is None:
+            self._away.pop(name, None)
+        else:
+            self._away[name] = error
+
+    def check(self, name: str) -> None:
+        """Raise why a broker is away, so that a thread with other work does not wait for it.
+
+        Raises:
+            BrokerError: it is away.
+        """
+        if (error := self._away.get(name)) is not None:
+            raise error
+
+    def reached(self, names: Iterable[str]) -> Mapping[str, Connection]:
+        """Return live connections to those of these brokers that can be reached; at least one.
+
+        Raises:
+            BrokerUnavailable: none of them can.
+            BrokerError: one does not welcome us.
+        """
+        found: dict[str, Connection] = {}
+        failure: BrokerUnavailable | None = None
+        for name in dict.fromkeys(names):
+            try:
+                self.check(name)
+                found[name] = self.get(name)
+            except BrokerUnavailable as error:
+                failure = failure or error
+        if failure is not None and not found:
+            raise failure
+        return found
 
     def get(self, name: str) -> Connection:
         """Return a live connection to the broker of this name.

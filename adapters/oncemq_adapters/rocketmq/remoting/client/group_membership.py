@@ -9,7 +9,7 @@ from contextlib import suppress
 from oncemq.errors import BrokerError
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
-from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import heartbeat_body, running_info_body
+from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import HeldQueue, heartbeat_body, running_info_body
 
 GOODBYE_WITHIN = 2.0
 
@@ -62,9 +62,9 @@ class GroupMembership:
                 connection.close(error)
         return trouble
 
-    def running_info(self, *, fifo: bool) -> bytes:
+    def running_info(self, queues: Iterable[HeldQueue] = (), *, fifo: bool) -> bytes:
         """Return the answer to an administrator's status query."""
-        return running_info_body(self._subscribed(), self._version, fifo=fifo)
+        return running_info_body(self._subscribed(), self._version, queues, fifo=fifo)
 
     def farewell(self, connections: Iterable[Connection]) -> None:
         """Leave the group, so that others need not wait for our silence."""

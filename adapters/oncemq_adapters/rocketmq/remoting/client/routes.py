@@ -109,13 +109,18 @@ class Routes:
 
     def _learn(self, info: Any) -> Route:
         try:
-            for broker in info["brokerDatas"]:
-                if MASTER in broker["brokerAddrs"]:
-                    self.masters[str(broker["brokerName"])] = str(broker["brokerAddrs"][MASTER])
+            masters = {
+                str(broker["brokerName"]): str(broker["brokerAddrs"][MASTER])
+                for broker in info["brokerDatas"]
+                if MASTER in broker["brokerAddrs"]
+            }
+            self.masters.update(masters)
             queues = info["queueDatas"]
+            writable = _places(queues, codes.WRITABLE, "writeQueueNums")
             return Route(
                 _places(queues, codes.READABLE, "readQueueNums"),
-                _places(queues, codes.WRITABLE, "writeQueueNums"),
+                # As Java's producers: only a master stores messages. Where none is left, the sender is told that it is away.
+                tuple(place for place in writable if place[0] in masters) or writable,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise MalformedFrame(f"a route cannot be understood: {error!r}") from error

@@ -11,7 +11,7 @@ from threading import Lock
 from time import monotonic
 
 from oncemq.contracts.adapter import ConsumerHealth, Sink, Subscription
-from oncemq.errors import BrokerError, ConfigError
+from oncemq.errors import BrokerError, BrokerUnavailable, ConfigError
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.names import FIRST, group_of, parse_topic, retry_topic
 from oncemq_adapters.rocketmq.remoting.admin.group_start import begin_group
@@ -124,6 +124,7 @@ class Member:
             self._draining,
             self._tidy,
             insist=self.fifo,
+            allocation=next(iter(parts.values())).options.allocation,
         )
         self._room = FlowControl(
             f"oncemq-rocketmq-{group}-room",
@@ -139,12 +140,15 @@ class Member:
         """Join the group and take over our share; returns when that is done, or others are slow.
 
         Raises:
-            BrokerError: a topic is missing, or a broker cannot be reached or refuses us.
+            BrokerError: a topic is missing, no broker can be reached, or one refuses us.
         """
-        for broker in self._wanted_brokers():
-            self.brokers.get(broker)
+        wanted = self._wanted_brokers()
+        connected = self.brokers.reached(wanted)
         self.steward.start()
         self._lookout.start()
+        for broker in wanted:
+            if broker not in connected:
+                self._seek(broker, BrokerUnavailable(f"RocketMQ's broker {broker!r} cannot be reached"))
         self._room.steward.start()
         self.steward.at(0, self.assignment.rebalance)
         self.steward.every(self._address.heartbeat.total_seconds(), self._beat)
@@ -236,7 +240,12 @@ class Member:
                 self._drop(queue)
             for window in self.windows:
                 window.lost(self.assignment.generation, alone=False)
-        self.steward.at(0.02, self._revive, broker)
+        self._seek(broker, BrokerUnavailable(f"the connection to RocketMQ's broker {broker!r} was lost"))
+
+    def _seek(self, broker: str, why: BrokerError) -> None:
+        """Try to reach a broker again, on the lookout's thread: a frozen one takes seconds to fail, and others go on."""
+        self.brokers.away(broker, why)
+        self._lookout.at(0.02, self._revive, broker)
 
     def _revive(self, broker: str) -> None:
         if self._closed:
@@ -245,9 +254,11 @@ class Member:
             self.brokers.get(broker)
         except BrokerError as error:
             self._error = str(error)
-            self.steward.at(0.2, self._revive, broker)
+            self.brokers.away(broker, error)
+            self._lookout.at(0.2, self._revive, broker)
             return
         self._error = ""
+        self.brokers.away(broker, None)
         self._returned.use(broker)
 
     def _asked(self, _broker: str, frame: Frame) -> bytes | None:
@@ -258,7 +269,7 @@ class Member:
         elif frame.code == codes.RESET_OFFSET:
             self.steward.at(0, self._reset, frame.body)
         elif frame.code == codes.RUNNING_INFO:
-            return self._presence.running_info(fifo=self.fifo)
+            return self._presence.running_info(list(self.assignment.queues.values()), fifo=self.fifo)
         return None
 
     def _reset(self, body: bytes) -> None:
@@ -338,4 +349,7 @@ def members_of(
                     f"some topics of group {group!r} are fifo and some are not – give the fifo ones another group:"
                 ]
             )
+        if len(rules := {part.options.allocation for part in parts.values()}) > 1:
+            text = f"topics of group {group!r} have different rules of allocation: {', '.join(sorted(rules))}"
+            raise ConfigError([f"{text} – a group has one, for all of its topics"])
     return [Member(address, routes, group, parts, app, move) for group, parts in groups.items()]

@@ -9,6 +9,7 @@ from time import monotonic
 import structlog
 
 from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.names import AVERAGELY
 from oncemq_adapters.rocketmq.remoting.admin.offset_requests import commit_offset, committed_offset
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
@@ -115,6 +116,7 @@ class Rebalance:
         draining: called with a queue that goes to another member.
         tidy: sees to what is unsettled before a queue is left for good.
         insist: a queue is never begun without its lock.
+        allocation: the rule by which the members divide the queues.
 
     Attributes:
         queues: what is ours.
@@ -142,6 +144,7 @@ class Rebalance:
         tidy: Callable[[ProcessQueue], None],
         *,
         insist: bool,
+        allocation: str = AVERAGELY,
     ) -> None:
         self.queues: dict[QueueKey, ProcessQueue] = {}
         self.generation = 0
@@ -163,6 +166,7 @@ class Rebalance:
         self._draining = draining
         self._tidy = tidy
         self._insist = insist
+        self._allocation = allocation
         self._generations = itertools.count(1)
         self._memory: dict[QueueKey, Progress] = {}
         self._aside = RetainedQueues(brokers, group, offsets, handover, tidy)
@@ -280,7 +284,7 @@ class Rebalance:
             # A broker that was started again does not know us yet.
             self._rebalance_in(0.2)
             return False
-        mine = set(allocate(self._client, readable, members))
+        mine = set(allocate(self._allocation, topic, self._client, readable, members))
         for (name, broker, number), queue in list(self.queues.items()):
             if name == topic and (broker, number) not in mine and not queue.draining:
                 self._give_up(queue)
@@ -297,6 +301,7 @@ class Rebalance:
         failure: BrokerError | None = None
         for broker in dict.fromkeys(name for name, _ in readable):
             try:
+                self._brokers.check(broker)
                 _, body = self._brokers.get(broker).call(codes.CONSUMERS, {"consumerGroup": self._group})
                 found = loose_json(body)["consumerIdList"]
                 self._alone = found == [self._client]
@@ -317,6 +322,7 @@ class Rebalance:
         if queue.lost or queue.draining or self._stopped or self.queues.get(queue.key) is not queue:
             return
         try:
+            self._brokers.check(queue.broker)
             free = self._handover.take(queue)
             if not free and (self._insist or monotonic() < deadline):
                 self._steward.at(0.05, self._take, queue, deadline)

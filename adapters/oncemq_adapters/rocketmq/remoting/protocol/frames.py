@@ -22,6 +22,7 @@ _as_json = json.JSONEncoder(separators=(",", ":")).encode
 _LONG, _SHORT = struct.Struct(">i"), struct.Struct(">h")
 _JSON_KIND, _BINARY_KIND = 0, 1
 _BARE_KEY = re.compile(r"([{,])\s*(-?\d+)\s*:")
+_OBJECT_AS_KEY = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
 
 
 class MalformedFrame(BrokerUnavailable):
@@ -98,7 +99,7 @@ class FrameReader:
 
 
 def loose_json(body: bytes) -> Any:
-    """Return what a JSON body says; RocketMQ writes numbers as keys without quotes.
+    """Return what a JSON body says; RocketMQ writes numbers and objects as keys, which become texts here.
 
     Raises:
         MalformedFrame: it says nothing.
@@ -108,7 +109,8 @@ def loose_json(body: bytes) -> Any:
         try:
             return json.loads(text)
         except ValueError:
-            return json.loads(_BARE_KEY.sub(r'\1"\2":', text))
+            plain = _OBJECT_AS_KEY.sub(lambda found: f"{found[1]}{json.dumps(found[2])}:", text)
+            return json.loads(_BARE_KEY.sub(r'\1"\2":', plain))
     except (ValueError, RecursionError) as error:
         raise MalformedFrame(f"an answer of RocketMQ is not JSON: {type(error).__name__}") from error
 

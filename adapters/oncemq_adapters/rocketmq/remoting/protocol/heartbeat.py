@@ -2,8 +2,8 @@
 
 import json
 import struct
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 
 def heartbeat_body(
@@ -30,12 +30,31 @@ def heartbeat_body(
     return json.dumps(body).encode()
 
 
-def running_info_body(topics: Mapping[str, str], version: int, *, fifo: bool) -> bytes:
+class HeldQueue(Protocol):
+    """A queue that a member consumes.
+
+    Attributes:
+        topic: by its real name.
+        broker: by its name.
+        number: there.
+        committed: the offset that the broker has confirmed; None = not begun.
+    """
+
+    topic: str
+    broker: str
+    number: int
+    committed: int | None
+
+
+def running_info_body(
+    topics: Mapping[str, str], version: int, queues: Iterable[HeldQueue] = (), *, fifo: bool
+) -> bytes:
     """Return the answer to an administrator's tool about a consumer, in the words of Java's client.
 
     Args:
         topics: subscription expressions by topic.
         version: of the subscriptions: when it started, in milliseconds since the epoch.
+        queues: what it consumes now.
         fifo: its queues are locked.
     """
     properties = {
@@ -47,10 +66,19 @@ def running_info_body(topics: Mapping[str, str], version: int, *, fifo: bool) ->
     info = {
         "properties": properties,
         "subscriptionSet": _subscriptions(topics, version),
-        "mqTable": {},
         "statusTable": {},
     }
-    return json.dumps(info).encode()
+    # Objects as keys are no JSON, but what Java's tools write and read.
+    table = ",".join(f"{_key_of(queue)}:{_state_of(queue, fifo=fifo)}" for queue in queues)
+    return f'{json.dumps(info)[:-1]}, "mqTable": {{{table}}}}}'.encode()
+
+
+def _key_of(queue: HeldQueue) -> str:
+    return json.dumps({"brokerName": queue.broker, "queueId": queue.number, "topic": queue.topic})
+
+
+def _state_of(queue: HeldQueue, *, fifo: bool) -> str:
+    return json.dumps({"commitOffset": queue.committed or 0, "droped": False, "locked": fifo})
 
 
 def producer_heartbeat_body(client: str, group: str) -> bytes:

@@ -172,6 +172,9 @@ def test_who_settles_does_not_wait_for_who_hands_over() -> None:
 class Stranger:
     """A broker that lists other members alone."""
 
+    def check(self, _name: str) -> None:
+        """Be there."""
+
     def get(self, _name: str) -> "Stranger":
         """Return the connection."""
         return self

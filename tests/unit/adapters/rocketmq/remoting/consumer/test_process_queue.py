@@ -1,6 +1,5 @@
 """One queue while it is ours: settled once, committed as far as everything is settled, void when lost."""
 
-from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import java_hash
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
@@ -86,14 +85,6 @@ def test_one_poll_at_a_time() -> None:
     owned.failed()
     owned.draining = True
     assert owned.ask() is None
-
-
-def test_members_share_as_javas_do() -> None:
-    """Neighbouring queues, the first members one more; every queue once."""
-    members = ["a", "b", "c"]
-    shares = [list(allocate(me, range(8), members)) for me in members]
-    assert shares == [[0, 1, 2], [3, 4, 5], [6, 7]]
-    assert [list(allocate(me, range(2), members)) for me in members] == [[0], [1], []]
 
 
 def test_texts_hash_as_in_java() -> None:
