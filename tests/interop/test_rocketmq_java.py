@@ -248,7 +248,9 @@ def test_a_java_member_with_another_rule_is_named(ours: Ours, java: JavaPeer) ->
     assert not named()
     ours.publish(*[OutgoingMessage(b"%d" % number, key=f"{number}") for number in range(40)])
     eventually(lambda: len(sink.bodies()) + len(java.received) >= 40)
-    assert sorted(sink.bodies() + [one.body for one in java.received]) == sorted(b"%d" % n for n in range(40))
+    assert sorted(sink.bodies() + [received.body for received in java.received]) == sorted(
+        b"%d" % n for n in range(40)
+    )
 
 
 def test_java_and_python_share_a_group(ours: Ours, java: JavaPeer) -> None:

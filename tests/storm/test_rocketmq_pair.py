@@ -110,7 +110,7 @@ def test_a_frozen_broker_keeps_no_app_from_starting(servers: RocketMQPair) -> No
         assert not health.subscribed
         assert health.detail
         servers.resume()
-        assert sorted(one.message.body for one in sink.wait_for(len(sent))) == sorted(sent)
+        assert sorted(delivery.message.body for delivery in sink.wait_for(len(sent))) == sorted(sent)
         wait_for(lambda: late.health()[0].subscribed, "health")
     finally:
         servers.resume()

@@ -148,8 +148,8 @@ def _allocation(reader: OptionReader) -> str:
         return rule
     reader.complain(
         "allocation",
-        f"{named!r} is no rule for dividing queues that is known here",
-        f"write {', '.join(ALLOCATIONS[:-1])} or {ALLOCATIONS[-1]}, the same for every member of the group, also Java's",
+        f"{named!r} is an unknown rule of allocation",
+        f"write {', '.join(ALLOCATIONS[:-1])} or {ALLOCATIONS[-1]}; all members of the group need the same rule, Java clients too",
     )
     return AVERAGELY
 
