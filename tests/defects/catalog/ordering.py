@@ -56,9 +56,9 @@ DEFECTS = (
         "After a retry its key's later messages wait, also when the unit runs again.",
         [
             Edit(
-                "framework/oncemq/engine/workers/failure_isolation.py",
-                "            elif delivery.key in holding:\n",
-                "            elif False:\n",
+                "framework/oncemq/engine/base/items.py",
+                "        if verdict.holds_key:\n",
+                "        if False:\n",
             )
         ],
         [
@@ -70,9 +70,9 @@ DEFECTS = (
         "After a retry its key's later messages wait, also in the parts of a unit that follow.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/savepoint_batches.py",
-                "RETURNED if delivery.key in before else None",
-                "None",
+                "framework/oncemq/engine/base/items.py",
+                "RETURNED if delivery.key in waiting else verdicts.get(delivery)",
+                "verdicts.get(delivery)",
             ),
             Edit(
                 "framework/oncemq/engine/transaction/savepoint_batches.py",

@@ -1,14 +1,43 @@
-"""Items of a run: created from its deliveries, and the outcomes that the history keeps."""
+"""Items of a run: which deliveries may run, their items, and the outcomes that the history keeps."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from oncemq.contracts.unit import Item, Run
-from oncemq.contracts.verdict import PROCEED, Outcome, Verdict
+from oncemq.contracts.verdict import PROCEED, RETURNED, Outcome, Verdict
 from oncemq.errors import StrategyBug
 from oncemq.ledger.records.history import HistoryRow
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
+
+
+def may_run(
+    deliveries: Sequence[Delivery], verdicts: Mapping[Delivery, Verdict], held: Collection[str] = ()
+) -> tuple[list[Delivery], dict[Delivery, Verdict]]:
+    """Return the deliveries that may run, and a verdict for each of the others; both in order.
+
+    A delivery is left out if its key is held, then it is RETURNED whatever was decided about it, or if it has a verdict.
+    A verdict may hold the key, too. A caller whose verdicts count all the same puts them over the returned ones.
+
+    Args:
+        deliveries: in the order of their arrival.
+        verdicts: decided already.
+        held: keys that are held from the start.
+    """
+    if not verdicts and not held:
+        return list(deliveries), {}
+    waiting = set(held)
+    ready: list[Delivery] = []
+    left_out: dict[Delivery, Verdict] = {}
+    for delivery in deliveries:
+        verdict = RETURNED if delivery.key in waiting else verdicts.get(delivery)
+        if verdict is None:
+            ready.append(delivery)
+            continue
+        left_out[delivery] = verdict
+        if verdict.holds_key:
+            waiting.add(delivery.key)
+    return ready, left_out
 
 
 def make_items(deliveries: Sequence[Delivery], reader: Reader) -> list[Item]:

@@ -4,13 +4,13 @@ A failure after writing rolls back its whole run. If failures are frequent, part
 is rolled back to its savepoint and runs again without it; the parts before stay, and all are committed together.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import RETURNED, Culprits, Verdict
 from oncemq.engine.base.error_verdicts import UnknownCulprit
-from oncemq.engine.base.items import make_items
+from oncemq.engine.base.items import make_items, may_run
 from oncemq.engine.crash.flight_recorder import AnyRecorder
 from oncemq.engine.transaction.isolation import HiddenCommit
 from oncemq.engine.transaction.item_loop import ItemLoop
@@ -74,20 +74,13 @@ class TransactionResult:
         self.held.update(item.key for item in run.items if item.verdict is None or item.verdict.holds_key)
 
     def leave_out(
-        self, deliveries: Iterable[Delivery], verdicts: Mapping[Delivery, Verdict], held: Iterable[str]
+        self, deliveries: Sequence[Delivery], verdicts: Mapping[Delivery, Verdict], held: Collection[str]
     ) -> list[Delivery]:
         """Return items that may run; those with a verdict, and those behind a key that is held before them, are left out."""
-        left, before = [], set(held)
-        for delivery in deliveries:
-            verdict = verdicts.get(delivery, RETURNED if delivery.key in before else None)
-            if verdict is None:
-                left.append(delivery)
-                continue
-            self.left_out[delivery] = verdict
-            if verdict.holds_key:
-                before.add(delivery.key)
-        self.held |= before
-        return left
+        ready, left_out = may_run(deliveries, verdicts, held)
+        self.left_out.update({**left_out, **verdicts})
+        self.held.update(delivery.key for delivery, verdict in left_out.items() if verdict.holds_key)
+        return ready
 
 
 class SavepointBatches:

@@ -10,7 +10,7 @@ a lock stays held → halves, then solo, without waiting for locks : an item tha
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -18,6 +18,7 @@ from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import RETURNED, Culprits, Verdict, before_a_try, defer, retry
 from oncemq.engine.base.error_verdicts import UnknownCulprit, cause_of, judge
 from oncemq.engine.base.hook_points import nothing
+from oncemq.engine.base.items import may_run
 from oncemq.engine.base.strategy_chain import Chain, Failed
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.transaction import error_attribution as whose
@@ -118,17 +119,8 @@ def open_deliveries(unit: Unit) -> tuple[list[Delivery], dict[Delivery, Verdict]
     """Return deliveries that may run, and the verdicts on those decided by `reserve` and on those behind them."""
     if not unit.verdicts:
         return list(unit.deliveries), {}
-    held: set[str] = set()
-    todo, decided = [], {}
-    for delivery in unit.deliveries:
-        verdict = RETURNED if delivery.key in held else unit.verdicts.get(delivery)
-        if verdict is None:
-            todo.append(delivery)
-            continue
-        decided[delivery] = before_a_try(verdict)
-        if verdict.holds_key:
-            held.add(delivery.key)
-    return todo, decided
+    todo, left_out = may_run(unit.deliveries, unit.verdicts)
+    return todo, {delivery: before_a_try(verdict) for delivery, verdict in left_out.items()}
 
 
 class _Execution:
@@ -254,18 +246,8 @@ class _Execution:
         charged = {
             failed: verdict for failed, verdict in charged.items() if not self._look_again(failed, verdict)
         }
+        self._todo = self._ready(self._todo, charged)
         self.result.verdicts.update(charged)
-        holding: set[str] = set()
-        left = []
-        for delivery in self._todo:
-            if delivery in charged:
-                if charged[delivery].holds_key:
-                    holding.add(delivery.key)
-            elif delivery.key in holding:
-                self.result.verdicts[delivery] = RETURNED
-            else:
-                left.append(delivery)
-        self._todo = left
 
     def _cuts_before(self, charged: dict[Delivery, Verdict]) -> bool:
         """Whether items before a charged message are saved first: it ran on data that they have not reached yet."""
@@ -337,14 +319,8 @@ class _Execution:
         """Run its neighbours without it first; later ones of its key wait."""
         self.result.steps[RescueStep.RERUN] += 1
         place = self._todo.index(delivery)
-        for later in self._todo[place + 1 :]:
-            if later.key == delivery.key:
-                self.result.verdicts[later] = RETURNED
-        self._todo = [
-            other
-            for number, other in enumerate(self._todo)
-            if number < place or (number > place and other.key != delivery.key)
-        ]
+        later = self._ready(self._todo[place + 1 :], {}, {delivery.key})
+        self._todo = self._todo[:place] + later
         self._aside.append(delivery)
 
     def _try_alone(self, delivery: Delivery, error: InfrastructureError) -> None:
@@ -389,19 +365,20 @@ class _Execution:
         self._return_all()
 
     def _return_all(self) -> None:
-        for delivery in self._todo:
-            self.result.verdicts[delivery] = RETURNED
+        self.result.verdicts.update(dict.fromkeys(self._todo, RETURNED))
         self._todo = []
 
     def _return_keys(self, keys: set[str]) -> None:
-        for delivery in self._todo:
-            if delivery.key in keys:
-                self.result.verdicts[delivery] = RETURNED
-        for delivery in self._aside:
-            if delivery.key in keys:
-                self.result.verdicts[delivery] = RETURNED
-        self._todo = [delivery for delivery in self._todo if delivery.key not in keys]
-        self._aside = [delivery for delivery in self._aside if delivery.key not in keys]
+        self._todo = self._ready(self._todo, {}, keys)
+        self._aside = self._ready(self._aside, {}, keys)
+
+    def _ready(
+        self, deliveries: list[Delivery], verdicts: dict[Delivery, Verdict], held: Collection[str] = ()
+    ) -> list[Delivery]:
+        """Return the deliveries that may run; the verdicts of the others are kept."""
+        ready, left_out = may_run(deliveries, verdicts, held)
+        self.result.verdicts.update(left_out)
+        return ready
 
 
 def _is_saved(verdict: Verdict) -> bool:

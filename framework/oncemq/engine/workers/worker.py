@@ -11,6 +11,7 @@ from oncemq.common.sharding import Layout
 from oncemq.contracts.checks import Effects
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import RETURNED, Outcome, Verdict
+from oncemq.engine.base.items import may_run
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.batch_sizing import BatchSize, FailureRate, SavepointPolicy
 from oncemq.engine.consumer.consumer import Consumer
@@ -175,8 +176,8 @@ class Worker:
         trouble: Trouble | None = None
         try:
             for segment in self._segments(taken):
-                ready = [delivery for delivery in segment if delivery.key not in hands.held]
-                hands.back += [delivery for delivery in segment if delivery.key in hands.held]
+                ready, behind = may_run(segment, {}, hands.held)
+                hands.back += behind
                 if trouble is not None:
                     hands.back += ready
                 elif ready:
