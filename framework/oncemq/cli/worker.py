@@ -19,7 +19,7 @@ from oncemq.config.build.plan import LoadedApp
 from oncemq.engine.crash.suspects import SuspectBook, collect, discard
 from oncemq.engine.supervisor import Death
 from oncemq.errors import OnceMQError
-from oncemq.observe.first_effect import FirstEffect
+from oncemq.observe.first_progress import FirstEffect
 from oncemq.observe.process_group import socket_of
 
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, event
 
-from oncemq.engine.transaction.session_loan import SessionLoan
+from oncemq.engine.transaction.caller_transaction import SessionLoan
 from oncemq.errors import RequestInProgress
 from oncemq.idempotent_requests.answer import Answer
 from oncemq.idempotent_requests.handler_session import on_event_loop, refuse_on_event_loop

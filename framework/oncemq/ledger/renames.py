@@ -20,7 +20,7 @@ from oncemq.ledger.records import (
     exclusive_units as lanes,
 )
 from oncemq.ledger.records import (
-    place_fingerprints as place_prints,
+    key_fingerprints as place_prints,
 )
 from oncemq.ledger.records import (
     row_mutexes as locked_rows,

@@ -18,8 +18,8 @@ from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq_strategies.common.entity_rows import entity_of
 from oncemq_strategies.common.gap_policy import OPTIONS, Gaps
+from oncemq_strategies.common.key_fingerprints import PlacePrints
 from oncemq_strategies.common.options import Options
-from oncemq_strategies.common.place_fingerprints import PlacePrints
 from oncemq_strategies.optimistic_lock.versions import Versions
 
 _LOOK_AGAIN: Final = timedelta(minutes=1)

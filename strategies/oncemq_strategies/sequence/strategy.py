@@ -19,8 +19,8 @@ from oncemq.ledger.records.history import HistoryRow
 from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq_strategies.common.gap_policy import GAP, OPTIONS, Gaps
+from oncemq_strategies.common.key_fingerprints import PlacePrints
 from oncemq_strategies.common.options import Options
-from oncemq_strategies.common.place_fingerprints import PlacePrints
 from oncemq_strategies.sequence.numbers import Numbers, SequenceNumbers
 from oncemq_strategies.sequence.report import report
 

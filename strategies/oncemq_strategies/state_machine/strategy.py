@@ -18,8 +18,8 @@ from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq_strategies.common.entity_rows import entity_of
 from oncemq_strategies.common.gap_policy import OPTIONS, Gaps
+from oncemq_strategies.common.key_fingerprints import PlacePrints
 from oncemq_strategies.common.options import Options
-from oncemq_strategies.common.place_fingerprints import PlacePrints
 from oncemq_strategies.state_machine.entity_column import EntityStates
 from oncemq_strategies.state_machine.ledger_states import LedgerStates
 from oncemq_strategies.state_machine.transitions import OrderedStates, Rules, Step, Transitions

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from oncemq.ledger import pulse, schema
+from oncemq.ledger import restore_detection, schema
 from oncemq.redis.call import Call
 from oncemq.redis.faults import Failure
 from oncemq_strategies.common.redis_circuit import Circuit
@@ -48,7 +48,7 @@ class RestoreWatch:
             return None
         try:
             with engine.begin() as connection:
-                moment, went_back = pulse.beat(connection, name, _moment(answers[0]))
+                moment, went_back = restore_detection.beat(connection, name, _moment(answers[0]))
                 if went_back:
                     schema.note_restored(connection)
         except SQLAlchemyError:

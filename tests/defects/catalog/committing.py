@@ -82,7 +82,7 @@ DEFECTS = (
             )
         ],
         [
-            "tests/unit/engine/transaction/test_session_loan.py::test_a_transaction_that_the_driver_has_ended_is_not_committed[postgresql-whole]"
+            "tests/unit/engine/transaction/test_caller_transaction.py::test_a_transaction_that_the_driver_has_ended_is_not_committed[postgresql-whole]"
         ],
     ),
     Defect(
@@ -166,7 +166,7 @@ DEFECTS = (
         "What a handler did behind its own savepoint is undone when it fails.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/own_savepoint.py",
+                "framework/oncemq/engine/transaction/unit_savepoint.py",
                 "                savepoint.rollback()",
                 "                savepoint.commit()",
             )
@@ -206,13 +206,13 @@ DEFECTS = (
         "A transaction lent to a caller is committed only if it is the one that began.",
         [
             Edit(
-                "framework/oncemq/engine/transaction/session_loan.py",
+                "framework/oncemq/engine/transaction/caller_transaction.py",
                 "        if reason is None and not self._proof.holds():\n",
                 "        if False:\n",
             )
         ],
         [
-            "tests/unit/engine/transaction/test_session_loan.py::test_a_transaction_that_began_behind_an_ended_one_is_not_committed[postgresql-whole]"
+            "tests/unit/engine/transaction/test_caller_transaction.py::test_a_transaction_that_began_behind_an_ended_one_is_not_committed[postgresql-whole]"
         ],
     ),
 )

@@ -108,13 +108,13 @@ DEFECTS = (
         "The same number, state or version with other content is a Conflict.",
         [
             Edit(
-                "strategies/oncemq_strategies/common/place_fingerprints.py",
+                "strategies/oncemq_strategies/common/key_fingerprints.py",
                 "known[0] != str(place) or",
                 "True or",
             )
         ],
         [
-            "tests/unit/strategies/common/test_place_fingerprints.py::test_the_same_place_with_other_content_is_a_conflict"
+            "tests/unit/strategies/common/test_key_fingerprints.py::test_the_same_place_with_other_content_is_a_conflict"
         ],
     ),
     Defect(

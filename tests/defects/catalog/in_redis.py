@@ -35,9 +35,9 @@ DEFECTS = (
     Defect(
         "restore-goes-unnoticed",
         "Marks are not believed when the ledger is behind what Redis remembers of it.",
-        [Edit("framework/oncemq/ledger/pulse.py", "seen is not None and before < seen", "False")],
+        [Edit("framework/oncemq/ledger/restore_detection.py", "seen is not None and before < seen", "False")],
         [
-            "tests/unit/ledger/test_pulse.py::test_what_was_seen_and_is_gone_shows_that_the_ledger_went_back",
+            "tests/unit/ledger/test_restore_detection.py::test_what_was_seen_and_is_gone_shows_that_the_ledger_went_back",
             "tests/unit/strategies/redis/test_tiered.py::test_a_restore_is_noticed_by_itself[single]",
         ],
     ),

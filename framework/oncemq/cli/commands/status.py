@@ -17,7 +17,7 @@ from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.broker_queries import BacklogAdapter, ConcernedAdapter
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
-from oncemq.ledger import overview
+from oncemq.ledger import consumer_summary
 from oncemq.ledger.messages import outbox
 from oncemq.operate.brokers import by_broker, prepared
 from oncemq.operate.dead_letters import Filter, browsing
@@ -148,7 +148,7 @@ def _ask_ledger(plan: AppPlan, found: _Overview) -> None:
     for engine in plan.engines:
         with engine.connect() as connection:
             for row, consumer in zip(found.consumers, plan.consumers, strict=True):
-                here = overview.of_consumer(connection, consumer.scope)
+                here = consumer_summary.of_consumer(connection, consumer.scope)
                 row["parked"] = (row["parked"] or 0) + here.parked
                 row["next_due"] = _first(row["next_due"], here.next_due)
                 row["last_applied"] = _last(row["last_applied"], here.last_applied)
@@ -174,7 +174,7 @@ def _ask_ledger(plan: AppPlan, found: _Overview) -> None:
                 "seen_at": process.seen_at,
                 "alive": now - process.seen_at < SILENT_AFTER,
             }
-            for process in overview.processes(connection, plan.name)
+            for process in consumer_summary.processes(connection, plan.name)
         ]
 
 

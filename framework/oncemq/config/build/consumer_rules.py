@@ -8,7 +8,7 @@ from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
 from oncemq.contracts.strategy import Strategy
-from oncemq.ledger.records import place_fingerprints as place_prints
+from oncemq.ledger.records import key_fingerprints as place_prints
 from oncemq.message.expressions import is_constant
 
 SAID_ALOUD = "none"

@@ -24,8 +24,8 @@ from oncemq.contracts.transactional_messages import (
 )
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.plan import AppPlan
+from oncemq.engine.transaction.caller_transaction import SessionLoan
 from oncemq.engine.transaction.connection_watch import install
-from oncemq.engine.transaction.session_loan import SessionLoan
 from oncemq.errors import ConfigError, Unpublishable
 from oncemq.ledger import schema
 from oncemq.ledger.database import probe

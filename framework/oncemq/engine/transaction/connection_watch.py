@@ -2,7 +2,7 @@
 
 Engine events report: every statement is counted, every database error that rolled back more than its statement dooms the run,
 and ending the transaction past the session is refused. A statement that would affect others of the unit is not sent:
-its message runs alone (`oncemq.engine.transaction.isolation`).
+its message runs alone (`oncemq.engine.transaction.transaction_guard`).
 """
 
 import re
@@ -16,8 +16,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, ExceptionContext, NestedTransaction, PoolProxiedConnection, event
 
 from oncemq.contracts.unit import Item
-from oncemq.engine.transaction.isolation import NeedsIsolation
 from oncemq.engine.transaction.setting_routines import called, setting_routines
+from oncemq.engine.transaction.transaction_guard import NeedsIsolation
 from oncemq.errors import HandlerFault, SessionOwned
 from oncemq.retry.classify import Fault, classify
 

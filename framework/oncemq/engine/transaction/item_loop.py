@@ -18,9 +18,9 @@ from oncemq.engine.crash.flight_recorder import FLUSHING, AnyRecorder
 from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.transaction.error_attribution import Suspicion, is_units
 from oncemq.engine.transaction.handler_session import Collector
-from oncemq.engine.transaction.isolation import HiddenCommit, Home, NeedsIsolation, Proof
 from oncemq.engine.transaction.open_transaction import OpenTransaction, end_run
-from oncemq.engine.transaction.own_savepoint import OwnSavepoint
+from oncemq.engine.transaction.transaction_guard import HiddenCommit, Home, NeedsIsolation, Proof
+from oncemq.engine.transaction.unit_savepoint import OwnSavepoint
 from oncemq.errors import HandlerFault, InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler.binding import BoundHandler
 from oncemq.observe.logs import now_handling

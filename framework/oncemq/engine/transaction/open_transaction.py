@@ -21,8 +21,8 @@ from oncemq.engine.base.error_verdicts import (
 from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection, watch_connection
 from oncemq.engine.transaction.handler_session import obstacle
-from oncemq.engine.transaction.isolation import HiddenCommit, NeedsIsolation
 from oncemq.engine.transaction.statement_cancel import cancel_statement
+from oncemq.engine.transaction.transaction_guard import HiddenCommit, NeedsIsolation
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.ledger.database.connect import clean
 from oncemq.retry.classify import Fault, classify

@@ -12,10 +12,10 @@ from oncemq.contracts.verdict import RETURNED, Culprits, Verdict
 from oncemq.engine.base.error_verdicts import UnknownCulprit
 from oncemq.engine.base.items import make_items, may_run
 from oncemq.engine.crash.flight_recorder import AnyRecorder
-from oncemq.engine.transaction.isolation import HiddenCommit
 from oncemq.engine.transaction.item_loop import ItemLoop
 from oncemq.engine.transaction.open_transaction import OpenTransaction
-from oncemq.engine.transaction.own_savepoint import OwnSavepoint
+from oncemq.engine.transaction.transaction_guard import HiddenCommit
+from oncemq.engine.transaction.unit_savepoint import OwnSavepoint
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import is_unique_violation

@@ -17,10 +17,10 @@ from oncemq.engine.crash.flight_recorder import FLUSHING, IDLE, AnyRecorder
 from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.transaction.connection_watch import install
-from oncemq.engine.transaction.isolation import HiddenCommit
 from oncemq.engine.transaction.item_loop import ItemLoop
 from oncemq.engine.transaction.open_transaction import OpenTransaction, end_run
 from oncemq.engine.transaction.savepoint_batches import SavepointBatches, TransactionResult
+from oncemq.engine.transaction.transaction_guard import HiddenCommit
 from oncemq.errors import InfrastructureError
 from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.records import exclusive_units as lanes

@@ -23,9 +23,9 @@ from oncemq.engine.base.strategy_chain import Chain, Failed
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.transaction import error_attribution as whose
 from oncemq.engine.transaction.error_attribution import Suspicion
-from oncemq.engine.transaction.isolation import HiddenCommit, NeedsIsolation
 from oncemq.engine.transaction.retrier import LONGEST_TRYING, TransactionRetrier
 from oncemq.engine.transaction.savepoint_batches import TransactionResult, first_of_each_key, unproved
+from oncemq.engine.transaction.transaction_guard import HiddenCommit, NeedsIsolation
 from oncemq.engine.transaction.unit_transaction import RunMode, UnitTransaction
 from oncemq.errors import InfrastructureError, StrategyBug
 from oncemq.message.envelope import Delivery

@@ -13,7 +13,7 @@ from oncemq import App, UniqueViolation
 from oncemq.contracts.transactional_messages import Decision, Held
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
-from oncemq.engine.transaction.session_loan import SessionLoan
+from oncemq.engine.transaction.caller_transaction import SessionLoan
 from oncemq.errors import BrokerUnavailable, ConfigError, Unpublishable
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
+from oncemq.engine.transaction.caller_transaction import SessionLoan
 from oncemq.engine.transaction.connection_watch import install
-from oncemq.engine.transaction.session_loan import SessionLoan
 from oncemq.engine.transaction.setting_routines import LOOK_AGAIN_AFTER, names_that_set, setting_routines
 from oncemq.ledger.records.states import TABLE as STATES
 from oncemq_strategies.state_machine.strategy import StateMachine

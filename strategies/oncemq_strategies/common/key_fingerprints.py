@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Table
 from oncemq.common.clock import Clock
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import DUPLICATE, PROCEED, Verdict, conflict
-from oncemq.ledger.records import place_fingerprints as place_prints
+from oncemq.ledger.records import key_fingerprints as place_prints
 from oncemq.ledger.sql.bulk import Bulk, Shape
 from oncemq.ledger.sql.bulk_dialects import bulk_for
 from oncemq_strategies.common.fingerprint import Fingerprint, fingerprint_option

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, RootTransaction, select
 
 from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection, watch_connection
 from oncemq.engine.transaction.handler_session import UnitSession, obstacle
-from oncemq.engine.transaction.isolation import Home, Proof
+from oncemq.engine.transaction.transaction_guard import Home, Proof
 from oncemq.errors import SessionOwned
 from oncemq.ledger.database.connect import clean
 

@@ -4,14 +4,14 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Engine, update
 
-from oncemq.ledger import pulse
+from oncemq.ledger import restore_detection
 from oncemq.ledger.coordination import leases
 
 
 def beat(engine: Engine, seen: datetime | None = None) -> tuple[datetime, bool]:
     """Beat once, in a transaction of its own."""
     with engine.begin() as connection:
-        return pulse.beat(connection, "oncemq:pulse:shop.points:1", seen)
+        return restore_detection.beat(connection, "oncemq:pulse:shop.points:1", seen)
 
 
 def test_a_pulse_moves_on(engine: Engine) -> None:

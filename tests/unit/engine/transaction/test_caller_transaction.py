@@ -3,8 +3,8 @@
 import pytest
 from sqlalchemy import Engine
 
+from oncemq.engine.transaction.caller_transaction import SessionLoan
 from oncemq.engine.transaction.connection_watch import install
-from oncemq.engine.transaction.session_loan import SessionLoan
 from oncemq.errors import SessionOwned
 from support.effects import effects, give
 
