@@ -19,7 +19,7 @@ from oncemq.config.build.plan import LoadedApp
 from oncemq.engine.crash.suspects import SuspectBook, collect, discard
 from oncemq.engine.supervisor import Death
 from oncemq.errors import OnceMQError
-from oncemq.observe.first_progress import FirstEffect
+from oncemq.observe.first_progress import FirstProgress
 from oncemq.observe.process_group import socket_of
 
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
@@ -55,7 +55,7 @@ class Worker:
                 loaded,
                 until_idle=self.until_idle,
                 deadline=self.deadline,
-                others=[FirstEffect(applied)],
+                others=[FirstProgress(applied)],
                 answers_on=None if self.sockets is None else socket_of(self.sockets, index),
             )
         except OnceMQError as error:

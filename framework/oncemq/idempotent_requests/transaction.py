@@ -4,14 +4,14 @@ from typing import Any
 
 from sqlalchemy import Connection, event
 
-from oncemq.engine.transaction.caller_transaction import SessionLoan
+from oncemq.engine.transaction.caller_transaction import CallerTransaction
 from oncemq.errors import RequestInProgress
 from oncemq.idempotent_requests.answer import Answer
 from oncemq.idempotent_requests.handler_session import on_event_loop, refuse_on_event_loop
 from oncemq.idempotent_requests.ledger import Claim, RequestLedger
 
 
-class LentTransaction(SessionLoan):
+class LentTransaction(CallerTransaction):
     """One transaction for one try of a request; ended by `commit` or `roll_back`, from any thread."""
 
     def __init__(self, ledger: RequestLedger, claim: Claim) -> None:

@@ -12,7 +12,7 @@ from oncemq.ledger.records import claims, processed
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerOverview:
+class ConsumerSummary:
     """Summary of a consumer in the ledger of one database.
 
     Args:
@@ -26,7 +26,7 @@ class ConsumerOverview:
     last_applied: datetime | None
 
 
-def of_consumer(connection: Connection, scope: str) -> ConsumerOverview:
+def of_consumer(connection: Connection, scope: str) -> ConsumerSummary:
     """Return the summary of a consumer, each figure from an index.
 
     Args:
@@ -43,7 +43,7 @@ def of_consumer(connection: Connection, scope: str) -> ConsumerOverview:
             (claims.TABLE.c.consumer, claims.TABLE.c.done_at),
         )
     ]
-    return ConsumerOverview(count, next_due, max((at for at in applied if at is not None), default=None))
+    return ConsumerSummary(count, next_due, max((at for at in applied if at is not None), default=None))
 
 
 def processes(connection: Connection, app: str) -> list[Worker]:

@@ -11,6 +11,7 @@ from oncemq.ledger.messages import dead_letters, parking
 from oncemq.ledger.records import (
     claims,
     history,
+    key_fingerprints,
     processed,
     sequences,
     states,
@@ -18,9 +19,6 @@ from oncemq.ledger.records import (
 )
 from oncemq.ledger.records import (
     exclusive_units as lanes,
-)
-from oncemq.ledger.records import (
-    key_fingerprints as place_prints,
 )
 from oncemq.ledger.records import (
     row_mutexes as locked_rows,
@@ -61,10 +59,10 @@ _KEPT = (
         "number",
     ),
     _Kept(
-        place_prints.TABLE,
-        place_prints.TABLE.c.consumer,
-        place_prints.TABLE.c.key,
-        place_prints.TABLE.c.taken_at,
+        key_fingerprints.TABLE,
+        key_fingerprints.TABLE.c.consumer,
+        key_fingerprints.TABLE.c.key,
+        key_fingerprints.TABLE.c.taken_at,
     ),
     _Kept(suspects.TABLE, suspects.TABLE.c.consumer, suspects.TABLE.c.identity),
     _Kept(parking.TABLE, parking.TABLE.c.consumer, noun="parked message"),

@@ -15,13 +15,13 @@ _STEP: Final = timedelta(milliseconds=1)
 _OWNER: Final = "pulse"
 
 
-def beat(connection: Connection, name: str, seen: datetime | None) -> tuple[datetime, bool]:
-    """Advance the pulse `name`; returns its new moment, and whether it had gone back behind `seen`.
+def advance(connection: Connection, name: str, seen: datetime | None) -> tuple[datetime, bool]:
+    """Advance the timestamp `name`; returns its new moment, and whether it had gone back behind `seen`.
 
     Args:
         connection: in a transaction of its own, whose commit makes the new moment visible to others.
-        name: the pulse's name.
-        seen: a moment of this pulse that was committed, read before this transaction began; None = unknown.
+        name: the timestamp's name.
+        seen: a moment of it that was committed, read before this transaction began; None = unknown.
     """
     name = f"pulse {blake2b(name.encode(), digest_size=16).hexdigest()}"
     # This locks the row, so that only one of several processes finds that the ledger went back.

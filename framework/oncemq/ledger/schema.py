@@ -33,6 +33,7 @@ from oncemq.ledger.messages import dead_letters, outbox, parking, transactions
 from oncemq.ledger.records import (
     claims,
     history,
+    key_fingerprints,
     processed,
     requests,
     sequences,
@@ -41,9 +42,6 @@ from oncemq.ledger.records import (
 )
 from oncemq.ledger.records import (
     exclusive_units as lanes,
-)
-from oncemq.ledger.records import (
-    key_fingerprints as place_prints,
 )
 from oncemq.ledger.records import (
     row_mutexes as locked_rows,
@@ -91,7 +89,7 @@ TABLES: tuple[Table, ...] = (
     states.TABLE,
     sequences.TABLE,
     parking.TABLE,
-    place_prints.TABLE,
+    key_fingerprints.TABLE,
     suspects.TABLE,
     history.TABLE,
     dead_letters.TABLE,

@@ -10,7 +10,7 @@ _PROGRESS = (Outcome.PROCEED, Outcome.PARKED, Outcome.REJECT, Outcome.CONFLICT)
 """Outcomes that advance the queue; duplicates and stale messages may be redelivered after every crash."""
 
 
-class FirstEffect(Observer):
+class FirstProgress(Observer):
     """Observes the first unit that advanced the queue.
 
     Args:

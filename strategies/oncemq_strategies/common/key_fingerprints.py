@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Table
 from oncemq.common.clock import Clock
 from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import DUPLICATE, PROCEED, Verdict, conflict
-from oncemq.ledger.records import key_fingerprints as place_prints
+from oncemq.ledger.records import key_fingerprints
 from oncemq.ledger.sql.bulk import Bulk, Shape
 from oncemq.ledger.sql.bulk_dialects import bulk_for
 from oncemq_strategies.common.fingerprint import Fingerprint, fingerprint_option
@@ -32,7 +32,7 @@ class _Notes:
         self.changed: set[str] = set()
 
 
-class PlacePrints:
+class KeyFingerprints:
     """The ledger's table `oncemq_place_prints`; the strategy's own lock on the key protects its rows.
 
     Args:
@@ -52,7 +52,7 @@ class PlacePrints:
 
     def tables(self) -> Sequence[Table]:
         """Return the table, if it is needed."""
-        return () if self._fingerprint is None else (place_prints.TABLE,)
+        return () if self._fingerprint is None else (key_fingerprints.TABLE,)
 
     def load(self, run: Run, items: Sequence[Item]) -> None:
         """Read the stored place of every key; after the places, so that a place which is not newer is compared."""
@@ -109,7 +109,7 @@ class PlacePrints:
         if self._bulk is None:
             columns = ("place", "fingerprint")
             shape = Shape(
-                place_prints.TABLE,
+                key_fingerprints.TABLE,
                 "key",
                 "taken_at",
                 inserted=columns,

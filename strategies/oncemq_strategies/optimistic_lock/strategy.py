@@ -18,7 +18,7 @@ from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq_strategies.common.entity_rows import entity_of
 from oncemq_strategies.common.gap_policy import OPTIONS, Gaps
-from oncemq_strategies.common.key_fingerprints import PlacePrints
+from oncemq_strategies.common.key_fingerprints import KeyFingerprints
 from oncemq_strategies.common.options import Options
 from oncemq_strategies.optimistic_lock.versions import Versions
 
@@ -69,7 +69,7 @@ class OptimisticLock(Strategy):
         early: str,
         first: int,
         gaps: Gaps,
-        prints: PlacePrints,
+        prints: KeyFingerprints,
     ) -> None:
         self._versions = versions
         self._expression = expression
@@ -118,7 +118,7 @@ class OptimisticLock(Strategy):
             early=early,
             first=first,
             gaps=gaps,
-            prints=PlacePrints.of(given, scope.clock),
+            prints=KeyFingerprints.of(given, scope.clock),
         )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:

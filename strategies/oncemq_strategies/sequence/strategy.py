@@ -19,7 +19,7 @@ from oncemq.ledger.records.history import HistoryRow
 from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq_strategies.common.gap_policy import GAP, OPTIONS, Gaps
-from oncemq_strategies.common.key_fingerprints import PlacePrints
+from oncemq_strategies.common.key_fingerprints import KeyFingerprints
 from oncemq_strategies.common.options import Options
 from oncemq_strategies.sequence.numbers import Numbers, SequenceNumbers
 from oncemq_strategies.sequence.report import report
@@ -81,7 +81,7 @@ class SequenceStrategy(Strategy):
         first: int | None,
         early: str,
         gaps: Gaps,
-        prints: PlacePrints,
+        prints: KeyFingerprints,
     ) -> None:
         self._order = order
         self._clock = clock
@@ -106,7 +106,7 @@ class SequenceStrategy(Strategy):
             first=None if options.get("first") == "any" else given.whole("first", 1),
             early=early,
             gaps=Gaps.of(given, "sequence", scope.clock, early),
-            prints=PlacePrints.of(given, scope.clock),
+            prints=KeyFingerprints.of(given, scope.clock),
         )
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:

@@ -18,7 +18,7 @@ from oncemq.ledger.sql.tables import attach
 from oncemq.message.expressions import Expression
 from oncemq_strategies.common.entity_rows import entity_of
 from oncemq_strategies.common.gap_policy import OPTIONS, Gaps
-from oncemq_strategies.common.key_fingerprints import PlacePrints
+from oncemq_strategies.common.key_fingerprints import KeyFingerprints
 from oncemq_strategies.common.options import Options
 from oncemq_strategies.state_machine.entity_column import EntityStates
 from oncemq_strategies.state_machine.ledger_states import LedgerStates
@@ -78,7 +78,7 @@ class StateMachine(Strategy):
         store: _Store,
         early: str,
         gaps: Gaps,
-        prints: PlacePrints,
+        prints: KeyFingerprints,
     ) -> None:
         self._wanted = wanted
         self._rules = rules
@@ -100,7 +100,7 @@ class StateMachine(Strategy):
         gaps = Gaps.of(
             given, "state_machine", scope.clock, early, look_again=_LOOK_AGAIN, no_skip=_no_skip(rules)
         )
-        return cls(wanted, rules, _store(given, scope), early, gaps, PlacePrints.of(given, scope.clock))
+        return cls(wanted, rules, _store(given, scope), early, gaps, KeyFingerprints.of(given, scope.clock))
 
     def check(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return why the configuration is unsafe."""

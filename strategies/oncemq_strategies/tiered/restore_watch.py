@@ -48,7 +48,7 @@ class RestoreWatch:
             return None
         try:
             with engine.begin() as connection:
-                moment, went_back = restore_detection.beat(connection, name, _moment(answers[0]))
+                moment, went_back = restore_detection.advance(connection, name, _moment(answers[0]))
                 if went_back:
                     schema.note_restored(connection)
         except SQLAlchemyError:

@@ -56,7 +56,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/transaction/item_loop.py",
-                "            home.come_back()\n",
+                "            saved.restore()\n",
                 "            pass\n",
             )
         ],

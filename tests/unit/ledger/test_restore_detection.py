@@ -11,10 +11,10 @@ from oncemq.ledger.coordination import leases
 def beat(engine: Engine, seen: datetime | None = None) -> tuple[datetime, bool]:
     """Beat once, in a transaction of its own."""
     with engine.begin() as connection:
-        return restore_detection.beat(connection, "oncemq:pulse:shop.points:1", seen)
+        return restore_detection.advance(connection, "oncemq:pulse:shop.points:1", seen)
 
 
-def test_a_pulse_moves_on(engine: Engine) -> None:
+def test_the_timestamp_moves_on(engine: Engine) -> None:
     """Each moment is after the one before, also within a millisecond, and none of them was ever behind."""
     first, _ = beat(engine)
     moments = [first]
@@ -26,7 +26,7 @@ def test_a_pulse_moves_on(engine: Engine) -> None:
 
 
 def test_what_was_seen_and_is_gone_shows_that_the_ledger_went_back(engine: Engine) -> None:
-    """Once: the pulse goes on behind what was seen."""
+    """Once: the timestamp continues behind what was seen."""
     seen, _ = beat(engine)
     with engine.begin() as connection:
         connection.execute(update(leases.TABLE).values(until=seen - timedelta(hours=1)))
@@ -37,7 +37,7 @@ def test_what_was_seen_and_is_gone_shows_that_the_ledger_went_back(engine: Engin
 
 
 def test_a_ledger_without_its_row_went_back(engine: Engine) -> None:
-    """A backup may be older than the first pulse; a ledger that was not seen yet is no backup."""
+    """A backup may be older than the first timestamp; a ledger that was not seen yet is no backup."""
     seen, went_back = beat(engine)
     assert not went_back
     with engine.begin() as connection:

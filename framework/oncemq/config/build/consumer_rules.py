@@ -8,7 +8,7 @@ from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts, Effects, UnitKind
 from oncemq.contracts.strategy import Strategy
-from oncemq.ledger.records import key_fingerprints as place_prints
+from oncemq.ledger.records import key_fingerprints
 from oncemq.message.expressions import is_constant
 
 SAID_ALOUD = "none"
@@ -39,7 +39,7 @@ def check_chain(facts: ConsumerFacts, chain: Sequence[Strategy], kind: UnitKind)
     comparing = [
         name
         for name, strategy in zip(facts.strategies, chain, strict=True)
-        if place_prints.TABLE.name in {table.name for table in strategy.tables(MetaData())}
+        if key_fingerprints.TABLE.name in {table.name for table in strategy.tables(MetaData())}
     ]
     if len(comparing) > 1:
         yield Problem(

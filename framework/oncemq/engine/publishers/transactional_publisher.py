@@ -24,7 +24,7 @@ from oncemq.contracts.transactional_messages import (
 )
 from oncemq.engine.base.hook_points import nothing
 from oncemq.engine.plan import AppPlan
-from oncemq.engine.transaction.caller_transaction import SessionLoan
+from oncemq.engine.transaction.caller_transaction import CallerTransaction
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.errors import ConfigError, Unpublishable
 from oncemq.ledger import schema
@@ -188,16 +188,16 @@ class TransactionalPublisher:
             )
         return found
 
-    def _begin(self, held: Held) -> SessionLoan:
+    def _begin(self, held: Held) -> CallerTransaction:
         now = self._clock.now()
         unsent = Unsent(held.id, held.topic, held.place)
 
         def write(connection: Connection) -> None:
             transactions.commit(connection, self._app, unsent, now, now + _TOLD_WITHIN)
 
-        return SessionLoan(self._engine, write)
+        return CallerTransaction(self._engine, write)
 
-    def _commit(self, loan: SessionLoan, held: Held, began: float) -> None:
+    def _commit(self, loan: CallerTransaction, held: Held, began: float) -> None:
         """Commit; if the answer is lost, the ledger shows whether it succeeded."""
 
         def still_ours(connection: Connection) -> None:

@@ -8,12 +8,12 @@ from sqlalchemy import Connection, Engine, RootTransaction, select
 
 from oncemq.engine.transaction.connection_watch import ConnectionWatch, UnitConnection, watch_connection
 from oncemq.engine.transaction.handler_session import UnitSession, obstacle
-from oncemq.engine.transaction.transaction_guard import Home, Proof
+from oncemq.engine.transaction.transaction_guard import Proof, SavedSettings
 from oncemq.errors import SessionOwned
 from oncemq.ledger.database.connect import clean
 
 
-class SessionLoan:
+class CallerTransaction:
     """One transaction, ended by `finish` or `roll_back`, from any thread.
 
     Args:
@@ -34,7 +34,7 @@ class SessionLoan:
             self._transaction: RootTransaction = self.connection.begin()
             # A driver may begin with the first statement only; without one the transaction looks ended.
             self.connection.execute(select(1))
-            self._home = Home(self.connection)
+            self._saved = SavedSettings(self.connection)
             self._proof = Proof(self.connection, uuid4().hex)
             if first is not None:
                 first(self.connection)
@@ -66,7 +66,7 @@ class SessionLoan:
             self._require_whole()
             if last is not None:
                 if self._watch.settings:
-                    self._home.come_back()
+                    self._saved.restore()
                 last(self.connection)
             self._transaction.commit()
         finally:

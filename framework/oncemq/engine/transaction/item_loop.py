@@ -19,8 +19,8 @@ from oncemq.engine.crash.time_limits import TimeLimitSlot
 from oncemq.engine.transaction.error_attribution import Suspicion, is_units
 from oncemq.engine.transaction.handler_session import Collector
 from oncemq.engine.transaction.open_transaction import OpenTransaction, end_run
-from oncemq.engine.transaction.transaction_guard import HiddenCommit, Home, NeedsIsolation, Proof
-from oncemq.engine.transaction.unit_savepoint import OwnSavepoint
+from oncemq.engine.transaction.transaction_guard import HiddenCommit, NeedsIsolation, Proof, SavedSettings
+from oncemq.engine.transaction.unit_savepoint import UnitSavepoint
 from oncemq.errors import HandlerFault, InfrastructureError, SessionOwned, TimeLimitExceeded
 from oncemq.handler.binding import BoundHandler
 from oncemq.observe.logs import now_handling
@@ -190,7 +190,7 @@ class ItemLoop:
 
     def _isolated(self, run: Run, frame: LoopContext) -> None:
         """Run a call that may bypass the observation; afterwards the transaction must be the one that began."""
-        home = Home(run.connection)
+        saved = SavedSettings(run.connection)
         proof = frame.proof = Proof(run.connection, run.unit.owner)
         try:
             self._run_items(run, frame)
@@ -201,7 +201,7 @@ class ItemLoop:
                 raise HiddenCommit(run, run.items) from error
             raise
         if frame.watch.settings:
-            home.come_back()
+            saved.restore()
 
     def _run_items(self, run: Run, frame: LoopContext) -> None:
         """Give every item of `run` a verdict; raises as `run`."""
@@ -317,7 +317,7 @@ class Call:
     def __init__(self, run: Run, items: Sequence[Item], frame: LoopContext, started: float) -> None:
         self.run, self.items, self.frame, self.started = run, items, frame, started
         watch = frame.watch
-        self.guard: OwnSavepoint | None = None
+        self.guard: UnitSavepoint | None = None
         watch.refused, watch.went_on = None, False
         self.statements, self.writes = watch.statements, watch.writes
         self.session = run.session = frame.collector.session(frame.connection, watch, items)
@@ -399,7 +399,7 @@ class Call:
         """Write earlier work to the database, which the handler's first statement may read."""
         self.frame.bring(self.run)
         if self.run.unit.guarded and not self.frame.watch.isolated:
-            self.guard = OwnSavepoint(self.frame.connection, self.frame.watch)
+            self.guard = UnitSavepoint(self.frame.connection, self.frame.watch)
 
 
 def _judge(call: Call, error: BaseException, *, swallowed: bool) -> Verdict:

@@ -15,7 +15,7 @@ from oncemq.engine.crash.flight_recorder import AnyRecorder
 from oncemq.engine.transaction.item_loop import ItemLoop
 from oncemq.engine.transaction.open_transaction import OpenTransaction
 from oncemq.engine.transaction.transaction_guard import HiddenCommit
-from oncemq.engine.transaction.unit_savepoint import OwnSavepoint
+from oncemq.engine.transaction.unit_savepoint import UnitSavepoint
 from oncemq.message.envelope import Delivery
 from oncemq.message.reader import Reader
 from oncemq.retry.classify import is_unique_violation
@@ -134,7 +134,7 @@ class SavepointBatches:
         flush_each = False
         while items:
             self._recorder.begin([item.envelope for item in items])
-            savepoint = OwnSavepoint(opened.connection, opened.watch)
+            savepoint = UnitSavepoint(opened.connection, opened.watch)
             try:
                 run = self._loop.run(opened, items, flush_each=flush_each)
                 savepoint.release()
@@ -169,6 +169,6 @@ class SavepointBatches:
         return not charged.keys().isdisjoint(item.delivery for item in items)
 
 
-def _undo(opened: OpenTransaction, savepoint: OwnSavepoint) -> bool:
+def _undo(opened: OpenTransaction, savepoint: UnitSavepoint) -> bool:
     """Roll back a part; returns whether the transaction can continue."""
     return savepoint.undo() and opened.obstacle() is None

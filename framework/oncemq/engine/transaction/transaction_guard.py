@@ -16,7 +16,7 @@ from oncemq.errors import HandlerFault, SessionOwned
 from oncemq.ledger.sql.column_types import MYSQL_NAMES
 from oncemq.retry.classify import Fault, classify
 
-_HOME: Final = "oncemq_home"
+_RESTORING: Final = "oncemq_home"
 _POSTGRESQL_SETTINGS: Final = (
     *("session_authorization", "role", "search_path", "row_security", "statement_timeout", "lock_timeout"),
     *("client_encoding", "bytea_output", "DateStyle", "IntervalStyle", "TimeZone"),
@@ -101,7 +101,7 @@ class Proof:
         return True
 
 
-class Home:
+class SavedSettings:
     """The settings under which the framework's own statements find their tables and mean what they say.
 
     A handler alone in its transaction may change any of them. The framework's statements name no schema: they are sent as if
@@ -111,22 +111,22 @@ class Home:
         connection: in a transaction, on which no setting was changed yet.
     """
 
-    __slots__ = ("_connection", "_way")
+    __slots__ = ("_connection", "_statements")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         # Asked once for each of the driver's connections: they are as new when others get them.
-        if _HOME not in connection.info:
-            connection.info[_HOME] = _way_home(connection)
-        self._way: Sequence[tuple[str, tuple[Any, ...]]] = connection.info[_HOME]
+        if _RESTORING not in connection.info:
+            connection.info[_RESTORING] = _restoring_statements(connection)
+        self._statements: Sequence[tuple[str, tuple[Any, ...]]] = connection.info[_RESTORING]
 
-    def come_back(self) -> None:
+    def restore(self) -> None:
         """Make the framework's next statements use its own tables."""
-        for statement, values in self._way:
+        for statement, values in self._statements:
             self._connection.exec_driver_sql(statement, values)
 
 
-def _way_home(connection: Connection) -> Sequence[tuple[str, tuple[Any, ...]]]:
+def _restoring_statements(connection: Connection) -> Sequence[tuple[str, tuple[Any, ...]]]:
     if connection.dialect.name == "postgresql":
         asked = ", ".join(f"current_setting('{name}')" for name in _POSTGRESQL_SETTINGS)
         values = connection.exec_driver_sql(f"SELECT {asked}").one()

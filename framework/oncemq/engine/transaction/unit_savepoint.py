@@ -9,7 +9,7 @@ from oncemq.engine.base.error_verdicts import is_infrastructure
 from oncemq.engine.transaction.connection_watch import ConnectionWatch
 
 
-class OwnSavepoint:
+class UnitSavepoint:
     """A savepoint that the watch does not mistake for a handler's; the innermost one is `watch.savepoint`.
 
     Args:

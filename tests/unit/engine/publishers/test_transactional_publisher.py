@@ -13,7 +13,7 @@ from oncemq import App, UniqueViolation
 from oncemq.contracts.transactional_messages import Decision, Held
 from oncemq.engine.plan import AppPlan
 from oncemq.engine.publishers.transactional_publisher import TransactionalPublisher
-from oncemq.engine.transaction.caller_transaction import SessionLoan
+from oncemq.engine.transaction.caller_transaction import CallerTransaction
 from oncemq.errors import BrokerUnavailable, ConfigError, Unpublishable
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
@@ -157,13 +157,13 @@ def test_a_lost_answer_to_a_commit_is_looked_up(
     publisher: TransactionalPublisher, broker: Broker, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ledger says that the commit took place, so nothing is raised and the message is delivered."""
-    finish = SessionLoan.finish
+    finish = CallerTransaction.finish
 
-    def lose(self: SessionLoan, *arguments: Any) -> None:
+    def lose(self: CallerTransaction, *arguments: Any) -> None:
         finish(self, *arguments)
         raise exc.OperationalError("COMMIT", {}, ConnectionError("lost"))
 
-    monkeypatch.setattr(SessionLoan, "finish", lose)
+    monkeypatch.setattr(CallerTransaction, "finish", lose)
     with publisher.transaction("paid", ORDER) as session:
         session.add(Name(name="o1"))
     assert names(engine) == ["o1"]
@@ -175,11 +175,11 @@ def test_a_failed_commit_is_raised(
 ) -> None:
     """The ledger says that it did not take place."""
 
-    def fail(self: SessionLoan, *_: Any) -> None:
+    def fail(self: CallerTransaction, *_: Any) -> None:
         self.roll_back()
         raise exc.OperationalError("COMMIT", {}, ConnectionError("lost"))
 
-    monkeypatch.setattr(SessionLoan, "finish", fail)
+    monkeypatch.setattr(CallerTransaction, "finish", fail)
     with pytest.raises(exc.OperationalError), publisher.transaction("paid", ORDER) as session:
         session.add(Name(name="o1"))
     assert names(engine) == []

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import Engine
 
-from oncemq.engine.transaction.caller_transaction import SessionLoan
+from oncemq.engine.transaction.caller_transaction import CallerTransaction
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.errors import SessionOwned
 from support.effects import effects, give
@@ -12,7 +12,7 @@ from support.effects import effects, give
 def test_a_transaction_that_the_driver_has_ended_is_not_committed(engine: Engine) -> None:
     """SQLAlchemy takes it for open; MariaDB's drivers do not tell whether they are in one."""
     install(engine)
-    loan = SessionLoan(engine)
+    loan = CallerTransaction(engine)
     give(loan.session, {"id": "1", "key": "k"})
     loan.session.flush()
     loan.session.connection().connection.driver_connection.rollback()
@@ -27,7 +27,7 @@ def test_a_transaction_that_began_behind_an_ended_one_is_not_committed(engine: E
     On SQLite the statement has no transaction at all, so it stays; the caller is told all the same.
     """
     install(engine)
-    loan = SessionLoan(engine)
+    loan = CallerTransaction(engine)
     loan.session.connection().connection.driver_connection.rollback()
     give(loan.session, {"id": "2", "key": "k"})
     with pytest.raises(SessionOwned, match="ended"):

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, inspect, text
 from sqlalchemy.orm import Session
 
-from oncemq.engine.transaction.caller_transaction import SessionLoan
+from oncemq.engine.transaction.caller_transaction import CallerTransaction
 from oncemq.engine.transaction.connection_watch import install
 from oncemq.engine.transaction.setting_routines import LOOK_AGAIN_AFTER, names_that_set, setting_routines
 from oncemq.ledger.records.states import TABLE as STATES
@@ -155,7 +155,7 @@ def test_a_callers_transaction_ends_with_the_ledgers_own_tables(engine: Engine, 
         return
     install(engine)
     key = uuid.uuid4().hex
-    loan = SessionLoan(engine)
+    loan = CallerTransaction(engine)
     postgresql = kind_of(engine) == "postgresql"
     loan.session.execute(text(f"SET search_path = {there}" if postgresql else f"USE {there}"))
     row = {"consumer": "shop.loan", "key": key, "state": "new", "changed_at": datetime.now(UTC)}

@@ -352,7 +352,7 @@ def test_marks_are_not_believed_before_their_ledger_is_known(engine, worker, tie
     def fail(*_arguments):
         raise OperationalError("UPDATE", {}, Exception("read-only"))
 
-    monkeypatch.setattr("oncemq_strategies.tiered.restore_watch.restore_detection.beat", fail)
+    monkeypatch.setattr("oncemq_strategies.tiered.restore_watch.restore_detection.advance", fail)
     assert worker(tier()).run(*orders("a", "b")) == ["duplicate", "applied"]
 
 
