@@ -12,6 +12,7 @@ from benchmarks.drain import COUNT, FILE, LEFT, QUEUE, SUM, Drain
 from benchmarks.load import Orders
 from benchmarks.load_dramatiq import publish_for_dramatiq
 from benchmarks.peers.publishing import measure as publishing
+from benchmarks.peers.span_sink import span_sink
 from benchmarks.rocketmq import java, python_with
 from benchmarks.servers import Servers
 
@@ -79,6 +80,18 @@ def _orm(processes: int) -> Case:
     orders = Orders(15_000 + 10_000 * processes)
     spec = Drain(_oncemq(processes=processes), orders, consumers=processes)
     return _drain(f"OnceMQ, ORM handler, {_counted(processes)}", spec)
+
+
+def _traced(sample: float) -> Case:
+    """Return the usual case with traces of this share of the messages, sent to a collector over HTTP in batches."""
+    command = _python("-m", "oncemq", *_files("database", "traced"), "run")
+
+    def measure(servers: Servers, scale: float) -> dict[str, float]:
+        with span_sink() as url:
+            told = {"BENCH_SAMPLE": str(sample), "OTEL_EXPORTER_OTLP_ENDPOINT": url}
+            return drain.measure(Drain(command, Orders(25_000), environment=told), servers, scale)
+
+    return Case(f"OnceMQ, ORM handler, traces of {sample:.0%}", measure)
 
 
 def _faststream(processes: int) -> Case:
@@ -227,6 +240,8 @@ CASES: dict[str, Case] = {
     "rocketmq-1": _drain(
         "OnceMQ, RocketMQ, ORM handler, 1 process", Drain(_oncemq("rocketmq"), Orders(25_000), rocketmq=True)
     ),
+    "traced-1": _traced(0.01),
+    "traced-100": _traced(1.0),
     "oncemq-one-cpu": _drain(
         "OnceMQ, ORM handler, 1 process on one CPU", Drain(_on_one_cpu(_oncemq()), Orders(25_000))
     ),

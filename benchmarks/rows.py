@@ -113,6 +113,10 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("RocketMQ's proxy, empty handler, no database", ("rocketmq-grpc",), ("simple-consumer",), 0.9),
         Row("effectively once from RocketMQ, against RabbitMQ", ("rocketmq-1",), ("oncemq-1",), 1),
     ),
+    "tracing": (
+        Row("effectively once, traces of 1 % of the messages", ("traced-1",), ("oncemq-1",), 0.9),
+        Row("effectively once, traces of all messages", ("traced-100",), ("oncemq-1",), 0.6),
+    ),
     "one-cpu": (
         Row("effectively once, one process kept on one CPU", ("oncemq-one-cpu",), ("oncemq-1",), None),
         Row("the same from RocketMQ", ("rocketmq-one-cpu",), ("rocketmq-1",), None),

@@ -50,7 +50,7 @@ class App:
         redis: a URL, or a mapping with `url`, `username`, `password`, `timeout`, `connections`.
         defaults: what applies to every consumer that does not override it.
         catalog: the available adapters and strategies; the installed ones by default.
-        settings: the other sections of a file: `http`, `logging`, `state`, `grace`.
+        settings: the other sections of a file: `http`, `logging`, `tracing`, `state`, `grace`.
     """
 
     def __init__(

@@ -15,6 +15,7 @@ from oncemq.observe.endpoint import LocalSocket
 from oncemq.observe.events import Observer
 from oncemq.observe.logs import configure
 from oncemq.observe.monitor import Monitor
+from oncemq.observe.tracing_export import exported
 
 EXIT_STOPPED_AT_ONCE = 130
 """A second signal came while draining."""
@@ -48,9 +49,10 @@ def run_loaded(
     plan = loaded.plan
     retries = Retries(plan.clock)
     seeing = others if until_idle is None else [*others, retries]
+    seeing = [*seeing, *plan.observers]
     monitor = Monitor(answers_on or plan.http, plan.clock, others=seeing, redact=plan.redact)
     application = Application(plan, monitor=monitor, retries=retries)
-    with _signals(application.stop):
+    with exported(plan.name, wanted=plan.tracing is not None), _signals(application.stop):
         return application.run(None if until_idle is None else Until(until_idle, deadline))
 
 

@@ -106,9 +106,9 @@ class Application:
         retries: Retries | None = None,
     ) -> None:
         self._plan = plan
-        self._monitor = monitor or Monitor(plan.http, plan.clock, redact=plan.redact)
+        self._monitor = monitor or Monitor(plan.http, plan.clock, others=plan.observers, redact=plan.redact)
         self._observer = self._monitor.observer
-        self._point = point
+        self._point = plan.observed(point)
         self._phase = Phase.STARTING
         self._leaving = threading.Event()
         # A queue and no Event: a signal handler may run while this thread holds an Event's lock.
@@ -118,7 +118,7 @@ class Application:
         self._crews: dict[str, ConsumerRuntime] = {}
         consumed = frozenset(consumer.broker for consumer in plan.consumers)
         self._publishing = Publishing(plan.adapters, plan.topics, consumed, self._observer)
-        self._relays = Relay.of(plan, self._publishing, self._observer, point)
+        self._relays = Relay.of(plan, self._publishing, self._observer, self._point)
         self._standing = StatusReporter(plan, self._crews, self._observer)
         self._roster = WorkerRegistry(plan)
         self._clock_watch = ClockWatch(plan, self._observer)

@@ -1,9 +1,10 @@
 """Plan of an app: the resolved configuration that the engine runs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine
 
@@ -18,8 +19,12 @@ from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.reader import Reader
 from oncemq.message.signed_history import HistoryKeys
 from oncemq.observe.endpoint import Address
+from oncemq.observe.events import Observer
 from oncemq.redis.client import RedisClient
 from oncemq.retry.backoff import RetryPolicy
+
+if TYPE_CHECKING:
+    from oncemq.observe.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ class AppPlan:
         more_engines: every shard but the first, in order.
         layout: which shard a key belongs to; None where the database is not sharded.
         outbox_window: how long published messages belong to their process; when it dies, others wait that long.
+        tracing: makes spans; None without.
     """
 
     name: str
@@ -129,6 +135,24 @@ class AppPlan:
     more_engines: tuple[Engine, ...] = ()
     layout: Layout | None = None
     outbox_window: timedelta = timedelta(seconds=20)
+    tracing: "Tracing | None" = None
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """The observers that the app declares, beside logs and metrics."""
+        return () if self.tracing is None else (self.tracing,)
+
+    def observed(self, point: Callable[[str], None]) -> Callable[[str], None]:
+        """Return a function that reports the points of a unit to the app's tracing, too."""
+        tracing = self.tracing
+        if tracing is None:
+            return point
+
+        def both(name: str) -> None:
+            tracing.point(name)
+            point(name)
+
+        return both
 
     @property
     def engines(self) -> tuple[Engine, ...]:

@@ -1,6 +1,6 @@
 """Prepares messages for a topic: encodes bodies, and refuses at once a message that no consumer could read."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 from uuid import uuid4
@@ -42,9 +42,20 @@ class OutgoingTopic:
         reader: finds key, version and identity, which every message must have; None if the topic declares no key.
         unroutable: what to do with messages that the broker cannot route.
         max_headers: the broker's limit in bytes for names and values of headers; None = no limit.
+        trace: writes the current trace into the headers of a message with this id; None = not traced.
     """
 
-    __slots__ = ("_decode", "_format", "_max_headers", "_reader", "broker", "name", "options", "unroutable")
+    __slots__ = (
+        "_decode",
+        "_format",
+        "_max_headers",
+        "_reader",
+        "_trace",
+        "broker",
+        "name",
+        "options",
+        "unroutable",
+    )
 
     def __init__(
         self,
@@ -56,8 +67,10 @@ class OutgoingTopic:
         reader: Reader | None,
         unroutable: WhenUnroutable = WhenUnroutable.WAIT,
         max_headers: int | None = None,
+        trace: Callable[[dict[str, str], str], None] | None = None,
     ) -> None:
         self.unroutable = unroutable
+        self._trace = trace
         self._max_headers = max_headers
         self.name = name
         self.broker = broker
@@ -84,7 +97,8 @@ class OutgoingTopic:
             Unpublishable: no consumer of the topic could read it; says why.
         """
         try:
-            return self._message(body, key, version, self._headers(body, headers, version), message_id)
+            own_id = _checked_id(message_id)
+            return self._message(body, key, version, self._headers(body, headers, version, own_id), own_id)
         except MessageRefused as error:
             raise Unpublishable(f"cannot be published to {self.name!r}: {error}") from error
 
@@ -94,10 +108,10 @@ class OutgoingTopic:
         key: str | int | None,
         version: int | None,
         headers: dict[str, str],
-        message_id: str | None,
+        own_id: str,
     ) -> OutgoingMessage:
         given = None if key is None else canonical_key(key, f"key= of topic {self.name!r}")
-        raw, own_id = self.encode(body), _checked_id(message_id)
+        raw = self.encode(body)
         message = Message(self.name, raw, own_id, headers, () if given is None else (given,))
         if self._reader is None:
             self._decode(message)
@@ -126,7 +140,9 @@ class OutgoingTopic:
             f"topic {self.name!r} has format {self._format}, so a body must be text or bytes, not {type(body).__name__}"
         )
 
-    def _headers(self, body: Any, given: Mapping[str, str] | None, version: int | None) -> dict[str, str]:
+    def _headers(
+        self, body: Any, given: Mapping[str, str] | None, version: int | None, message_id: str
+    ) -> dict[str, str]:
         headers = {CONTENT_TYPE: CONTENT_TYPES[self._format]} if self._format in CONTENT_TYPES else {}
         if version is not None:
             headers[VERSION] = str(canonical_version(version, f"version= of topic {self.name!r}"))
@@ -142,6 +158,8 @@ class OutgoingTopic:
             # A received message's headers may be passed on; its content encoding does not apply to a body encoded here.
             if name != CONTENT_ENCODING or isinstance(body, bytes):
                 headers[name] = text
+        if self._trace is not None:
+            self._trace(headers, message_id)
         self._check_size(headers)
         return headers
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import traceback
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -21,6 +22,7 @@ _MOST_TRACE = 200_000
 MAX_ELEMENTS = 50
 MAX_DEPTH = 4
 
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}.*")
 _OUR_PACKAGES = frozenset({"oncemq", "oncemq_adapters", "oncemq_strategies"})
 
 
@@ -32,6 +34,7 @@ def message_fields(consumer: str, envelope: Envelope) -> dict[str, Any]:
         "key": envelope.key,
         "identity": envelope.identity,
         "attempt": envelope.attempt,
+        **_trace_of(envelope.headers),
     }
 
 
@@ -45,7 +48,14 @@ def delivery_fields(consumer: str, delivery: Delivery) -> dict[str, Any]:
         "topic": message.topic,
         "message_id": message.message_id,
         "attempt": message.attempt,
+        **_trace_of(message.headers),
     }
+
+
+def _trace_of(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the id of the trace that a message belongs to, from its W3C `traceparent`; nothing without one."""
+    found = _TRACEPARENT.fullmatch(headers.get("traceparent", ""))
+    return {} if found is None else {"trace_id": found[1]}
 
 
 def error_text(error: BaseException) -> str:

@@ -42,6 +42,12 @@ It is called for every message, so it is the variable's own method: the fields a
 """
 
 
+def now_handled() -> Envelope | None:
+    """Return the message whose handler runs in this thread or task."""
+    handling = _handling.get()
+    return None if handling is None else handling[1]
+
+
 class LogHandler(logging.Handler):
     """The only handler that `configure` installs; a type of its own, so that it can be replaced.
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, MetaData
 
@@ -25,6 +25,7 @@ from oncemq.config.build.payload_fields import check_fields
 from oncemq.config.build.reader import build_reader
 from oncemq.config.build.retry_rules import with_rules
 from oncemq.config.build.shared_parts import Reporter, written
+from oncemq.config.build.traces import with_spans
 from oncemq.config.model.consumer_settings import ConsumerSettings
 from oncemq.config.model.fields import WrongValue, reference
 from oncemq.contracts.adapter import Adapter, Subscription
@@ -39,6 +40,9 @@ from oncemq.message.expressions import compile_expression
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.signed_history import HistoryKeys
 from oncemq.redis.client import RedisClient
+
+if TYPE_CHECKING:
+    from oncemq.observe.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,9 @@ class BuildContext:
         catalog: the available strategies.
         report: receives problems.
         row_values: whether errors may show row values.
+        history_keys: by broker name.
+        tracing: makes spans; None without.
+        schemes: of the brokers' URLs, by broker name.
     """
 
     app: str
@@ -73,6 +80,8 @@ class BuildContext:
     report: Reporter
     row_values: bool = False
     history_keys: Mapping[str, HistoryKeys] = field(default_factory=dict)
+    tracing: "Tracing | None" = None
+    schemes: Mapping[str, str] = field(default_factory=dict)
 
 
 def build_consumer(
@@ -228,7 +237,7 @@ def _bind(
     }
     provided[Publisher] = publishers.of_item
     try:
-        return bind(
+        bound = bind(
             function,
             name=_name_of(function, settled),
             provided=provided,
@@ -238,7 +247,9 @@ def _bind(
         )
     except OnceMQError as error:
         around.report.error(settled.path("handler"), error)
-    return None
+        return None
+    redact = Redactor(around.report.problems.secrets, row_values=around.row_values)
+    return with_spans(bound, settled, around.tracing, around.schemes.get(settled.broker, ""), redact)
 
 
 def _publishable(

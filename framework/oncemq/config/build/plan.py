@@ -27,6 +27,7 @@ from oncemq.config.build.importing import make_importable
 from oncemq.config.build.shared_columns import check_columns, owned_columns
 from oncemq.config.build.shared_parts import Reporter, build_adapters, build_history_keys, build_redis
 from oncemq.config.build.topics import build_topics, check_topic_names
+from oncemq.config.build.traces import build_tracing
 from oncemq.config.model.app_model import AppModel, Topic
 from oncemq.config.model.consumer_settings import ConsumerSettings, settle
 from oncemq.config.source.problems import ConfigProblem, Problems
@@ -139,6 +140,7 @@ def _build(
     engine = engines[0] if engines else None
     clock = LedgerClock(own_clock, engine)
     redis = build_redis(model.redis, report) if model.redis is not None else None
+    tracing = build_tracing(model, report)
     around = BuildContext(
         app=model.app,
         folder=folder,
@@ -153,8 +155,10 @@ def _build(
         report=report,
         history_keys=build_history_keys(model, report),
         row_values=model.logging is not None and model.logging.row_values,
+        tracing=tracing,
+        schemes={name: broker.url.scheme for name, broker in model.brokers.items()},
     )
-    topics = build_topics(model, brokers, folder, report, around.adapters)
+    topics = build_topics(model, brokers, folder, report, around.adapters, tracing)
     plans = [build_consumer(settled, around, topics) for settled in consumers]
     warn_of_exposure(model, report)
     check_groups(consumers, report)
@@ -178,6 +182,7 @@ def _build(
         http=model.http.address if model.http is not None else None,
         more_engines=tuple(engines[1:]),
         layout=layout,
+        tracing=tracing,
         warnings=tuple(str(warning) for warning in problems.warnings),
     )
     return LoadedApp(

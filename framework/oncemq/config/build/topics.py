@@ -1,11 +1,13 @@
 """Builds the topics that handlers may publish to, and reports misspelt or misplaced names at a topic."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from oncemq.config.build.reader import build_decoder
 from oncemq.config.build.shared_parts import Reporter, written
+from oncemq.config.build.traces import messaging_system
 from oncemq.config.model.app_model import AppModel, Consumer, Topic
 from oncemq.config.model.foreign_names import answer
 from oncemq.config.model.validate import field_names
@@ -14,6 +16,9 @@ from oncemq.message.decoding import Decoder
 from oncemq.message.outgoing import OutgoingTopic, WhenUnroutable
 from oncemq.message.reader import Reader
 
+if TYPE_CHECKING:
+    from oncemq.observe.tracing import Tracing
+
 
 def build_topics(
     model: AppModel,
@@ -21,6 +26,7 @@ def build_topics(
     folder: Path,
     report: Reporter,
     adapters: Mapping[str, Adapter],
+    tracing: "Tracing | None" = None,
 ) -> dict[str, OutgoingTopic]:
     """Return the topics by name; problems of a topic are reported, unless its consumers report them.
 
@@ -30,6 +36,7 @@ def build_topics(
         folder: the folder of the app's file.
         report: receives problems.
         adapters: by the broker's name; they validate messages on publishing.
+        tracing: writes the current trace into published messages; None = not traced.
     """
     consumed = {consumer.topic for consumer in model.consumers.values()}
     built = {}
@@ -42,7 +49,12 @@ def build_topics(
         broker = brokers.get(name)
         adapter = adapters.get(broker or "")
         limit = None if adapter is None else adapter.capabilities.max_headers
-        found = None if broker is None else _topic(name, topic, broker, folder, report, consumed, limit)
+        trace = None
+        if tracing is not None and broker is not None:
+            trace = tracing.publishing(messaging_system(model.brokers[broker].url.scheme), name)
+        found = (
+            None if broker is None else _topic(name, topic, broker, folder, report, consumed, limit, trace)
+        )
         if found is not None:
             built[name] = found
     return built
@@ -56,6 +68,7 @@ def _topic(
     report: Reporter,
     consumed: Collection[str],
     max_headers: int | None,
+    trace: Callable[[dict[str, str], str], None] | None,
 ) -> OutgoingTopic | None:
     body_format = topic.format or "json"
     try:
@@ -73,7 +86,7 @@ def _topic(
             report.error(("topics", name), error)
     unroutable = WhenUnroutable(topic.unroutable or WhenUnroutable.WAIT)
     return OutgoingTopic(
-        name, broker, written(topic.options), body_format, decode, reader, unroutable, max_headers
+        name, broker, written(topic.options), body_format, decode, reader, unroutable, max_headers, trace
     )
 
 

@@ -332,6 +332,19 @@ class Logging(Section):
     )
 
 
+class Tracing(Section):
+    """OpenTelemetry traces; exporter, service name and the rest come from the usual `OTEL_*` variables."""
+
+    sample: Share = Field(
+        1.0,
+        description="Share of the messages whose producer has not decided about sampling. Default 1.",
+        examples=[0.01],
+    )
+    keys: bool = Field(
+        False, description="Whether spans show business keys. Default false: they have a hash of them."
+    )
+
+
 class AppModel(Section):
     """A whole OnceMQ app."""
 
@@ -350,6 +363,7 @@ class AppModel(Section):
     )
     http: Http | None = Field(None, description="Metrics and health. Default: off.")
     logging: Logging | None = Field(None, description="What is logged and how it looks.")
+    tracing: Tracing | None = Field(None, description="OpenTelemetry traces. Default: off.")
     processes: Count = Field(1, description="How many processes `oncemq run` starts; `App.run()` is one.")
     state: Folder | None = Field(
         None,

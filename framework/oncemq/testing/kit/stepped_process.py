@@ -67,8 +67,9 @@ class SteppedProcess:
         self._next_delivery = next_delivery
         self._clock = clock
         self._busy = False
+        point = plan.observed(point)
         self._runner = asyncio.Runner()
-        observers = Monitor(None, plan.clock, others=[observer], redact=plan.redact).observer
+        observers = Monitor(None, plan.clock, others=[observer, *plan.observers], redact=plan.redact).observer
         consumed = frozenset(consumer.broker for consumer in plan.consumers)
         self._publishing = Publishing(plan.adapters, plan.topics, consumed, observers)
         self._relays = Relay.of(plan, self._publishing, observers, point)

@@ -34,7 +34,7 @@ class ThreadedProcess:
     def __init__(self, plan: AppPlan, recorder: OutcomeRecorder, point: Callable[[str], None]) -> None:
         self._plan = plan
         self._recorder = recorder
-        monitor = Monitor(None, plan.clock, others=[recorder], redact=plan.redact)
+        monitor = Monitor(None, plan.clock, others=[recorder, *plan.observers], redact=plan.redact)
         self._application = Application(plan, monitor=monitor, point=point)
         self._started: SimpleQueue[BaseException | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"oncemq-test-{plan.name}", daemon=True)

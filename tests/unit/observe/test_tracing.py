@@ -1,0 +1,225 @@
+"""Tests of traces: which spans a message leaves, in which trace, and what stays out of them."""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import baggage, trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from sqlalchemy.orm import Session
+
+from oncemq import App, Batch, Publisher
+from oncemq.testing import TestApp
+from suites.kit.conftest import Base, Effect
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+SAMPLED = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01", "baggage": "tenant=acme"}
+UNSAMPLED = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-00"}
+EXPORTER = InMemorySpanExporter()
+
+
+@pytest.fixture(autouse=True)
+def _spans() -> Iterator[None]:
+    """Collect the spans of each test; a tracer provider can be set only once in a process."""
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(EXPORTER))
+        trace.set_tracer_provider(provider)
+    EXPORTER.clear()
+    yield
+    EXPORTER.clear()
+
+
+def spans(name: str) -> list[ReadableSpan]:
+    """Return the finished spans of this name, in the order of their ends."""
+    return [span for span in EXPORTER.get_finished_spans() if span.name == name]
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    """Return a span's attributes."""
+    return dict(span.attributes or {})
+
+
+def trace_of(span: ReadableSpan) -> str:
+    """Return a span's trace id as headers write it."""
+    assert span.context is not None
+    return format(span.context.trace_id, "032x")
+
+
+def started(handler: Any, *, sample: float = 1.0, second: Any = None, **options: Any) -> TestApp:
+    """Return an app with one consumer of `orders`, and another one of `paid`."""
+    app = App("shop", brokers={"main": "amqp://nowhere/"}, database="sqlite://", tracing={"sample": sample})
+    for topic in ("orders", "paid"):
+        app.topic(topic, key="body.key", identity=["body.id"], strategies=["unique_key"])
+    app.consumer(topic="orders", name="take", retry={"attempts": 2}, **options)(handler)
+    app.consumer(topic="paid", name="settle")(second or take)
+    return TestApp(app, tables=Base.metadata)
+
+
+def take(body: dict[str, Any], session: Session) -> None:
+    """Write an effect."""
+    session.add(Effect(text=body["id"]))
+
+
+def pass_on(body: dict[str, Any], session: Session, publisher: Publisher) -> None:
+    """Write an effect, and publish the next message."""
+    session.add(Effect(text=body["id"]))
+    publisher.publish("paid", body)
+
+
+ORDER = {"id": "a", "key": "k"}
+
+
+def test_a_trace_runs_from_the_producer_through_the_outbox_to_the_next_consumer() -> None:
+    """Each span is the child of the one that caused it."""
+    with started(pass_on) as app:
+        app.publish("orders", ORDER, headers=SAMPLED)
+    (first,), (published,), (second,) = spans("process orders"), spans("publish paid"), spans("process paid")
+    assert {trace_of(span) for span in (first, published, second)} == {TRACE}
+    assert first.parent is not None
+    assert format(first.parent.span_id, "016x") == "00f067aa0ba902b7"
+    assert published.parent == first.context
+    assert second.parent is not None
+    assert published.context is not None
+    assert second.parent.span_id == published.context.span_id
+    assert (first.kind, published.kind) == (trace.SpanKind.CONSUMER, trace.SpanKind.PRODUCER)
+
+
+def test_a_span_says_what_became_of_its_message() -> None:
+    """Names are those of OpenTelemetry's conventions; the key is a hash."""
+    with started(take) as app:
+        app.duplicate(app.publish("orders", ORDER, headers=SAMPLED))
+    applied, duplicate = map(attributes, spans("process orders"))
+    assert (applied["oncemq.outcome"], duplicate["oncemq.outcome"]) == ("applied", "duplicate")
+    assert applied["messaging.system"] == "rabbitmq"
+    assert applied["messaging.destination.name"] == "orders"
+    assert applied["messaging.consumer.group.name"] == "shop-take"
+    assert (applied["oncemq.consumer"], applied["oncemq.strategy"], applied["oncemq.attempt"]) == (
+        "take",
+        "unique_key",
+        1,
+    )
+    assert len(applied["oncemq.key_hash"]) == 16
+    assert "oncemq.key" not in applied
+
+
+def test_a_unit_has_a_span_with_its_stages() -> None:
+    """It links to its messages, and they link to it."""
+    with started(take) as app:
+        app.publish_many("orders", [{"id": name, "key": name} for name in "abc"])
+    (unit,) = spans("unit orders")
+    assert attributes(unit)["oncemq.unit.size"] == 3
+    for stage in ("load", "handle", "save", "commit"):
+        (span,) = spans(stage)
+        assert span.parent == unit.context
+    messages = spans("process orders")
+    assert [link.context for link in unit.links] == [span.context for span in messages]
+    assert all(span.links[0].context == unit.context for span in messages)
+
+
+def test_a_failure_is_recorded_without_secrets_and_its_retry_is_in_the_same_trace() -> None:
+    """The first attempt is an error with its traceback, the second one succeeds."""
+    failures = [ValueError("postgresql://me:secret-word@db/x refused")]
+
+    def handler(body: dict[str, Any], session: Session) -> None:
+        take(body, session)
+        if failures:
+            raise failures.pop()
+
+    with started(handler) as app:
+        app.publish("orders", ORDER, headers=SAMPLED)
+        app.clock.advance("1h")
+    failed, applied = spans("process orders")
+    assert trace_of(failed) == trace_of(applied) == TRACE
+    assert failed.status.status_code is trace.StatusCode.ERROR
+    (event,) = failed.events
+    assert event.attributes is not None
+    assert event.attributes["exception.type"] == "ValueError"
+    assert "in handler" in str(event.attributes["exception.stacktrace"])
+    assert "secret-word" not in failed.to_json()
+    assert attributes(applied)["oncemq.attempt"] == 2
+
+
+def test_the_context_is_current_in_the_handler_alone() -> None:
+    """The message's baggage, too."""
+    seen: list[Any] = []
+
+    def handler(body: dict[str, Any], session: Session) -> None:
+        take(body, session)
+        seen.append((trace.get_current_span().get_span_context().trace_id, baggage.get_baggage("tenant")))
+
+    with started(handler) as app:
+        app.publish("orders", ORDER, headers=SAMPLED)
+    assert seen == [(int(TRACE, 16), "acme")]
+    assert not trace.get_current_span().get_span_context().is_valid
+    assert baggage.get_baggage("tenant") is None
+
+
+def test_an_async_handler_has_its_context() -> None:
+    """The span is current across awaits."""
+    seen: list[int] = []
+
+    async def handler(body: dict[str, Any]) -> None:
+        seen.append(trace.get_current_span().get_span_context().trace_id)
+
+    with started(handler, effects="external", strategies=["none"]) as app:
+        app.publish("orders", ORDER, headers=SAMPLED)
+    assert seen == [int(TRACE, 16)]
+    (span,) = spans("process orders")
+    assert attributes(span)["oncemq.outcome"] == "applied"
+
+
+def test_a_batch_has_one_span_that_links_to_its_messages() -> None:
+    """Its messages may belong to many traces."""
+
+    def handler(batch: Batch[dict[str, Any]], session: Session) -> None:
+        session.add_all([Effect(text=body["id"]) for body in batch])
+
+    with started(handler) as app:
+        for name in "abc":
+            app.publish("orders", {"id": name, "key": name}, headers=SAMPLED)
+    batches = [
+        span for span in spans("process orders") if "messaging.batch.message_count" in attributes(span)
+    ]
+    assert sum(attributes(span)["messaging.batch.message_count"] for span in batches) == 3
+    assert all(link.context.trace_id == int(TRACE, 16) for span in batches for link in span.links)
+
+
+def test_an_unsampled_message_leaves_no_span_and_hands_its_trace_on() -> None:
+    """Its producer has decided, and the consumers of what its handler publishes follow that decision."""
+    with started(pass_on) as app:
+        app.publish("orders", ORDER, headers=UNSAMPLED)
+        (published,) = app.published("paid")
+    assert EXPORTER.get_finished_spans() == ()
+    assert published.headers["traceparent"] == UNSAMPLED["traceparent"]
+
+
+def test_what_the_share_leaves_out_is_left_out_for_the_whole_way() -> None:
+    """The decision is made once, at the first message."""
+    with started(pass_on, sample=0.0) as app:
+        app.publish("orders", ORDER)
+        (published,) = app.published("paid")
+    assert EXPORTER.get_finished_spans() == ()
+    assert published.headers["traceparent"].endswith("-00")
+
+
+@pytest.mark.parametrize("forged", ["", "00-zz-1-01", "x" * 5000, "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
+def test_a_forged_trace_harms_nothing(forged: str) -> None:
+    """The message is processed, in a trace of its own."""
+    with started(take) as app:
+        assert app.publish("orders", ORDER, headers={"traceparent": forged}).applied
+    assert [attributes(span)["oncemq.outcome"] for span in spans("process orders")] == ["applied"]
+
+
+def test_log_lines_of_a_message_have_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    """A line about a failed message can be found by the trace id."""
+
+    def handler(_: dict[str, Any], session: Session) -> None:
+        raise ValueError("no")
+
+    with caplog.at_level(logging.INFO), started(handler) as app:
+        app.publish("orders", ORDER, headers=SAMPLED)
+    assert any(TRACE in record.getMessage() for record in caplog.records)
