@@ -28,7 +28,7 @@ class Proof:
     Args:
         failures: unreachable or unexpected servers.
         problems: conflicts with the consumers, with their place in the file.
-        risks: risky Redis settings, groups that another app may own, and remains of removed consumers.
+        risks: risky settings of databases and Redis, groups that another app may own, and remains of removed consumers.
     """
 
     failures: list[OnceMQError] = field(default_factory=list)
@@ -47,7 +47,8 @@ def connect_to_all(loaded: LoadedApp) -> Proof:
             yield from examined_topics(loaded, broker, adapter, problems)
 
     failures = list(failed_connections(loaded.plan, examine))
-    return Proof(failures, problems, [*redis_risks(loaded.plan), *_other_owners(loaded.plan)])
+    risks = [*_database_risks(loaded.plan), *redis_risks(loaded.plan), *_other_owners(loaded.plan)]
+    return Proof(failures, problems, risks)
 
 
 def failed_connections(
@@ -73,6 +74,14 @@ def failed_connections(
     except OnceMQError as error:
         yield error
     yield from _failures_of_redis(plan)
+
+
+def _database_risks(plan: AppPlan) -> list[str]:
+    """Return risky database settings; nothing if one does not answer, which is reported as a failure."""
+    try:
+        return [warning for engine in plan.engines for warning in probe.startup_warnings(engine)]
+    except SQLAlchemyError:
+        return []
 
 
 def redis_risks(plan: AppPlan) -> list[str]:

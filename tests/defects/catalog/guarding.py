@@ -204,6 +204,30 @@ DEFECTS = (
         ],
     ),
     Defect(
+        "pooler-unnoticed",
+        "Behind a pooler in transaction mode no statement is prepared.",
+        [
+            Edit(
+                "framework/oncemq/ledger/database/transaction_pooling.py",
+                "return _server_process(first) == _server_process(second)",
+                "return False",
+            )
+        ],
+        ["tests/unit/engine/test_pgbouncer.py::test_the_limit_of_lock_waits_holds_in_each_transaction"],
+    ),
+    Defect(
+        "prepared-elsewhere-is-charged",
+        "A statement that is prepared on another connection of the server costs no attempt.",
+        [
+            Edit(
+                "framework/oncemq/ledger/database/transaction_pooling.py",
+                "context.is_disconnect = True",
+                "context.is_disconnect = False",
+            )
+        ],
+        ["tests/unit/engine/test_pgbouncer.py::test_no_message_loses_an_attempt[False]"],
+    ),
+    Defect(
         "pause-shared-by-workers",
         "One worker's early deaths do not make another wait.",
         [

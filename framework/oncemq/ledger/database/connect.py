@@ -25,7 +25,7 @@ def set_up(engine: Engine) -> None:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     elif engine.dialect.name == "postgresql":
-        event.listen(engine, "connect", _set_up_postgresql)
+        event.listen(engine, "connect", set_up_postgresql)
     elif engine.dialect.name in MYSQL_NAMES:
         event.listen(engine, "connect", _set_up_mysql)
         if "read_timeout" not in engine.url.query:
@@ -49,7 +49,8 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
 
-def _set_up_postgresql(connection: Any, record: Any, *, before: str = "") -> None:  # noqa: ARG001 - the event's signature
+def set_up_postgresql(connection: Any, record: Any, *, before: str = "") -> None:  # noqa: ARG001 - the event's signature
+    """Set the limits of a session; `before` is executed first."""
     autocommit = connection.autocommit
     connection.autocommit = True  # a rollback would undo a SET inside its transaction
     with connection.cursor() as cursor:
@@ -83,7 +84,7 @@ def clean(connection: Connection, *, thoroughly: bool = False) -> None:
             return
         driver.rollback()
         _forget_prepared(driver)
-        _set_up_postgresql(driver, None, before=_AS_NEW)
+        set_up_postgresql(driver, None, before=_AS_NEW)
     except Exception:
         with suppress(Exception):
             connection.invalidate()

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from sqlalchemy import URL, Engine, QueuePool, create_engine, exc, make_url
+from sqlalchemy import URL, Engine, QueuePool, create_engine, event, exc, make_url
 
 from oncemq.common.problems import Problem
 from oncemq.common.redaction import is_secret_name
 from oncemq.errors import ConfigError, MissingExtra
 from oncemq.ledger.database.connect import SILENCE_SECONDS, set_up
 from oncemq.ledger.database.probe import prove, startup_warnings
+from oncemq.ledger.database.transaction_pooling import drop_connection
 
 __all__ = ["make_engine", "prove", "startup_warnings"]
 
@@ -59,6 +60,8 @@ def make_engine(
             [Problem(f"{parsed.render_as_string()} cannot be used: {error}", where="database.url")]
         ) from None
     set_up(engine)
+    if engine.dialect.name == "postgresql":
+        event.listen(engine, "handle_error", drop_connection)
     return engine
 
 

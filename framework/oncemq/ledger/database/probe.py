@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from sqlalchemy import Connection, Engine, exc, inspect
 
 from oncemq.errors import InfrastructureError, LedgerError, MissingExtra
+from oncemq.ledger.database import transaction_pooling
 from oncemq.ledger.database.connect import READ_ONLY, place
 from oncemq.ledger.sql.column_types import MYSQL_NAMES
 from oncemq.ledger.sql.tables import PREFIX
@@ -14,8 +15,14 @@ OLDEST = {"postgresql": (11,), "sqlite": (3, 35), "mysql": (8, 0, 19), "mariadb"
 """Older versions lack RETURNING, or row aliases on MySQL."""
 
 
+_POOLED = (
+    "PostgreSQL is behind a pooler in transaction mode, such as PgBouncer: statements are not prepared, and what a handler "
+    "sets with SET stays on a connection that other clients get; pool_mode = session has neither consequence"
+)
+
+
 def prove(engine: Engine) -> None:
-    """Connect once.
+    """Connect once, and adapt the engine to a pooler in transaction mode.
 
     Raises:
         InfrastructureError: no server answers at this address; a retry may help.
@@ -26,6 +33,8 @@ def prove(engine: Engine) -> None:
         with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
             connection.exec_driver_sql("SELECT 1")
             _refuse_old(connection)
+        if transaction_pooling.is_pooled(engine):
+            transaction_pooling.adapt(engine)
     except exc.DBAPIError as error:
         raise explain(error, engine) from None
     except RuntimeError as error:
@@ -82,7 +91,8 @@ def startup_warnings(engine: Engine) -> list[str]:
     """Return the risks of this database's settings, one sentence each."""
     with engine.connect().execution_options(**{READ_ONLY: True}) as connection:
         if connection.dialect.name == "postgresql":
-            return list(_postgresql(connection))
+            pooled = [_POOLED] if transaction_pooling.adapted(engine) else []
+            return [*pooled, *_postgresql(connection)]
         if connection.dialect.name in MYSQL_NAMES:
             return list(_mysql(connection))
         return list(_sqlite(engine))
