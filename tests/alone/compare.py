@@ -1,6 +1,8 @@
 """Compares what a random program leaves behind in units with what it leaves behind one message a transaction."""
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Engine
@@ -10,6 +12,24 @@ from alone.programs import Found, Manner, Program, outcome_in_order, outcome_of,
 
 def differences(engine: Engine, seed: int) -> list[str]:
     """Return what differs for the program of this number, in words; nothing if it cannot tell that it ran in units."""
+    with _without_collector():
+        return _differences(engine, seed)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """How long a session remembers an object that nothing refers to must not depend on the collector of garbage."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _differences(engine: Engine, seed: int) -> list[str]:
     chosen = program(seed)
     alone, order = tries_of(engine, chosen, Manner(1))
     told = []

@@ -87,9 +87,10 @@ class Item:
         payload: the decoded body; of this run only.
         verdict: None until decided.
         result: the handler's return value, or the stored result for a duplicate.
+        wrote: its handler has sent statements that may have changed rows.
     """
 
-    __slots__ = ("delivery", "envelope", "key", "payload", "result", "verdict")
+    __slots__ = ("delivery", "envelope", "key", "payload", "result", "verdict", "wrote")
 
     def __init__(self, delivery: Delivery, envelope: Envelope, payload: Any) -> None:
         self.delivery = delivery
@@ -98,6 +99,7 @@ class Item:
         self.payload = payload
         self.verdict: Verdict | None = None
         self.result: Any = None
+        self.wrote = False
 
     def __repr__(self) -> str:
         return f"<Item {self.envelope.identity!r} {self.verdict!r}>"

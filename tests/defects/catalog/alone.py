@@ -134,7 +134,7 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/workers/failure_isolation.py",
-                "        if self._attempt.keys_matter and self._cuts_before(charged):\n            return\n",
+                "        if self._attempt.keys_matter and self._cuts_before(charged, wrote):\n            return\n",
                 "",
             )
         ],
@@ -151,6 +151,18 @@ DEFECTS = (
             )
         ],
         [f"{ISOLATION}::test_a_stranger_behind_one_that_leaves_nothing_is_not_charged"],
+    ),
+    Defect(
+        "refused-together-charged-together",
+        "Of messages that a strategy refuses together, those behind a writer are not charged before it has its verdict.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/savepoint_batches.py",
+                "            changed = changed or delivery in wrote\n",
+                "",
+            )
+        ],
+        [f"{ISOLATION}::test_a_stranger_that_is_refused_together_with_the_cause_is_not_charged"],
     ),
     Defect(
         "deleted-objects-lent",

@@ -254,6 +254,7 @@ class ItemLoop:
         if slot.overdue == now:
             raise Culprits({item: overdue()})
         call.keep(waits=waits)
+        item.wrote = watch.writes > call.writes
         return PROCEED
 
     def _failed(self, call: "Call", error: BaseException) -> Verdict:

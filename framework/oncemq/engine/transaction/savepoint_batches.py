@@ -4,7 +4,7 @@ A failure after writing rolls back its whole run. If failures are frequent, part
 is rolled back to its savepoint and runs again without it; the parts before stay, and all are committed together.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oncemq.contracts.unit import Item, Run
@@ -38,18 +38,29 @@ def first_of_each_key(
     return found
 
 
-def unproved(order: Sequence[Delivery], charged: Mapping[Delivery, Verdict]) -> int | None:
+def unproved(
+    order: Sequence[Delivery], charged: Mapping[Delivery, Verdict], wrote: Container[Delivery] = ()
+) -> int | None:
     """Return the place of a charged message whose failure may follow from what an earlier one did; None if there is none.
 
     A strategy may still refuse, when it saves, what an earlier handler of the run has done, and the failure with it. So the
-    earlier ones are saved first. Of several that were charged together those count that have an earlier one of their key.
+    earlier ones are saved first. Of several that were charged together those count that have an earlier one of their key, or
+    an earlier charged one whose handler has changed rows.
     """
     keys: set[str] = set()
+    changed = False
     for at, delivery in enumerate(order):
-        if delivery in charged and at and (len(charged) == 1 or delivery.key in keys):
-            return at
+        if delivery in charged:
+            if at and (changed or len(charged) == 1 or delivery.key in keys):
+                return at
+            changed = changed or delivery in wrote
         keys.add(delivery.key)
     return None
+
+
+def writers(items: Iterable[Item]) -> frozenset[Delivery]:
+    """Return the deliveries whose handlers have changed rows."""
+    return frozenset(item.delivery for item in items if item.wrote)
 
 
 @dataclass(slots=True)
@@ -143,7 +154,7 @@ class SavepointBatches:
                 if not self._can_charge(charged, items) or not _undo(opened, savepoint):
                     raise
                 order = [item.delivery for item in items]
-                at = unproved(order, charged) if self._keys_matter else None
+                at = unproved(order, charged, writers(culprits.verdicts)) if self._keys_matter else None
                 if at is None:
                     left = done.leave_out(order, first_of_each_key(order, charged), ())
                 else:

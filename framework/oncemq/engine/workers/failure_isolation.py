@@ -10,7 +10,7 @@ a lock stays held → halves, then solo, without waiting for locks : an item tha
 
 import random
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -24,7 +24,12 @@ from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.transaction import error_attribution as whose
 from oncemq.engine.transaction.error_attribution import Suspicion
 from oncemq.engine.transaction.retrier import LONGEST_TRYING, TransactionRetrier
-from oncemq.engine.transaction.savepoint_batches import TransactionResult, first_of_each_key, unproved
+from oncemq.engine.transaction.savepoint_batches import (
+    TransactionResult,
+    first_of_each_key,
+    unproved,
+    writers,
+)
 from oncemq.engine.transaction.transaction_guard import HiddenCommit, NeedsIsolation
 from oncemq.engine.transaction.unit_transaction import RunMode, UnitTransaction
 from oncemq.errors import InfrastructureError, StrategyBug
@@ -237,11 +242,11 @@ class _Execution:
             # Otherwise the same run would be repeated without end.
             self._give_up(StrategyBug("a strategy raised Culprits without any item of the run"))
         else:
-            self._charge(charged)
+            self._charge(charged, writers(culprits.verdicts))
 
-    def _charge(self, charged: dict[Delivery, Verdict]) -> None:
+    def _charge(self, charged: dict[Delivery, Verdict], wrote: Container[Delivery] = ()) -> None:
         charged = first_of_each_key(self._todo, charged)
-        if self._attempt.keys_matter and self._cuts_before(charged):
+        if self._attempt.keys_matter and self._cuts_before(charged, wrote):
             return
         charged = {
             failed: verdict for failed, verdict in charged.items() if not self._look_again(failed, verdict)
@@ -249,9 +254,9 @@ class _Execution:
         self._todo = self._ready(self._todo, charged)
         self.result.verdicts.update(charged)
 
-    def _cuts_before(self, charged: dict[Delivery, Verdict]) -> bool:
+    def _cuts_before(self, charged: dict[Delivery, Verdict], wrote: Container[Delivery]) -> bool:
         """Whether items before a charged message are saved first: it ran on data that they have not reached yet."""
-        at = unproved(self._todo, charged)
+        at = unproved(self._todo, charged, wrote)
         if at is None or _is_saved(charged[self._todo[at]]):
             return False
         self._cut = self._todo[at]

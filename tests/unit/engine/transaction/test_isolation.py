@@ -273,6 +273,31 @@ def test_a_stranger_behind_one_that_leaves_nothing_is_not_charged(
     assert bench.run(*messages) == ["applied", "retry", "applied", "applied"]
 
 
+@pytest.mark.parametrize("savepoint_every", [None, 4], ids=["one-run", "parts"])
+def test_a_stranger_that_is_refused_together_with_the_cause_is_not_charged(
+    engine: Engine, savepoint_every: int | None
+) -> None:
+    """`a` deletes the row of `b` and has none of its own: the strategy misses both rows, and only `a` is at fault."""
+    Ride.__table__.drop(engine, checkfirst=True)
+    Ride.__table__.create(engine)
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO rides_alone (id) VALUES ('kd'), ('kb'), ('kc')"))
+
+    def handler(order: dict[str, Any], session: Session) -> None:
+        if order["id"] == "a":
+            session.execute(text("DELETE FROM rides_alone WHERE id = 'kb'"))
+
+    options = {
+        "to": "body.to",
+        "states": ["created"],
+        "entity": {"table": "rides_alone", "key": "id", "state": "state"},
+    }
+    bench = UnitBench(engine, handler, UniqueKey, (StateMachine, options))
+    bench.savepoint_every = savepoint_every
+    messages = [{"id": name, "key": f"k{name}", "to": "created"} for name in "dabc"]
+    assert bench.run(*messages) == ["applied", "retry", "applied", "applied"]
+
+
 HIDDEN = {
     "postgresql": ("UPDATE shared SET points = points; COMMIT", "SELECT 1; COMMIT; BEGIN"),
     "mysql": (
