@@ -27,7 +27,7 @@ import org.apache.rocketmq.remoting.RPCHook;
  * A peer on the official Java client: takes orders line by line, says what it received line by line.
  *
  * <p>produce TOPIC COUNT PREFIX PACKING | batch TOPIC COUNT PREFIX | delay TOPIC BODY MILLISECONDS | consume GROUP TOPIC
- * [later | RULE] | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | leave
+ * [later | once | RULE] | allocate RULE TOPIC BROKER:QUEUES,... MEMBER,... | leave
  */
 public final class RocketMQPeer {
     private final String servers;
@@ -129,9 +129,10 @@ public final class RocketMQPeer {
     }
 
     private void consume(String group, String topic, String how) throws Exception {
-        boolean later = how.equals("later");
+        boolean later = how.equals("later") || how.equals("once");
         consumer = new DefaultMQPushConsumer(group, login, rule(how));
         consumer.setNamesrvAddr(servers);
+        consumer.setMaxReconsumeTimes(how.equals("once") ? 1 : -1);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setInstanceName("peer-" + System.nanoTime());
         consumer.subscribe(topic, "*");

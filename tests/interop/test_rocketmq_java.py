@@ -11,9 +11,11 @@ from uuid import uuid4
 
 import pytest
 
+from oncemq.config import load
 from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetterRequest, RetryRequest, Subscription
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
+from oncemq.operate.dead_letters import Filter, found_letters, row_of
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.names import ALLOCATIONS, BY_CIRCLE
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
@@ -200,6 +202,41 @@ def test_an_account_that_suffices_for_java_suffices_for_python(ours: Ours, class
     assert delivery.message.attempt >= 2
     assert not adapter.retry([RetryRequest(delivery, timedelta(0), {names.ATTEMPT: "9"})])
     assert sink.wait_for(2)[1].message.attempt == 9
+
+
+APP = """\
+app: shop
+brokers: {{main: {{url: "{url}"}}}}
+database: {{url: "sqlite:///{file}"}}
+topics:
+  {topic}: {{key: "keys[0]", strategies: [unique_key]}}
+consumers:
+  count: {{topic: {topic}, group: {group}, handler: "handlers:handle"}}
+"""
+
+
+def test_dead_letters_of_java_members_have_key_attempts_and_id(
+    ours: Ours, java: JavaPeer, tmp_path: Path
+) -> None:
+    """The key by the topic's expression, as many attempts as Java made, and the id of the producer's client."""
+    java.order("consume", ours.group, ours.topic, "once")
+    ours.publish(OutgoingMessage(b'{"id": 1}', key="order-7"))
+    first = java.wait_for(2)[0]
+    file = tmp_path / "app.yaml"
+    file.write_text(APP.format(url=ours.url, file=tmp_path / "ledger", topic=ours.topic, group=ours.group))
+    (tmp_path / "handlers.py").write_text("def handle(order: dict) -> None: ...\n")
+    plan = load([file]).plan
+    rows: list[dict[str, object]] = []
+
+    def dead() -> bool:
+        chosen = Filter(key="order-7")
+        rows[:] = [row_of(*found) for found in found_letters(plan, plan.consumers, chosen, 10)]
+        return bool(rows)
+
+    eventually(dead)
+    assert [(row["key"], row["attempts"], row["message_id"]) for row in rows] == [
+        ("order-7", 2, first.properties["UNIQ_KEY"])
+    ]
 
 
 @pytest.mark.parametrize("rule", ALLOCATIONS)

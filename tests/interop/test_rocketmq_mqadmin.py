@@ -10,6 +10,7 @@ from time import monotonic
 from uuid import uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetterRequest, Subscription
 from oncemq.message import headers as names
@@ -94,13 +95,15 @@ def test_consumer_status_is_told_how_our_member_is(member: Member, tmp_path: Pat
 
 
 def test_reset_offset_by_time_sets_a_running_member_back(member: Member) -> None:
-    """Everything comes again, without a restart; what is settled then counts again."""
+    """Everything comes again, without a restart, and the log says why; what is settled then counts again."""
     member.publish(b"a", b"b")
     assert not member.adapter.acknowledge(member.sink.wait_for(2))
     subscription = Subscription("c", member.topic, member.group, {})
     eventually(lambda: member.adapter.depth(subscription) == 0)
-    mqadmin("resetOffsetByTime", "-g", member.group, "-t", member.topic, "-s", "0")
-    again = member.sink.wait_for(4)[2:]
+    with capture_logs() as logged:
+        mqadmin("resetOffsetByTime", "-g", member.group, "-t", member.topic, "-s", "0")
+        again = member.sink.wait_for(4)[2:]
+    assert {entry["event"] for entry in logged} == {"offset of a queue was reset by an administrator"}
     assert sorted(delivery.message.body for delivery in again) == [b"a", b"b"]
     assert not member.adapter.acknowledge(again)
     eventually(lambda: member.adapter.depth(subscription) == 0)

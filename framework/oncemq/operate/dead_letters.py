@@ -1,7 +1,7 @@
 """Dead letters of an app's consumers: list, describe, replay and purge, in brokers and ledgers."""
 
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -10,6 +10,7 @@ from typing import Any
 
 from oncemq.contracts.adapter import DeadLetter
 from oncemq.engine.plan import AppPlan, ConsumerPlan
+from oncemq.errors import MessageRefused
 from oncemq.message import headers as names
 from oncemq.operate.brokers import by_broker, chosen_consumers, prepared
 from oncemq.operate.letters import EVERYTHING, Letters, Tell, letters_of
@@ -37,14 +38,22 @@ class Filter:
         """Whether any field is given."""
         return bool(self.ids) or self.key is not None or self.reason is not None
 
-    def fits(self, letter: DeadLetter) -> bool:
-        """Return whether this dead letter is selected."""
-        found = letter.message.headers
+    def fits(self, consumer: ConsumerPlan, letter: DeadLetter) -> bool:
+        """Return whether this dead letter of a consumer is selected."""
         return (
             (not self.ids or letter.id in self.ids)
-            and self.key in (None, found.get(names.KEY))
-            and self.reason in (None, found.get(names.REASON))
+            and (self.key is None or self.key == key_of(consumer, letter))
+            and self.reason in (None, letter.message.headers.get(names.REASON))
         )
+
+
+def key_of(consumer: ConsumerPlan, letter: DeadLetter) -> str | None:
+    """Return a dead letter's business key; of one that another client of the group made, by the topic's expression."""
+    key = letter.message.headers.get(names.KEY)
+    if key is None:
+        with suppress(MessageRefused):
+            key = consumer.reader.read(letter.message)[0].key
+    return key
 
 
 def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
@@ -53,9 +62,9 @@ def row_of(consumer: ConsumerPlan, letter: DeadLetter) -> dict[str, Any]:
     return {
         "consumer": consumer.name,
         "id": letter.id,
-        "key": found.get(names.KEY),
+        "key": key_of(consumer, letter),
         "reason": found.get(names.REASON),
-        "attempts": names.attempt_of(found),
+        "attempts": names.attempt_of(found) if names.ATTEMPT in found else letter.message.attempt,
         "dead_at": letter.dead_at,
         "error": consumer.redact(_error(found)) or None,
         "topic": letter.message.topic,
@@ -83,7 +92,7 @@ def browsing(found: Letters, chosen: Filter, limit: int) -> Iterator[Iterator[De
         BrokerRefused: the broker cannot list dead letters.
     """
     with closing(_closable(found.all())) as letters:
-        yield islice(filter(chosen.fits, letters), limit)
+        yield islice((letter for letter in letters if chosen.fits(found.consumer, letter)), limit)
 
 
 def _closable(letters: Iterator[DeadLetter]) -> Generator[DeadLetter]:

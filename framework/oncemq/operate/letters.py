@@ -32,6 +32,9 @@ class Letters:
         consumer: the owner of the dead letters.
         engine: the app's database; None = no database.
         tell: called when some cannot be shown; a Python warning unless given.
+
+    Attributes:
+        consumer: the owner of the dead letters.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class Letters:
     ) -> None:
         self._tell = tell or _warned
         self._adapter = adapter
-        self._consumer = consumer
+        self.consumer = consumer
         self._engine = engine
 
     def all(self) -> Iterator[DeadLetter]:
@@ -50,8 +53,8 @@ class Letters:
         """
         yield from self._kept()
         if not self._adapter.capabilities.browse_dead_letters:
-            raise BrokerRefused(f"broker {self._consumer.broker!r} cannot list dead letters")
-        yield from self._adapter.dead_letters(self._consumer.subscription, EVERYTHING)
+            raise BrokerRefused(f"broker {self.consumer.broker!r} cannot list dead letters")
+        yield from self._adapter.dead_letters(self.consumer.subscription, EVERYTHING)
 
     def replay(self, ids: Sequence[str]) -> int:
         """Send dead letters to the group again; returns how many.
@@ -62,9 +65,7 @@ class Letters:
         kept, others = _split(ids)
         count = sum(map(self._replay_kept, kept))
         return (
-            count + self._adapter.replay_dead_letters(self._consumer.subscription, others)
-            if others
-            else count
+            count + self._adapter.replay_dead_letters(self.consumer.subscription, others) if others else count
         )
 
     def purge(self, ids: Sequence[str]) -> int:
@@ -72,7 +73,7 @@ class Letters:
         kept, others = _split(ids)
         count = self._remove(kept) if kept else 0
         return (
-            count + self._adapter.purge_dead_letters(self._consumer.subscription, others) if others else count
+            count + self._adapter.purge_dead_letters(self.consumer.subscription, others) if others else count
         )
 
     def _kept(self) -> Iterator[DeadLetter]:
@@ -82,7 +83,7 @@ class Letters:
             if not inspect(self._engine).has_table(ledger.TABLE.name):
                 return
             with self._engine.connect() as connection:
-                yield from ledger.letters(connection, self._consumer.scope)
+                yield from ledger.letters(connection, self.consumer.scope)
         except SQLAlchemyError as error:
             self._tell(f"dead letters that lie in the ledger are not shown: {describe(error)}")
 
@@ -94,7 +95,7 @@ class Letters:
         # By way of the broker's dead letters: from there every adapter sends the original unchanged.
         mark = uuid4().hex
         ours = {name: text for name, text in letter.message.headers.items() if name.startswith(names.PREFIX)}
-        subscription = self._consumer.subscription
+        subscription = self.consumer.subscription
         (answer,) = self._adapter.publish_dead_letters(
             subscription, [ParkedDeadLetter(letter.message, {**ours, _MARK: mark})]
         )
@@ -110,7 +111,7 @@ class Letters:
         if self._engine is None:
             return 0
         with self._engine.begin() as connection:
-            return ledger.remove(connection, self._consumer.scope, ids)
+            return ledger.remove(connection, self.consumer.scope, ids)
 
 
 def letters_of(plan: AppPlan, adapter: Adapter, consumer: ConsumerPlan, tell: Tell | None = None) -> Letters:

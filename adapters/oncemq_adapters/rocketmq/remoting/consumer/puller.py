@@ -160,12 +160,7 @@ class Puller:
             raise error
         following = int(error.fields["nextBeginOffset"])
         if error.code == codes.PULL_OFFSET_MOVED:
-            structlog.get_logger("oncemq").warning(
-                "next message of a queue is missing in RocketMQ: deleted because of its age, or lost",
-                queue=repr(queue),
-                asked=offset,
-                goes_on_at=following,
-            )
+            _say_moved(queue, offset, following, error.fields)
         return (), following
 
     def _failed(self, queue: ProcessQueue, error: Exception) -> None:
@@ -173,6 +168,25 @@ class Puller:
         self.trouble[queue] = text
         pause = min(_LONGEST_PAUSE, 0.1 * 2 ** min(queue.failures, _MANY))
         self._steward.at(pause, self.pull, queue)
+
+
+def _say_moved(queue: ProcessQueue, asked: int, following: int, ends: Fields) -> None:
+    """Say why a queue goes on at another offset: by an administrator's reset, or because messages are missing."""
+    log = structlog.get_logger("oncemq")
+    if int(ends.get("minOffset", asked + 1)) <= asked <= int(ends.get("maxOffset", -1)):
+        log.info(
+            "offset of a queue was reset by an administrator",
+            queue=repr(queue),
+            asked=asked,
+            goes_on_at=following,
+        )
+    else:
+        log.warning(
+            "next message of a queue is missing in RocketMQ: deleted because of its age, or lost",
+            queue=repr(queue),
+            asked=asked,
+            goes_on_at=following,
+        )
 
 
 class FlowControl:

@@ -214,6 +214,12 @@ class Rebalance:
         queue = self.queues.get(key)
         if queue is None or queue.draining:
             return
+        self._log.info(
+            "offset of a queue was reset by an administrator",
+            queue=repr(queue),
+            asked=queue.next,
+            goes_on_at=offset,
+        )
         self._forget(queue)
         self._memory.pop(key, None)
         self._given_up(queue)
