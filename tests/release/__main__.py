@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCES = (ROOT / "framework", ROOT / "adapters", ROOT / "strategies")
 GOLDEN = Path(__file__).with_name("files.txt")
-EXTRAS = "rabbitmq,rocketmq-compression,postgres,mysql,redis,bloom,metrics,reload"
+EXTRAS = "rabbitmq,rocketmq,postgres,mysql,redis,bloom,metrics,reload"
 """Those that can be installed together."""
 
 LICENCES = (

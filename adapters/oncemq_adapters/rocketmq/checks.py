@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib.util import find_spec
 
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
@@ -12,6 +13,11 @@ from oncemq_adapters.rocketmq.names import group_of, read_topic
 
 KEPT = timedelta(hours=72)
 """RocketMQ's default; whatever is older is deleted, consumed or not."""
+
+
+def missing_packages() -> list[str]:
+    """Return the packages for packed bodies that are not installed."""
+    return [name for name in ("lz4", "zstandard") if find_spec(name) is None]
 
 
 def check_consumer(facts: ConsumerFacts, namespace: str) -> Iterator[Problem]:
@@ -29,6 +35,13 @@ def check_consumer(facts: ConsumerFacts, namespace: str) -> Iterator[Problem]:
             "shorten the backoff or raise fileReservedTime in broker.conf",
             "retry",
             Severity.WARNING,
+        )
+    if lacking := missing_packages():
+        yield Problem(
+            f"{' and '.join(lacking)} not installed: bodies that Java's producers pack with LZ4 or ZSTD cannot be read",
+            "pip install 'oncemq[rocketmq]'; nothing, if no producer packs so – such a message becomes a dead letter, whose "
+            "replay is read after that",
+            severity=Severity.WARNING,
         )
     if topic.fifo and facts.attempts > 1:
         yield Problem(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
@@ -19,7 +19,7 @@ INSTEAD = {
     "have them refused; existing ones are used as they are"
 }
 """What to write instead of another broker's options."""
-KNOWN = ("topic_name", "tags", "start", "fifo", "create", "queues", "allocation")
+KNOWN = ("topic_name", "tags", "start", "fifo", "create", "queues", "allocation", "filter")
 AVERAGELY, BY_CIRCLE, CONSISTENT_HASH = "Averagely", "AveragelyByCircle", "ConsistentHash"
 ALLOCATIONS = (AVERAGELY, BY_CIRCLE, CONSISTENT_HASH)
 """Rules by which members divide queues: the ends of the names of Java's classes `AllocateMessageQueue…`."""
@@ -28,6 +28,18 @@ LONGEST_TOPIC = 127
 LONGEST_GROUP = 255
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _TAG = re.compile(r"[^|\s\x01\x02]+")
+
+
+class Selection(NamedTuple):
+    """Which messages of a topic a group subscribes to.
+
+    Args:
+        text: an expression that brokers understand.
+        kind: its language: tags, or SQL92 over the messages' properties.
+    """
+
+    text: str = "*"
+    kind: str = "TAG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,7 @@ class TopicOptions:
         create: make the topic if it is missing; None = where the brokers themselves make topics on demand.
         queues: how many queues a topic gets that is made here.
         allocation: the rule by which all members of the group divide the queues, one of `ALLOCATIONS`.
+        filter: only messages whose properties this SQL92 expression selects; empty = all.
     """
 
     topic: str
@@ -53,11 +66,14 @@ class TopicOptions:
     create: bool | None
     queues: int
     allocation: str = AVERAGELY
+    filter: str = ""
 
     @property
-    def expression(self) -> str:
-        """The subscription expression that brokers understand."""
-        return " || ".join(sorted(self.tags)) or "*"
+    def selection(self) -> Selection:
+        """What is subscribed to."""
+        if self.filter:
+            return Selection(self.filter, "SQL92")
+        return Selection(" || ".join(sorted(self.tags)) or "*")
 
 
 def in_namespace(namespace: str, name: str) -> str:
@@ -92,6 +108,9 @@ def read_topic(topic: str, options: Mapping[str, Any], namespace: str) -> tuple[
     reader = OptionReader(options, KNOWN, "RocketMQ topic option", INSTEAD)
     name = reader.text("topic_name", topic) or topic
     tags = frozenset(reader.texts("tags"))
+    if isinstance(declared := options.get("tags"), str):
+        # As in Java's subscribe(): TagA || TagB.
+        tags = frozenset(part.strip() for part in declared.split("||"))
     create = options.get("create")
     parsed = TopicOptions(
         topic=topic,
@@ -102,6 +121,7 @@ def read_topic(topic: str, options: Mapping[str, Any], namespace: str) -> tuple[
         create=None if create is None else reader.flag("create", default=False),
         queues=reader.number("queues", 8, 1, 1024) or 8,
         allocation=_allocation(reader),
+        filter=(reader.text("filter", "") or "").strip(),
     )
     if not _NAME.fullmatch(name):
         reader.complain(
@@ -114,8 +134,12 @@ def read_topic(topic: str, options: Mapping[str, Any], namespace: str) -> tuple[
     for tag in sorted(tags):
         if not _TAG.fullmatch(tag):
             reader.complain(
-                "tags", f"{tag!r} cannot be a tag", "write one tag for each entry, without spaces or |"
+                "tags", f"{tag!r} cannot be a tag", "write a list of tags, or one text: TagA || TagB"
             )
+    if parsed.filter and parsed.tags:
+        reader.complain(
+            "filter", "a topic is filtered by tags or by an expression, not by both", "leave out one"
+        )
     return parsed, reader.problems
 
 
@@ -137,7 +161,8 @@ def group_of(subscription: Subscription, namespace: str) -> str:
 def private_names(peers: Iterable[str], group: str, topic: TopicOptions) -> PrivateNames:
     """Return what members of a group share, at these name servers or endpoints; other tags are another share."""
     place = ",".join(sorted({peer.replace("localhost:", "127.0.0.1:") for peer in peers}))
-    tags = f" (tags {topic.expression})" if topic.tags else ""
+    chosen = topic.selection
+    tags = "" if chosen == Selection() else f" ({'filter' if topic.filter else 'tags'} {chosen.text})"
     return PrivateNames(place, {group_on_topic(group, topic.name) + tags: "messages"})
 
 

@@ -195,4 +195,4 @@ def _configuration(settings: Settings, endpoints: Sequence[str] = ()) -> ClientC
 def _expression(topic: ProxiedTopic) -> FilterExpression:
     if topic.filter:
         return FilterExpression(topic.filter, FilterType.SQL)
-    return FilterExpression(topic.options.expression)
+    return FilterExpression(topic.options.selection.text)

@@ -69,6 +69,12 @@ def read_proxied(
         reader.text("filter", "") or "",
         reader.choice("message_type", "FIFO" if common.fifo else "NORMAL", TYPES),
     )
+    if "allocation" in options:
+        reader.complain(
+            "allocation",
+            "no member owns queues behind a proxy, so there is nothing to divide",
+            "leave it out",
+        )
     if parsed.filter and common.tags:
         reader.complain(
             "filter", "a topic is filtered by tags or by an expression, not by both", "leave out one"

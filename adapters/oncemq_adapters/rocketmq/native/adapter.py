@@ -81,6 +81,8 @@ class NativeRocketMQAdapter(RocketMQAdapter):
                 "use rocketmq:// for this topic",
                 "allocation",
             )
+        if topic.filter:
+            yield Problem("librocketmq filters by tags alone", "use rocketmq:// for this topic", "filter")
         if topic.fifo:
             yield Problem(
                 "fifo cannot be kept by rocketmq+native://", "use rocketmq:// for this topic", "fifo"

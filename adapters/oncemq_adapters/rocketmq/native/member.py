@@ -384,7 +384,7 @@ class Member:
             "username": self._address.username,
             "password": self._address.password,
             "threads": self._threads,
-            "topics": {topic.name: topic.expression for topic in self._topics},
+            "topics": {topic.name: topic.selection.text for topic in self._topics},
             "log_folder": str(logs),
         }
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from oncemq.common.durations import format_duration
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts
+from oncemq.errors import BrokerRefused
 from oncemq_adapters.near_names import nearest
 from oncemq_adapters.rocketmq.delays import LEVELS
 from oncemq_adapters.rocketmq.names import TopicOptions
@@ -37,6 +38,7 @@ def examine(
         yield from consuming_problems(connections, desk.account, topic, group)
     stock = take_stock(desk.brokers, names, topic.name, group)
     yield from message_types(stock, topic, Severity.WARNING)
+    yield from _filters(desk, names, topic, group)
     if not (makes_groups or topic.create):
         yield from _groups_not_created(stock, topic, group)
     yield from group_switches(stock, group)
@@ -76,6 +78,15 @@ def whereabouts(desk: Operations, topic: TopicOptions) -> tuple[Sequence[str], l
         advice = f"run `mqadmin updateTopicPerm -c <cluster> -t {topic.name} -p 6`"
         return sorted(desk.routes.brokers()), [Problem(text, advice, "topic.topic_name")]
     return sorted({name for name, _ in route.readable}), []
+
+
+def _filters(desk: Operations, names: Sequence[str], topic: TopicOptions, group: str) -> Iterator[Problem]:
+    """Yield why a broker cannot filter as declared."""
+    for name in names if topic.filter else ():
+        try:
+            administration.insist_on_filter(desk.brokers.get(name), group, topic)
+        except BrokerRefused as refused:
+            yield Problem(str(refused), where="topic.filter")
 
 
 def message_types(stock: Sequence[Inventory], topic: TopicOptions, severity: Severity) -> Iterator[Problem]:

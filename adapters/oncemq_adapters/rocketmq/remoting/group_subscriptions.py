@@ -70,7 +70,9 @@ def wanted_by(subscriptions: Sequence[Subscription], namespace: str) -> dict[str
     found: dict[str, dict[str, frozenset[str]]] = {}
     for subscription in subscriptions:
         topic = parse_topic(subscription.topic, subscription.options, namespace)
-        found.setdefault(group_of(subscription, namespace), {})[topic.name] = topic.tags
+        found.setdefault(group_of(subscription, namespace), {})[topic.name] = (
+            frozenset([_sql(topic.filter)]) if topic.filter else topic.tags
+        )
     return found
 
 
@@ -194,8 +196,12 @@ def _subscribed(rows: Sequence[Any]) -> Wanted:
 def _tags(row: Mapping[str, Any]) -> frozenset[str]:
     expression = str(row.get("subString") or "*")
     if row.get("expressionType") not in (None, "TAG"):
-        return frozenset([f"{row.get('expressionType')}: {expression}"])
+        return frozenset([_sql(expression)])
     return frozenset(tag for part in expression.split("||") if (tag := part.strip()) and tag != "*")
+
+
+def _sql(expression: str) -> str:
+    return f"SQL92: {expression}"
 
 
 def _mappings(rows: Any) -> Iterator[Mapping[str, Any]]:

@@ -5,12 +5,16 @@ from typing import Any
 
 import pytest
 
+from oncemq.common.problems import Severity
 from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerRefused, ConfigError
+from oncemq_adapters.rocketmq import checks
 from oncemq_adapters.rocketmq.address import parse_address
+from oncemq_adapters.rocketmq.checks import check_consumer
 from oncemq_adapters.rocketmq.delays import delay_properties
 from oncemq_adapters.rocketmq.names import group_of, parse_topic, read_topic
 from oncemq_adapters.rocketmq.remoting.consumer.group_member import moves
+from support.facts import facts_of
 
 
 def test_several_name_servers() -> None:
@@ -43,6 +47,9 @@ def test_what_cannot_be_an_address(url: str, options: dict[str, Any], said: str)
     [
         ({"topic_name": "order.paid"}, "write topic_name: order-paid"),
         ({"tags": ["a||b"]}, "cannot be a tag"),
+        ({"tags": "a | b"}, "cannot be a tag"),
+        ({"tags": ["a"], "filter": "a > 1"}, "by tags or by an expression, not by both"),
+        ({"allocation": "MachineRoom"}, "'MachineRoom' is an unknown rule of allocation"),
         ({"start": "yesterday"}, "write first, last, or a time"),
         ({"start": "2026-01-01T00:00:00"}, "with its zone"),
         ({"queues": 0}, "from 1 to 1024"),
@@ -96,3 +103,14 @@ def test_declare_is_answered_with_create() -> None:
     _, (problem,) = read_topic("paid", {"declare": "missing"}, "")
     assert problem.text == "there is no RocketMQ topic option 'declare'"
     assert "write create: true at the topic" in problem.advice
+
+
+def test_missing_packages_for_packed_bodies_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a Java producer's first packed message: with the command that installs them."""
+    facts = facts_of("orders", "points")
+    assert list(check_consumer(facts, "")) == []
+    monkeypatch.setattr(checks, "missing_packages", lambda: ["lz4", "zstandard"])
+    (problem,) = check_consumer(facts, "")
+    assert problem.severity is Severity.WARNING
+    assert problem.text.startswith("lz4 and zstandard not installed")
+    assert "pip install 'oncemq[rocketmq]'" in problem.advice

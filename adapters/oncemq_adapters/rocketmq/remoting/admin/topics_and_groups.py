@@ -21,6 +21,7 @@ from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE, Place
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
+from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import client_check_body
 
 _READ_AND_WRITE = 6
 
@@ -87,9 +88,27 @@ def register(routes: Routes, brokers: Brokers, topic: TopicOptions, group: str) 
     places = routes.find(topic.name).readable
     for connection in brokers.reached(name for name, _ in places).values():
         _ensure_group(connection, group, topic)
+        if topic.filter:
+            insist_on_filter(connection, group, topic)
     if topic.start == FIRST:
         return
     begin_group(brokers, places, topic.name, group, topic.start)
+
+
+def insist_on_filter(connection: Connection, group: str, topic: TopicOptions) -> None:
+    """Ask a broker whether it can filter a topic as declared; Java's clients ask the same at their start.
+
+    Raises:
+        BrokerRefused: it cannot: the expression is wrong, or the broker filters by tags alone.
+    """
+    body = client_check_body("oncemq-check", group, topic.name, topic.selection, 0)
+    try:
+        connection.call(codes.CHECK_CLIENT, {}, body)
+    except Denied as denied:
+        raise BrokerRefused(
+            f"broker {connection.peer} of RocketMQ cannot filter topic {topic.topic!r} by {topic.filter!r}: {denied.remark} – "
+            "correct filter:, or set enablePropertyFilter=true in its broker.conf"
+        ) from denied
 
 
 def missing_group(topic: TopicOptions, group: str, where: str) -> BrokerRefused:
@@ -163,7 +182,7 @@ def new_group(group: str) -> bytes:
 
 
 def _introduce(connection: Connection, group: str, topic: TopicOptions) -> None:
-    presence = GroupMembership("registration", group, [topic.name], lambda _: topic.expression, 0)
+    presence = GroupMembership("registration", group, [topic.name], lambda _: topic.selection, 0)
     presence.hello(connection)
     presence.farewell([connection])
 

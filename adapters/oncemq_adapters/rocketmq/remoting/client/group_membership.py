@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from oncemq.errors import BrokerError
+from oncemq_adapters.rocketmq.names import Selection
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.heartbeat import HeldQueue, heartbeat_body, running_info_body
@@ -21,7 +22,7 @@ class GroupMembership:
         app: the app's name, for people who look at the broker.
         group: by its real name.
         topics: that it subscribes to, the group's retries included.
-        expression: returns a topic's subscription expression.
+        selection: returns what is subscribed to of a topic.
         version: of the subscriptions.
 
     Attributes:
@@ -30,14 +31,14 @@ class GroupMembership:
     """
 
     def __init__(
-        self, app: str, group: str, topics: Sequence[str], expression: Callable[[str], str], version: int
+        self, app: str, group: str, topics: Sequence[str], selection: Callable[[str], Selection], version: int
     ) -> None:
         name = re.sub(r"[^A-Za-z0-9_-]", "-", app)
         self.client = f"{socket.gethostname()}@{os.getpid()}@{name}-{os.urandom(3).hex()}"
         self.consuming = True
         self._group = group
         self._topics = topics
-        self._expression = expression
+        self._selection = selection
         self._version = version
 
     def hello(self, connection: Connection) -> None:
@@ -73,5 +74,5 @@ class GroupMembership:
             with suppress(BrokerError):
                 connection.call(codes.UNREGISTER, fields, timeout=GOODBYE_WITHIN)
 
-    def _subscribed(self) -> Mapping[str, str]:
-        return {topic: self._expression(topic) for topic in self._topics}
+    def _subscribed(self) -> Mapping[str, Selection]:
+        return {topic: self._selection(topic) for topic in self._topics}

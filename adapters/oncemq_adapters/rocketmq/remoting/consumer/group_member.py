@@ -84,7 +84,7 @@ class Member:
         self.windows = self.parts.windows
         version = round(time.time() * 1000)
         self._presence = GroupMembership(
-            app, group, (*self.parts.topics, self.retry_topic), self.parts.expression, version
+            app, group, (*self.parts.topics, self.retry_topic), self.parts.selection, version
         )
         self.brokers = Brokers(address, routes, self._presence.hello, self._asked, self._lost)
         self.steward = TimerThread(f"oncemq-rocketmq-{group}")

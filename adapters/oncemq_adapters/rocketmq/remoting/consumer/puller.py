@@ -82,6 +82,7 @@ class Puller:
             connection.submit(codes.PULL_MESSAGE, self._fields(queue, offset, flags), done=done)
 
     def _fields(self, queue: ProcessQueue, offset: int, flags: int) -> Fields:
+        chosen = self._parts.selection(queue.topic)
         # A pull could carry a commit for nothing, but brokers do not process two requests in order.
         return {
             "consumerGroup": self._group,
@@ -92,9 +93,9 @@ class Puller:
             "sysFlag": str(flags),
             "commitOffset": "0",
             "suspendTimeoutMillis": str(round(SUSPEND * 1000)),
-            "subscription": self._parts.expression(queue.topic),
+            "subscription": chosen.text,
             "subVersion": str(self._version),
-            "expressionType": "TAG",
+            "expressionType": chosen.kind,
         }
 
     def _answered(

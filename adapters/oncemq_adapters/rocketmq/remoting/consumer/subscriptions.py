@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from oncemq_adapters.rocketmq.names import TopicOptions
+from oncemq_adapters.rocketmq.names import Selection, TopicOptions
 from oncemq_adapters.rocketmq.properties import ORIGIN_TOPIC, TAGS
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import NOTHING, ProcessQueue
@@ -67,10 +67,10 @@ class Subscriptions:
         """Return the windows with room for what was left for them on the broker."""
         return [window for window in self.windows_of(queue) if queue.has_left(window) and window.has_room]
 
-    def expression(self, topic: str) -> str:
-        """Return a topic's subscription expression."""
+    def selection(self, topic: str) -> Selection:
+        """Return what is subscribed to of a topic."""
         part = self._parts.get(topic)
-        return part.options.expression if part is not None else "*"
+        return part.options.selection if part is not None else Selection()
 
     def accept(self, queue: ProcessQueue, messages: Sequence[StoredMessage]) -> Accepted:
         """Leave out what has another tag than was asked for, and of retries what there is no room for."""

@@ -5,16 +5,18 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from oncemq_adapters.rocketmq.names import Selection
+
 
 def heartbeat_body(
-    client: str, group: str, topics: Mapping[str, str], version: int, *, consuming: bool
+    client: str, group: str, topics: Mapping[str, Selection], version: int, *, consuming: bool
 ) -> bytes:
     """Return a consumer's heartbeat.
 
     Args:
         client: its id.
         group: by its real name.
-        topics: subscription expressions by topic.
+        topics: what is subscribed to, by topic.
         version: of the subscriptions.
         consuming: it is a member now; otherwise only the account is proved.
     """
@@ -47,12 +49,12 @@ class HeldQueue(Protocol):
 
 
 def running_info_body(
-    topics: Mapping[str, str], version: int, queues: Iterable[HeldQueue] = (), *, fifo: bool
+    topics: Mapping[str, Selection], version: int, queues: Iterable[HeldQueue] = (), *, fifo: bool
 ) -> bytes:
     """Return the answer to an administrator's tool about a consumer, in the words of Java's client.
 
     Args:
-        topics: subscription expressions by topic.
+        topics: what is subscribed to, by topic.
         version: of the subscriptions: when it started, in milliseconds since the epoch.
         queues: what it consumes now.
         fifo: its queues are locked.
@@ -87,20 +89,27 @@ def producer_heartbeat_body(client: str, group: str) -> bytes:
     return json.dumps(body).encode()
 
 
-def _subscriptions(topics: Mapping[str, str], version: int) -> list[Mapping[str, Any]]:
-    return [_subscription(topic, expression, version) for topic, expression in topics.items()]
+def client_check_body(client: str, group: str, topic: str, chosen: Selection, version: int) -> bytes:
+    """Return the question whether a broker can filter as a consumer wants."""
+    subscribed = _subscription(topic, chosen, version)
+    return json.dumps({"clientId": client, "group": group, "subscriptionData": subscribed}).encode()
 
 
-def _subscription(topic: str, expression: str, version: int) -> Mapping[str, Any]:
-    tags = [] if expression == "*" else expression.split(" || ")
+def _subscriptions(topics: Mapping[str, Selection], version: int) -> list[Mapping[str, Any]]:
+    return [_subscription(topic, chosen, version) for topic, chosen in topics.items()]
+
+
+def _subscription(topic: str, chosen: Selection, version: int) -> Mapping[str, Any]:
+    """Return a subscription as Java's client writes it."""
+    tags = chosen.text.split(" || ") if chosen.kind == "TAG" and chosen.text != "*" else []
     return {
         "classFilterMode": False,
         "topic": topic,
-        "subString": expression,
+        "subString": chosen.text,
         "tagsSet": tags,
         "codeSet": [java_hash(tag) for tag in tags],
         "subVersion": version,
-        "expressionType": "TAG",
+        "expressionType": chosen.kind,
     }
 
 

@@ -219,7 +219,7 @@ def unpack(body: bytes, kind: int) -> tuple[bytes, str]:
     except ModuleNotFoundError as error:
         return (
             body,
-            f"the package {error.name!r} is not installed: pip install 'oncemq[rocketmq-compression]'",
+            f"the package {error.name!r} is not installed: pip install 'oncemq[rocketmq]'",
         )
     except Exception as error:  # every library has errors of its own
         return body, f"the body cannot be unpacked: {type(error).__name__}: {error}"
