@@ -103,6 +103,12 @@ class RabbitMQAdapter:
         """Return the unsafe or impossible settings of this consumer on RabbitMQ."""
         return check_consumer(facts, self._address.queue_type)
 
+    def server_version(self) -> str:
+        """Return the broker's name and version."""
+        with self._short_connection() as connection:
+            properties = connection._impl.server_properties or {}
+            return f"{properties.get('product', 'AMQP')} {properties.get('version', '(version not told)')}"
+
     def examine(self, facts: ConsumerFacts) -> Iterable[Problem]:
         """Return which queues and exchanges are missing, or declared differently."""
         subscription = Subscription(facts.name, facts.topic, facts.group, facts.options)

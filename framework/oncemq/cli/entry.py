@@ -13,15 +13,21 @@ _SI_KERNEL = 0x80
 """A terminal sends its signals to the whole process group: the child has them already."""
 
 _FORWARDED = frozenset(
-    {
-        *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT),
-        *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH),
-    }
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH")
+    if hasattr(signal, name)
+)
+_WINDOWS = "win32"
+_UNSUPPORTED = (
+    "oncemq runs on Linux and macOS; on Windows its worker processes lack file locks and POSIX signals: "
+    "use WSL 2 or a container"
 )
 
 
 def main() -> None:
     """Run the command line; never returns."""
+    if sys.platform == _WINDOWS:
+        sys.exit(_UNSUPPORTED)
     if os.getpid() == 1:
         _become_init()
     from oncemq.cli.main import main as run  # noqa: PLC0415 - process 1 needs none of it

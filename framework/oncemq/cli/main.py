@@ -50,6 +50,12 @@ COMMANDS = {
     ),
     "purge": Command("oncemq.cli.commands.purge:purge", "Remove the ledger's old records now."),
     "schema": Command("oncemq.cli.commands.schema:schema", "Print the JSON Schema of app.yaml, for editors."),
+    "doctor": Command(
+        "oncemq.cli.commands.doctor:doctor", "Print versions, servers and settings, to report a problem."
+    ),
+    "completion": Command(
+        "oncemq.cli.commands.completion:completion", "Print the script that completes commands in a shell."
+    ),
 }
 
 _EPILOG = """\b

@@ -97,6 +97,19 @@ class ExaminingAdapter(Protocol):
 
 
 @runtime_checkable
+class VersionedAdapter(Protocol):
+    """Optional protocol of an adapter whose broker tells its version; called by `oncemq doctor`, between `prepare` and `close`."""
+
+    def server_version(self) -> str:
+        """Return the broker's name and version, such as `RabbitMQ 4.1.0`.
+
+        Raises:
+            BrokerError: the broker does not answer.
+        """
+        ...
+
+
+@runtime_checkable
 class PublishingExaminer(Protocol):
     """Optional protocol of an adapter; called by `oncemq check --connect` for topics that the app only publishes to."""
 

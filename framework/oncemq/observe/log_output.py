@@ -1,15 +1,15 @@
 """Writes log lines to a stream that may be a pipe which nothing reads: lines are lost and counted, and no thread waits."""
 
 import array
-import fcntl
 import os
 import select
 import stat
 import sys
-import termios
 from contextlib import suppress
 from threading import Lock
 from typing import TextIO
+
+from oncemq.common.posix import fcntl, termios
 
 _MARGIN = 16_384
 """Bytes of a pipe that stay free: other processes write into it, and may do so between our look and our write."""

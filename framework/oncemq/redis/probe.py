@@ -30,6 +30,20 @@ def prove(client: RedisClient) -> None:
         client.at(place, "PING")
 
 
+def server_facts(client: RedisClient) -> Iterator[str]:
+    """Yield the version and settings of each master, without its address."""
+    for place in client.routes.masters():
+        text = client.at(place, "INFO", "server")
+        lines = (text.decode() if isinstance(text, bytes) else str(text)).splitlines()
+        version = next(
+            (line.partition(":")[2] for line in lines if line.startswith("redis_version:")),
+            "version not told",
+        )
+        names = ("maxmemory-policy", "appendonly", "appendfsync")
+        settings = [f"{name} {value}" for name in names if (value := _setting(client, place, name))]
+        yield ", ".join([version, *settings])
+
+
 def startup_warnings(client: RedisClient | None) -> list[str]:
     """Return warnings about the servers' settings, one sentence each; settings that we may not read are skipped."""
     try:

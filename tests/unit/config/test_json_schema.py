@@ -13,7 +13,7 @@ from support.declared import BASE, CATALOG
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(
-    [*ROOT.glob("examples/*/app.yaml"), *ROOT.glob("framework/oncemq/cli/templates/app.yaml.txt")]
+    [*ROOT.glob("examples/*/app.yaml"), *ROOT.glob("framework/oncemq/cli/templates/*/app.yaml.txt")]
 )
 
 

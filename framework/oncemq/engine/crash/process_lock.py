@@ -4,7 +4,6 @@ A process id does not: a container starts with the same id every time, and two c
 a folder cannot see each other's processes.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 from weakref import ref
 
+from oncemq.common.posix import fcntl
 from oncemq.common.private_files import open_private, state_folder
 
 _SUFFIX = ".alive"
