@@ -54,7 +54,7 @@ COMMANDS = {
         "oncemq.cli.commands.doctor:doctor", "Print versions, servers and settings, to report a problem."
     ),
     "completion": Command(
-        "oncemq.cli.commands.completion:completion", "Print the script that completes commands in a shell."
+        "oncemq.cli.completion:completion", "Print the script that completes commands in a shell."
     ),
 }
 
