@@ -114,6 +114,14 @@ def _shared(label: str, messages: int, processes: int = 1, **environment: str) -
     return _drain(label, spec)
 
 
+def _partitioned(processes: int) -> Case:
+    told = {"BENCH_HANDLER": "add_to_user"}
+    command = _oncemq("partitioned", processes=processes)
+    orders = Orders(15_000 + 5000 * processes)
+    label = f"OnceMQ, shared rows, 16 partitions, {_counted(processes)}"
+    return _drain(label, Drain(command, orders, SUM, environment=told, consumers=processes, partitioned=True))
+
+
 def _poison(label: str, handler: str, share: float) -> Case:
     told = {"BENCH_HANDLER": handler}
     return _drain(label, Drain(_oncemq(), Orders(15_000, poison=share), environment=told))
@@ -209,6 +217,10 @@ CASES: dict[str, Case] = {
     "shared-single": _shared("OnceMQ, shared rows, one transaction per message", 4000, BENCH_BATCH="1"),
     "shared-2-workers": _shared("OnceMQ, shared rows, 2 workers", 15_000, BENCH_WORKERS="2"),
     "shared-2-processes": _shared("OnceMQ, shared rows, 2 processes", 15_000, processes=2),
+    "shared-4-processes": _shared("OnceMQ, shared rows, 4 processes", 15_000, processes=4),
+    "partitioned-1": _partitioned(1),
+    "partitioned-2": _partitioned(2),
+    "partitioned-4": _partitioned(4),
     "io-async": _plain("OnceMQ, 20 ms I/O, async, 32 at once", "io_async", 6000, FILE, 32),
     "io-sync": _plain("OnceMQ, 20 ms I/O, 32 threads", "io_sync", 6000, FILE, 32),
     "faststream-io-async": _faststream_plain(

@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from benchmarks import load, rocketmq
 from benchmarks.load import Orders, Queue
+from benchmarks.partitioned import Partitions
 from benchmarks.peers import counting
 from benchmarks.processes import Processes, running
 from benchmarks.rocketmq import Topic
@@ -45,6 +46,7 @@ class Drain:
         publish: how messages are put into the queue.
         prepare: done to the database before.
         rocketmq: the messages come from RocketMQ, not from RabbitMQ.
+        partitioned: the messages are in the partitions of a group.
         bare: a client that tells the broker now and then what it is done with, and ends without a word.
         figures: what its strategies measure about themselves, and tell at `BENCH_HTTP`.
     """
@@ -58,6 +60,7 @@ class Drain:
     publish: load.Publish = load.publish
     prepare: Callable[[Servers], None] | None = None
     rocketmq: bool = False
+    partitioned: bool = False
     bare: bool = False
     figures: Sequence[str] = ()
 
@@ -129,8 +132,12 @@ class _Measurement:
             queue.remove()
         return {**self._result(sights), "deadlocks": float(self._deadlocks() - deadlocks), **figures}
 
-    def _filled(self) -> Queue | Topic:
+    def _filled(self) -> Queue | Topic | Partitions:
         bodies, servers = self._orders.bodies(self._name), self._servers
+        if self._drain.partitioned:
+            partitions = Partitions(servers.rabbitmq, self._name)
+            partitions.fill(bodies)
+            return partitions
         if not self._drain.rocketmq:
             self._drain.publish(servers.rabbitmq, self._name, bodies)
             return Queue(servers.rabbitmq, self._name)
@@ -139,7 +146,7 @@ class _Measurement:
         rocketmq.publish(servers.rocketmq, self._name, bodies)
         return Topic(servers.rocketmq, self._name)
 
-    def _watch(self, queue: Queue | Topic, processes: Processes) -> list[Sight]:
+    def _watch(self, queue: Queue | Topic | Partitions, processes: Processes) -> list[Sight]:
         """Look again and again until all effects are there; at the queue only as long as that tells something.
 
         To ask how deep a topic of RocketMQ is takes two questions for each queue, which would cost it what is measured.
@@ -165,7 +172,7 @@ class _Measurement:
         time.sleep(_SETTLING)
         return sights
 
-    def _wait_for_dead(self, queue: Queue | Topic) -> None:
+    def _wait_for_dead(self, queue: Queue | Topic | Partitions) -> None:
         """Have the last dead letters arrive before the peer is told to end."""
         until = time.monotonic() + _TAIL
         while time.monotonic() < until and queue.dead() < self._poisonous():
@@ -184,7 +191,7 @@ class _Measurement:
         file = self._folder / "effects"
         return file.read_bytes().count(b"\n") if file.exists() else 0
 
-    def _check(self, queue: Queue | Topic) -> None:
+    def _check(self, queue: Queue | Topic | Partitions) -> None:
         """Insist on one effect for each order, nothing left in the queue, and a dead letter for each poison."""
         if self._drain.bare:
             return

@@ -73,6 +73,10 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row("read-modify-write of 100 shared rows", ("shared",), ("shared-single",), 2),
         Row("the same with 2 workers", ("shared-2-workers",), ("shared-single",), 1),
         Row("the same with 2 processes", ("shared-2-processes",), ("shared-single",), 1),
+        Row("the same with 2 processes", ("shared-2-processes",), ("shared",), 0.9),
+        Row("the same with 4 processes", ("shared-4-processes",), ("shared-2-processes",), 0.9),
+        Row("the same, 16 partitions, 2 processes", ("partitioned-2",), ("partitioned-1",), 1.5),
+        Row("the same, 16 partitions, 4 processes", ("partitioned-4",), ("partitioned-2",), 1),
     ),
     "io": (
         Row("20 ms I/O, effects outside, async", ("io-async",), ("faststream-io-async",), 1),
