@@ -117,6 +117,18 @@ DEFECTS = (
         ["tests/unit/engine/consumer/test_contention.py::test_a_deadlock_makes_units_exclusive"],
     ),
     Defect(
+        "exclusive-units-of-others-unseen",
+        "A process that waited for another one's exclusive unit becomes exclusive, too, instead of deadlocking with it.",
+        [
+            Edit(
+                "framework/oncemq/engine/workers/failure_isolation.py",
+                "                self._lane.ran(self._lane.now() - began)\n",
+                "",
+            )
+        ],
+        ["tests/unit/engine/workers/test_standing_still.py::test_a_slow_unit_is_followed_by_a_look"],
+    ),
+    Defect(
         "exclusive-lane-not-locked",
         "Exclusive means: over all processes, by a lock in the database.",
         [

@@ -85,7 +85,7 @@ class TransactionRetrier:
             retry=retry_if_exception_type(InfrastructureError),
             stop=partial(_stops, spent, mode.lock_nowait),
             wait=wait_random_exponential(multiplier=0.01, max=_LONGEST_WAIT),
-            before_sleep=self._before_sleep,
+            before_sleep=partial(self._before_sleep, spent),
             sleep=self._sleep,
             reraise=True,
         )
@@ -106,11 +106,16 @@ class TransactionRetrier:
         alone.__cause__ = error.__cause__
         self._on_infrastructure(delivery.failures + 1, 0.0, alone)
 
-    def _before_sleep(self, state: RetryCallState) -> None:
+    def joined_others(self) -> None:
+        """Follow another process, whose units are exclusive."""
+        if self._lane.joined_others():
+            self._on_lane(True, None)
+
+    def _before_sleep(self, spent: float, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
         if error is None:
             return
-        if is_contention(cause_of(error)) and self._lane.deadlocked():
+        if is_contention(cause_of(error)) and self._lane.deadlocked(spent):
             self._on_lane(True, error)
         self._on_infrastructure(state.attempt_number, state.upcoming_sleep, error)
 

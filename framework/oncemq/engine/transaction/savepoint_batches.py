@@ -72,12 +72,14 @@ class TransactionResult:
         left_out: items in none of them: those at fault, and those that must wait behind them.
         held: keys of which nothing more may run.
         undone: how often a part was rolled back to its savepoint.
+        others_exclusive: another process's units are exclusive, so this one was, too.
     """
 
     runs: list[Run] = field(default_factory=list)
     left_out: dict[Delivery, Verdict] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     undone: int = 0
+    others_exclusive: bool = False
 
     def add(self, run: Run) -> None:
         """Keep a run that stays."""

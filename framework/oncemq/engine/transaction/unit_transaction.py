@@ -123,6 +123,7 @@ class UnitTransaction:
         mode: RunMode,
         *,
         exclusive: bool,
+        look: bool = False,
     ) -> TransactionResult:
         """Return the committed runs; every delivery has its verdict, in a run or left out of it.
 
@@ -131,6 +132,7 @@ class UnitTransaction:
             deliveries: the deliveries to run.
             mode: how they are run.
             exclusive: wait until no other unit of the consumer is exclusive.
+            look: be exclusive, too, if a unit of another process is.
 
         Raises:
             Culprits: rolled back; these items get these verdicts, the others may run again.
@@ -154,7 +156,7 @@ class UnitTransaction:
         )
         try:
             with opened, only_a_moment(opened.connection) if mode.lock_nowait else nullcontext():
-                self._prepare(opened, exclusive=exclusive)
+                joined = self._prepare(opened, exclusive=exclusive, look=look)
                 if every is None or every >= len(items):
                     done = TransactionResult([self._loop.run(opened, items, flush_each=mode.flush_each)])
                 else:
@@ -170,6 +172,7 @@ class UnitTransaction:
             self._recorder.index[0] = IDLE
             if opened.watch.commits:
                 self._commits()
+        done.others_exclusive = joined
         self._after_commit(done.runs)
         return done
 
@@ -183,12 +186,15 @@ class UnitTransaction:
             return False
         return True
 
-    def _prepare(self, opened: OpenTransaction, *, exclusive: bool) -> None:
+    def _prepare(self, opened: OpenTransaction, *, exclusive: bool, look: bool) -> bool:
+        """Begin; returns whether the unit became exclusive because another process's unit is."""
         if not self._chain.loads:
             # A driver may begin with the first statement only; without one the transaction looks ended at its end.
             opened.connection.execute(select(1))
-        if exclusive:
+        joined = look and not exclusive and lanes.others_exclusive(opened.connection, opened.unit.consumer)
+        if exclusive or joined:
             lanes.enter_exclusive(opened.connection, opened.unit.consumer)
+        return joined
 
     def _not_committed(self, error: Exception, unit: Unit, started: float, waited: float) -> NoReturn:
         """Give the unit the time for another run, and raise the reason of the roll-back."""

@@ -168,11 +168,15 @@ class _Execution:
             mode = RunMode(self._careful, self._hurried, isolated)
             # The holder of a lock may be in an exclusive unit itself.
             exclusive = self._lane.exclusive and not self._hurried
+            look = not self._hurried and self._lane.must_look()
             try:
-                done = self._attempt.run(self._unit, part, mode, exclusive=exclusive)
+                done = self._attempt.run(self._unit, part, mode, exclusive=exclusive, look=look)
             except Exception as error:
                 self._failed(error, part, mode, began)
             else:
+                self._lane.ran(self._lane.now() - began)
+                if done.others_exclusive:
+                    self._tries.joined_others()
                 if self._lane.succeeded():
                     self._tries.concurrent_again()
                 self._accept(done, part)

@@ -10,6 +10,8 @@ TABLE = ledger_table("lanes", Column("consumer", ExactText(CONSUMER_SIZE), prima
 
 _ADVISORY = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
+_LOOK = text("SELECT pg_try_advisory_xact_lock_shared(hashtextextended(:name, 0))")
+
 
 def enter_exclusive(connection: Connection, consumer: str) -> None:
     """Wait until this transaction is the only exclusive one of `consumer`; it stays so until it ends.
@@ -23,6 +25,17 @@ def enter_exclusive(connection: Connection, consumer: str) -> None:
     elif connection.dialect.name in MYSQL_NAMES:
         _lock_row(connection, consumer)
     # SQLite: BEGIN IMMEDIATE has made every transaction exclusive.
+
+
+def others_exclusive(connection: Connection, consumer: str) -> bool:
+    """Return whether another transaction of `consumer` is exclusive; if none is, none begins until this one ends.
+
+    Only PostgreSQL says so: it lets deadlocked transactions wait for a second, so the processes must learn from each
+    other. The others find a deadlock at once.
+    """
+    if connection.dialect.name != "postgresql":
+        return False
+    return not connection.execute(_LOOK, {"name": f"oncemq lane {consumer}"}).scalar_one()
 
 
 def _lock_row(connection: Connection, consumer: str) -> None:

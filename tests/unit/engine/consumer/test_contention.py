@@ -1,6 +1,9 @@
 """When units run one at a time, and when side by side again."""
 
+from datetime import timedelta
+
 from oncemq.engine.consumer.contention import Contention
+from oncemq.testing.fake_clock import FakeClock
 
 FIRST = 50
 
@@ -77,3 +80,42 @@ def test_it_counts_commits() -> None:
     lane.deadlocked()
     succeed(lane, 3)
     assert lane.commits == 5
+
+
+def test_a_stretch_lasts_twenty_times_what_the_deadlock_cost() -> None:
+    """However fast its units are: PostgreSQL needs a second to find a deadlock, and trying again soon costs another."""
+    clock = FakeClock()
+    lane = Contention(clock.monotonic)
+    lane.deadlocked(1.0)
+    clock.advance(timedelta(seconds=19))
+    assert succeed(lane, 10 * FIRST)[-1] is False
+    clock.advance(timedelta(seconds=2))
+    assert lane.succeeded()
+    assert not lane.exclusive
+
+
+def test_a_slow_unit_makes_the_next_one_look_at_the_other_processes() -> None:
+    """Once: what took long may have waited for another process's exclusive unit."""
+    lane = Contention()
+    lane.ran(0.05)
+    assert not lane.must_look()
+    lane.ran(1.2)
+    assert [lane.must_look(), lane.must_look()] == [True, False]
+
+
+def test_exclusive_units_do_not_look() -> None:
+    """They wait for the others anyway."""
+    lane = Contention()
+    lane.deadlocked()
+    lane.ran(5.0)
+    assert not lane.must_look()
+
+
+def test_joining_others_lasts_as_if_it_had_been_its_own_deadlock() -> None:
+    """The slow unit has cost this process as much as the victim."""
+    clock = FakeClock()
+    lane = Contention(clock.monotonic)
+    lane.ran(1.0)
+    assert lane.joined_others()
+    clock.advance(timedelta(seconds=19))
+    assert succeed(lane, 10 * FIRST)[-1] is False

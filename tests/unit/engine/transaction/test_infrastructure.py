@@ -1,6 +1,7 @@
 """The database fails, and no message is to blame – until one of them is (rule 7)."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -161,7 +162,8 @@ def test_deadlocked_units_run_one_at_a_time_and_find_back(engine: Engine) -> Non
                 barrier.wait()
         give(session, order)
 
-    shared = Contention()
+    ahead = [0.0]
+    shared = Contention(lambda: time.monotonic() + ahead[0])
     first, second = (UnitBench(engine, handler, UniqueKey, lane=shared) for _ in range(2))
     meet = engine.dialect.name != "sqlite"  # one writer at a time cannot deadlock
     meeting = [
@@ -178,6 +180,7 @@ def test_deadlocked_units_run_one_at_a_time_and_find_back(engine: Engine) -> Non
     if not meet:
         shared.deadlocked()
     exclusive = shared.exclusive
+    ahead[0] = 600.0  # a stretch also lasts many times as long as the deadlock took
     for number in range(60):
         first.run({"id": str(number), "key": str(number), "rows": [1]})
     assert met == ([True] if meet else [])

@@ -1,6 +1,7 @@
 """Someone is blocked in the middle of a transaction: what he holds must wait, and nothing else may."""
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ from sqlalchemy.orm import Session
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.workers import failure_isolation as rescue
 from oncemq.errors import InfrastructureError
-from oncemq.ledger.records.exclusive_units import enter_exclusive
+from oncemq.ledger.records.exclusive_units import enter_exclusive, others_exclusive
 from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.databases import database, engine
 from support.effects import effects, give
@@ -36,6 +37,9 @@ ROWS = pytest.mark.parametrize(
     scope="session",
 )
 """Databases that lock rows; in SQLite one writer locks everything."""
+POSTGRESQL = pytest.mark.parametrize(
+    "database", [pytest.param("postgresql", marks=pytest.mark.server)], indirect=True, scope="session"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +171,55 @@ def test_an_exclusive_unit_that_stands_still_keeps_out_nobody(engine: Engine) ->
         outcomes = bench.run(*orders(*FREE))
         sleeper.rollback()
     assert set(outcomes) == {"applied"}
+
+
+@POSTGRESQL
+def test_a_process_that_waited_long_follows_one_whose_units_are_exclusive(engine: Engine) -> None:
+    """Otherwise the exclusive units would deadlock with those of a process that was never the victim."""
+    lane = Contention()
+    bench = UnitBench(engine, handler, UniqueKey, lane=lane)
+    lane.ran(1.0)
+    with engine.connect() as other:
+        enter_exclusive(other, bench.plan.scope)
+        ended = threading.Timer(0.1, other.rollback)
+        ended.start()
+        outcomes = bench.run(*orders(*FREE))
+        ended.join()
+    assert set(outcomes) == {"applied"}
+    assert lane.exclusive
+
+
+@POSTGRESQL
+def test_a_slow_unit_is_followed_by_a_look(engine: Engine) -> None:
+    """The unit may have waited for another process; the next one looks whether that one's units are exclusive."""
+    ahead = [0.0]
+    lane = Contention(lambda: time.monotonic() + ahead[0])
+
+    def slow(order: dict[str, Any], session: Session) -> None:
+        ahead[0] += 1.0
+        give(session, order)
+
+    bench = UnitBench(engine, slow, UniqueKey, lane=lane)
+    bench.run(*orders("first"))
+    with engine.connect() as other:
+        enter_exclusive(other, bench.plan.scope)
+        ended = threading.Timer(0.1, other.rollback)
+        ended.start()
+        bench.run(*orders("second"))
+        ended.join()
+    assert lane.exclusive
+
+
+@POSTGRESQL
+def test_a_process_that_waited_long_finds_no_exclusive_units(engine: Engine) -> None:
+    """Slow units alone, also of several processes, make none exclusive."""
+    lane = Contention()
+    bench = UnitBench(engine, handler, UniqueKey, lane=lane)
+    with engine.begin() as other:
+        assert not others_exclusive(other, bench.plan.scope)
+        lane.ran(1.0)
+        assert set(bench.run(*orders(*FREE))) == {"applied"}
+    assert not lane.exclusive
 
 
 @ROWS
