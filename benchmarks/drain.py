@@ -10,8 +10,7 @@ from uuid import uuid4
 from sqlalchemy import text
 
 from benchmarks import load, rocketmq
-from benchmarks.load import Orders, Queue
-from benchmarks.partitioned import Partitions
+from benchmarks.load import Orders, Partitions, Queue
 from benchmarks.peers import counting
 from benchmarks.processes import Processes, running
 from benchmarks.rocketmq import Topic
