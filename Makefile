@@ -268,6 +268,10 @@ $(DEPLOY)/.installed: Makefile
 docs: setup ## build the documentation's site into site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
+.PHONY: translations
+translations: ## list translated pages that are older than their sources; after translating: python3 tests/translations.py --write
+	@$(PYTHON) tests/translations.py
+
 .PHONY: docs-serve
 docs-serve: setup ## show the site on http://127.0.0.1:8000/ and follow changes
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload
