@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from sqlalchemy import MetaData, Table
+from sqlalchemy.exc import DBAPIError
 
 from oncemq.engine.background_work import start_upkeep
 from oncemq.engine.base.hook_points import nothing
@@ -26,7 +27,7 @@ from oncemq.engine.plan import AppPlan
 from oncemq.engine.status import StatusReporter
 from oncemq.engine.stop_conditions import Ending, Retries, Until
 from oncemq.engine.stop_times import StopTimes
-from oncemq.errors import ConfigError
+from oncemq.errors import ConfigError, InfrastructureError
 from oncemq.ledger import schema
 from oncemq.ledger.coordination import shards
 from oncemq.ledger.database import probe
@@ -36,7 +37,20 @@ from oncemq.observe.monitor import Monitor
 from oncemq.observe.observers import Observers
 from oncemq.observe.state import AppState, Phase
 from oncemq.redis.probe import startup_warnings as redis_warnings
+from oncemq.retry.classify import Fault, classify
 from oncemq.upkeep.runner import Upkeep
+
+Result = TypeVar("Result")
+
+
+def through_cuts(step: Callable[[], Result]) -> Result:
+    """Return what `step` returns; a step of the start whose connection was cut is repeated once, on a new one."""
+    try:
+        return step()
+    except (DBAPIError, InfrastructureError) as error:
+        if classify(error) not in {Fault.OFFLINE, Fault.TRANSIENT}:
+            raise
+    return step()
 
 
 class ConsumerSink:
@@ -83,8 +97,6 @@ def extend_leases(plan: AppPlan, crews: Mapping[str, ConsumerRuntime], observers
 
 _TICK = 0.1
 _LOOK_EVERY = 1.0
-
-Result = TypeVar("Result")
 
 
 class Application:
@@ -165,22 +177,22 @@ class Application:
             self._observer.warned(warning)
         book = None
         for engine in plan.engines:
-            probe.prove(engine)
-            schema.ensure(engine, tables_of(plan))
-            schema.insist_on_rights(engine, tables_of(plan))
-            for warning in probe.startup_warnings(engine):
+            through_cuts(partial(probe.prove, engine))
+            through_cuts(partial(schema.ensure, engine, tables_of(plan)))
+            through_cuts(partial(schema.insist_on_rights, engine, tables_of(plan)))
+            for warning in through_cuts(partial(probe.startup_warnings, engine)):
                 self._observer.warned(warning)
-            self._clock_watch.measure(engine)
-        shards.ensure(plan.engines, plan.name, plan.layout)
-        for warning in own(plan):
+            through_cuts(partial(self._clock_watch.measure, engine))
+        through_cuts(partial(shards.ensure, plan.engines, plan.name, plan.layout))
+        for warning in through_cuts(partial(own, plan)):
             self._observer.warned(warning)
         if plan.state is not None:
             self._presence = _present(plan.state)
             book = SuspectBook(plan.engine, plan.state)
-            tell(collect(plan.state, book), book, self._observer)
-        self._man(book)
+            tell(through_cuts(partial(collect, plan.state, book)), book, self._observer)
+        through_cuts(partial(self._man, book))
         self._monitor.serve(self.state)
-        self._roster.sign_on()
+        through_cuts(self._roster.sign_on)
         self._database_watch.start()
         for crew in self._crews.values():
             crew.start()

@@ -228,6 +228,20 @@ DEFECTS = (
         ["tests/unit/engine/test_pgbouncer.py::test_no_message_loses_an_attempt[False]"],
     ),
     Defect(
+        "cut-ends-the-start",
+        "A connection that is cut during the start does not end the app.",
+        [
+            Edit(
+                "framework/oncemq/engine/application.py",
+                "if classify(error) not in {Fault.OFFLINE, Fault.TRANSIENT}:",
+                "if error:",
+            )
+        ],
+        [
+            "tests/unit/engine/test_cut_at_start.py::test_a_cut_at_any_statement_of_the_start_is_survived[postgresql]"
+        ],
+    ),
+    Defect(
         "pause-shared-by-workers",
         "One worker's early deaths do not make another wait.",
         [
