@@ -31,8 +31,8 @@ def test_check_connect_finds_what_is_missing(rocketmq_native_url: str) -> None:
     )
     try:
         adapter.prepare(())
-        assert adapter.examine(facts_of("nobodys-topic", "nobodys-group")) == []
-        (problem,) = adapter.examine(facts_of("nobodys-topic", "nobodys-group", options={"create": False}))
+        assert adapter.examine(facts_of("absent-topic", "absent-group")) == []
+        (problem,) = adapter.examine(facts_of("absent-topic", "absent-group", options={"create": False}))
     finally:
         adapter.close(grace=timedelta(seconds=1))
-    assert "topic 'nobodys-topic' does not exist" in problem.text
+    assert "topic 'absent-topic' does not exist" in problem.text

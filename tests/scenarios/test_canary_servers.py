@@ -117,9 +117,7 @@ def role(postgresql_database: str, fresh: str) -> Iterator[str]:
     admin.dispose()
 
 
-def test_a_running_app_shows_its_password_to_nobody(
-    tmp_path: Path, postgresql_database: str, role: str
-) -> None:
+def test_a_running_app_never_shows_its_password(tmp_path: Path, postgresql_database: str, role: str) -> None:
     """Neither the processes' command lines, nor the database's list of connections, nor the output hold it."""
     parts = make_url(postgresql_database)
     database = (

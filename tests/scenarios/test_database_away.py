@@ -70,7 +70,7 @@ def deliver(adapter: ScriptedAdapter, first: int, last: int) -> None:
         adapter.deliver(json.dumps({"id": str(number), "key": f"k{number % 10}"}).encode())
 
 
-def test_an_outage_pauses_and_charges_nobody(server: Any) -> None:
+def test_an_outage_pauses_and_charges_no_message(server: Any) -> None:
     """A killed database pauses the consumer; after its restart every message takes effect once, at its first attempt."""
     engine, adapter, pauses = prepared(server.url), ScriptedAdapter(), Pauses()
     plan = make_app(adapter, engine, make_consumer(handler, [build(UniqueKey, engine, "points")], workers=2))

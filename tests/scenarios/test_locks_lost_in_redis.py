@@ -77,7 +77,7 @@ def test_a_forgotten_lock_is_told_and_goes_on(clients, fresh, how):
     assert not waiter.is_alive()
 
 
-def test_a_pause_beyond_the_lease_hangs_nobody(clients, fresh):
+def test_a_pause_beyond_the_lease_hangs_no_worker(clients, fresh):
     """While nothing is answered the holder does not believe in its lock; afterwards work goes on."""
     client, rival = clients
     lock = Lock(client, fresh)

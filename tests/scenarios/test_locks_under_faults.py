@@ -82,7 +82,7 @@ def test_holders_paused_beyond_their_lease_write_nothing_stale(workers, any_redi
     assert len({writer for _, writer, _ in rows}) == len(workers)
 
 
-def test_a_killed_holder_stops_nobody_for_long(workers, database):
+def test_a_killed_holder_stops_no_other_for_long(workers, database):
     """Its lock frees itself, and the others go on."""
     for doomed in workers[:2]:
         doomed.kill()

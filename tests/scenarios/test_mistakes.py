@@ -175,9 +175,9 @@ def test_a_wrong_password_of_the_database_is_explained(
 @pytest.mark.server
 def test_a_missing_database_is_explained(tmp_path: Path, server: str, request: pytest.FixtureRequest) -> None:
     """The message names the database and says to create it."""
-    url = make_url(request.getfixturevalue(server)).set(database="nobody_made_me")
+    url = make_url(request.getfixturevalue(server)).set(database="never_created")
     program = app_in(tmp_path, (DATABASE, f'url: "{url.render_as_string(hide_password=False)}"'))
-    expect(program, Mistake((), 5, ("'nobody_made_me'", "create it, or correct its name")))
+    expect(program, Mistake((), 5, ("'never_created'", "create it, or correct its name")))
 
 
 def test_a_queue_that_is_declared_differently_is_explained(

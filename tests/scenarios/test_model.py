@@ -93,9 +93,9 @@ def test_each_trouble_strikes(machine: type[Model], chain: str, trouble: tuple[s
         [(0, 1, []), (0, 2, ["fail"]), (1, 1, ["reject"]), (2, 1, ["poison"]), (2, 2, ["retry"])]
     )
     life.strike(trouble, 1)
-    life.everybody_works(20)
+    life.all_work(20)
     life.time_passes(2)
-    life.everybody_works(20)
+    life.all_work(20)
     life.teardown()
     assert life.struck(trouble)
 
@@ -108,7 +108,7 @@ def test_rivals_in_any_number_do_not_change_the_order(machine: type[Model], chai
     life.start()
     life.publish_some([(0, 1, []), (0, 2, []), (1, 1, []), (0, 3, [])])
     life.strike(("database", "conflicts"), times)
-    life.everybody_works(20)
+    life.all_work(20)
     life.order_is_kept()
     life.teardown()
 
@@ -120,11 +120,11 @@ def test_a_try_counts_whose_process_died_before_it_was_observed(machine: type[Mo
     life.start()
     life.publish_some([(0, 4, ["fail"])])
     life.strike(("crash_at", "retry-published"), 1)
-    life.everybody_works(20)
+    life.all_work(20)
     life.publish_some([(0, 5, [])])
     life.deliver(1, [1])
-    life.everybody_works(20)
+    life.all_work(20)
     life.time_passes(2)
-    life.everybody_works(20)
+    life.all_work(20)
     assert [letter.reason for letter in life.broker.dead] == ["overtaken"]
     life.teardown()

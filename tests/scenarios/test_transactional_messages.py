@@ -57,7 +57,7 @@ def names(engine: Engine) -> list[str]:
         return sorted(connection.execute(select(Name.name)).scalars())
 
 
-def test_whoever_dies_when_the_ledger_decides(spec: Spec, engine: Engine) -> None:
+def test_death_of_any_process_when_the_ledger_decides(spec: Spec, engine: Engine) -> None:
     """Five processes are killed, each one step further; others answer for them, and only what is committed arrives.
 
     A transaction that is open meanwhile is asked about, too; the broker waits for it and delivers its message.

@@ -63,7 +63,7 @@ def poisoned(place: Place, kinds: tuple[str, ...], **promise: Any) -> tuple[list
     return dead, tried
 
 
-def test_poison_that_fails_ends_as_one_dead_letter_and_harms_nobody(place: Place) -> None:
+def test_poison_that_fails_ends_as_one_dead_letter_and_harms_no_other(place: Place) -> None:
     """Attempts are exact; neighbours of the same keys are applied in their first attempt.
 
     Where memory ends, either the handler fails or its process dies; both are one of its attempts.

@@ -131,9 +131,9 @@ class Model(Judge):
     @rule(limit=st.integers(1, 20))
     def all_goes_its_way(self, limit: int) -> None:
         """Deliver everything that waits, and let every worker work."""
-        self.everybody_works(limit)
+        self.all_work(limit)
 
-    def everybody_works(self, limit: int) -> None:
+    def all_work(self, limit: int) -> None:
         """Do so."""
         while self.broker.waiting:
             self._deliver(0)
@@ -158,7 +158,7 @@ class Model(Judge):
         self.publish_some(batch)
         for trouble in troubles:
             self.strike(trouble, times)
-        self.everybody_works(limit)
+        self.all_work(limit)
 
     def strike(self, trouble: tuple[str, str], times: int) -> None:
         """Prepare or do it."""

@@ -64,7 +64,7 @@ class Custody:
             for held in self._held.values():
                 for number in [number for number, token in held.items() if token.expires_at <= now]:
                     del held[number]
-            return self._somebody_waited()
+            return self._has_room_again()
 
     def drop_all(self) -> None:
         """Count nothing any more: the session is gone."""
@@ -119,7 +119,7 @@ class Custody:
                     delivery.settled = True
                 else:
                     failed.append(SettleFailed(delivery, _void(delivery)))
-            return failed, self._somebody_waited()
+            return failed, self._has_room_again()
 
     def prolong(self, deliveries: Sequence[Delivery], done: Mapping[Hold, float]) -> list[SettleFailed]:
         """Note new expiry times; returns those whose lease was lost."""
@@ -133,7 +133,7 @@ class Custody:
                     failed.append(SettleFailed(delivery, _void(delivery)))
         return failed
 
-    def _somebody_waited(self) -> bool:
+    def _has_room_again(self) -> bool:
         freed = {consumer for consumer in self._full if len(self._held[consumer]) < self._limits[consumer]}
         self._full -= freed
         return bool(freed)

@@ -56,7 +56,7 @@ class Unit:
         resume: Callable[[str], None] | None = None,
     ) -> None:
         self._decode = decode
-        self.resume = resume or _nobody_sleeps
+        self.resume = resume or _no_sleeps
         self.consumer = consumer
         self.deliveries = deliveries
         self.deadline = deadline
@@ -76,7 +76,7 @@ class Unit:
         return delivery.payload
 
 
-def _nobody_sleeps(key: str) -> None:
+def _no_sleeps(key: str) -> None:
     """Ignore the key."""
 
 

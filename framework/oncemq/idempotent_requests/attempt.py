@@ -54,7 +54,7 @@ class DatabaseTry:
             self._transaction = LentTransaction(self._ledger, self._claim)
         except BaseException as error:
             self._ledger.release(self._claim)
-            _raise_if_nobodys_fault(error)
+            _raise_if_no_messages_fault(error)
             raise
         self.session = self._transaction.session
 
@@ -76,7 +76,7 @@ class DatabaseTry:
         except BaseException as error:
             # If the commit's answer was lost, the release finds a finished request and changes nothing.
             self._ledger.release(self._claim)
-            _raise_if_nobodys_fault(error)
+            _raise_if_no_messages_fault(error)
             raise
 
     def failed(self) -> None:
@@ -122,6 +122,6 @@ class ExternalTry:
         self._ledger.release(self._claim)
 
 
-def _raise_if_nobodys_fault(error: BaseException) -> None:
+def _raise_if_no_messages_fault(error: BaseException) -> None:
     if isinstance(error, exc.SQLAlchemyError) and classify(error) in {Fault.TRANSIENT, Fault.OFFLINE}:
         raise InfrastructureError(f"the database did not commit: {type(error).__name__}") from error

@@ -35,11 +35,11 @@ class Sentinels(Sentinel):
         try:
             return ask(service_name)
         except MasterNotFoundError:
-            why = self._why_nobody_answers()
+            why = self._why_no_answer()
         text = f"no sentinel names a server of {service_name!r}"
         raise MasterNotFoundError(text if why is None else f"{text}: {type(why).__name__}: {why}") from why
 
-    def _why_nobody_answers(self) -> Exception | None:
+    def _why_no_answer(self) -> Exception | None:
         """Return the error if no sentinel answers, preferring a transient one; None if one answers."""
         errors = [error for candidate in self.sentinels if (error := _error_of(candidate)) is not None]
         if len(errors) < len(self.sentinels):

@@ -19,7 +19,7 @@ DEFECTS = (
         ],
         [
             "tests/unit/engine/base/test_error_verdicts.py::test_the_databases_trouble_is_no_messages_fault",
-            "tests/unit/engine/transaction/test_infrastructure.py::test_a_lock_time_out_charges_nobody",
+            "tests/unit/engine/transaction/test_infrastructure.py::test_a_lock_time_out_charges_no_message",
         ],
     ),
     Defect(
@@ -39,7 +39,7 @@ DEFECTS = (
             )
         ],
         [
-            "tests/unit/engine/transaction/test_infrastructure.py::test_while_nobody_succeeds_nobody_is_charged[sqlite-whole]"
+            "tests/unit/engine/transaction/test_infrastructure.py::test_while_nothing_succeeds_no_message_is_charged[sqlite-whole]"
         ],
     ),
     Defect(
@@ -66,7 +66,7 @@ DEFECTS = (
                 "        locked = False\n",
             )
         ],
-        [f"{STILL}::test_what_nobody_holds_takes_effect[postgresql]"],
+        [f"{STILL}::test_messages_without_a_held_row_take_effect[postgresql]"],
     ),
     Defect(
         "short-looks-charged",
@@ -90,7 +90,7 @@ DEFECTS = (
                 "    raise UnknownCulprit(describe(error)) from error\n",
             )
         ],
-        ["tests/unit/engine/transaction/test_rescue.py::test_a_strategys_bug_charges_nobody"],
+        ["tests/unit/engine/transaction/test_rescue.py::test_a_strategys_bug_charges_no_message"],
     ),
     Defect(
         "neighbour-blamed-for-flush",
@@ -142,7 +142,7 @@ DEFECTS = (
                 "if index == IDLE:",
             )
         ],
-        [f"{CRASHES}::test_a_torn_record_accuses_nobody"],
+        [f"{CRASHES}::test_a_torn_record_accuses_no_message"],
     ),
     Defect(
         "suspects-in-company",

@@ -35,7 +35,7 @@ DEFECTS = (
         ],
     ),
     Defect(
-        "strange-error-of-a-send-is-everybodys",
+        "strange-error-of-a-send-pauses-the-consumer",
         "What an adapter raises about one message does not reach those sent with it.",
         [
             Edit(
@@ -65,7 +65,7 @@ DEFECTS = (
         ["tests/unit/common/test_error_text.py::test_what_no_place_can_keep_is_escaped"],
     ),
     Defect(
-        "poison-is-everybodys",
+        "poison-pauses-the-consumer",
         "A message that fails alone, with nothing behind it, is charged and ends as a dead letter.",
         [
             Edit(

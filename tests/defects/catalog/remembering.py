@@ -130,7 +130,7 @@ DEFECTS = (
             )
         ],
         [
-            "tests/unit/strategies/common/test_gap_policy.py::test_who_waits_in_vain_is_spoken_of[sqlite-state_machine]"
+            "tests/unit/strategies/common/test_gap_policy.py::test_a_wait_without_success_is_logged[sqlite-state_machine]"
         ],
     ),
     Defect(

@@ -140,7 +140,7 @@ DEFECTS = (
             )
         ],
         [
-            "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec.py::test_an_unknown_layout_holds_up_nobody"
+            "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec.py::test_an_unknown_layout_holds_up_no_other"
         ],
     ),
     Defect(

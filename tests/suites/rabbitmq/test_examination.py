@@ -33,7 +33,7 @@ def examined(url: str, name: str, **options: Any) -> Sequence[Problem]:
         adapter.close(grace=timedelta(seconds=1))
 
 
-def test_a_missing_queue_of_somebody_elses_is_found(rabbitmq_url: str, fresh: str) -> None:
+def test_a_missing_queue_of_another_owner_is_found(rabbitmq_url: str, fresh: str) -> None:
     """The line says which topic names it and what to do; where: at the option."""
     (problem,) = examined(rabbitmq_url, fresh, queue=fresh)
     assert f"the queue '{fresh}' does not exist" in problem.text
@@ -72,7 +72,7 @@ def test_looking_whether_a_queue_is_a_stream_takes_no_message(
     assert (method.redelivered, body) == (False, b"one")
 
 
-def test_a_quorum_queue_of_somebody_elses_may_have_a_delivery_limit(
+def test_a_quorum_queue_of_another_owner_may_have_a_delivery_limit(
     rabbitmq_url: str, fresh: str, channel: BlockingChannel
 ) -> None:
     """What a delivery limit drops cannot be seen from here: a warning says so, for quorum queues alone."""

@@ -386,7 +386,7 @@ def test_an_exchange_of_another_type_is_refused(rabbitmq_url: str, fresh: str) -
         connection.close()
 
 
-def test_publishing_to_a_missing_queue_is_refused_and_harms_nobody(
+def test_publishing_to_a_missing_queue_is_refused_and_harms_nothing(
     rabbitmq_url: str, fresh: str, open_adapter: Open
 ) -> None:
     """Only the message without a queue is refused; its neighbour on the same channel is confirmed."""

@@ -319,7 +319,7 @@ def settings(own_server: RocketMQBroker) -> Iterator[Bench]:
 
 
 @pytest.mark.server
-def test_a_group_that_nobody_makes_is_refused(settings: Bench) -> None:
+def test_a_group_that_is_never_created_is_refused(settings: Bench) -> None:
     """Found by `check --connect`, refused at the start wherever it shall begin; create: true makes it."""
     settings.configure(autoCreateSubscriptionGroup="false")
     (problem,) = settings.examine()

@@ -56,7 +56,7 @@ def test_a_quick_envelope_is_the_constructors() -> None:
     )
 
 
-def test_a_quick_message_can_be_changed_by_nobody() -> None:
+def test_a_quick_message_cannot_be_changed() -> None:
     """It is as frozen as any other."""
     with pytest.raises(FrozenInstanceError):
         quick().attempt = 4  # type: ignore[misc]

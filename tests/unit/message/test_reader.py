@@ -118,7 +118,7 @@ def test_a_long_key_full_of_escapes_is_refused() -> None:
         reader().read(Message("orders", b'{"id": "' + b":" * 255 + b'"}'))
 
 
-def test_a_body_is_decoded_anew() -> None:
+def test_a_body_is_decoded_each_time() -> None:
     """decode() shares nothing with what read() gave."""
     message = Message("orders", b'{"id": "o", "lines": []}')
     alone = reader()

@@ -322,7 +322,7 @@ def test_other_handlers_get_clean_values_too(stream):
     assert CANARY not in seen[0]
 
 
-def test_an_error_that_nobody_catches_is_a_line(stream):
+def test_an_uncaught_error_is_a_line(stream):
     """What ends a thread or the program is logged, without credentials and without forged lines."""
     logging.getLogger().handlers[:] = []
     configure(style="json", stream=stream)
@@ -343,7 +343,7 @@ def test_an_error_that_nobody_catches_is_a_line(stream):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_errors_that_nobody_can_catch_are_lines_without_credentials(stream):
+def test_uncaught_errors_are_lines_without_credentials(stream):
     """What a finalizer raises is logged, where the interpreter would print it as it is."""
     logging.getLogger().handlers[:] = []
     configure(style="json", stream=stream)

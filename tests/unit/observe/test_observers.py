@@ -56,7 +56,7 @@ def test_every_hook_is_passed_on_whole(hook):
     assert (name, {name: value for name, value in bound.items() if name != "self"}) == (hook, given)
 
 
-def test_an_observer_that_raises_hurts_nobody(caplog):
+def test_an_observer_that_raises_does_no_harm(caplog):
     """The caller hears nothing of it, the next observer is told, the log says it."""
     recording = Recording()
     with caplog.at_level(logging.ERROR):

@@ -188,7 +188,7 @@ def test_skip_runs_the_others(make_bench: MakeBench, database_url: str, table: N
 
 @pytest.mark.parametrize("database_url", SERVERS, indirect=True)
 @pytest.mark.parametrize("options", [{"locked": "nowait"}, {"timeout": "1s"}], ids=["nowait", "timeout"])
-def test_a_locked_row_is_nobodys_fault(
+def test_a_locked_row_is_no_messages_fault(
     make_bench: MakeBench, database_url: str, table: None, options: Any
 ) -> None:
     """After the time-out, or at once, the unit is run again; the healthy one commits, no one pays an attempt."""

@@ -52,7 +52,7 @@ def working(clock: FakeClock, done: list[str], name: str, seconds: float, rest: 
     return UpkeepTask(name, timedelta(minutes=1), step, everywhere=True, rest=asked)
 
 
-def test_work_that_must_disturb_nobody_rests_longer(engine: Engine, clock: FakeClock) -> None:
+def test_background_work_rests_longer(engine: Engine, clock: FakeClock) -> None:
     """For so many times as long as its step took; other work rests twice as long."""
     done: list[str] = []
     gentle = Upkeep(engine, [working(clock, done, "purge", 0.25, 9.0)], clock)
@@ -90,7 +90,7 @@ def test_what_must_hurry_is_not_held_up_by_the_rest_of_another(engine: Engine, c
     assert done.count("hurried") >= 20
 
 
-def test_a_step_that_took_long_in_vain_begins_no_long_rest(engine: Engine, clock: FakeClock) -> None:
+def test_a_long_step_without_a_result_begins_no_long_rest(engine: Engine, clock: FakeClock) -> None:
     """All purges of a database share the rest, and a lock time-out of one is no work of the others."""
     done: list[str] = []
     assert Upkeep(engine, [working(clock, done, "purge", 30.0, 9.0)], clock).run_due() == 60.0

@@ -20,7 +20,7 @@ LEASE_REFUSED = 40011
 _UNAVAILABLE_FROM = 50000
 _BUSY = 42900
 _LONGEST_TEXT = 300
-_OF_SOMEBODY_ELSE = ("CERTIFICATE_VERIFY_FAILED", "Peer name", "Hostname Verification Check failed")
+_OF_ANOTHER = ("CERTIFICATE_VERIFY_FAILED", "Peer name", "Hostname Verification Check failed")
 """What gRPC says of a certificate that proves nothing; it has no code of its own."""
 
 _REFUSING = ("UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT", "UNIMPLEMENTED")
@@ -99,7 +99,7 @@ def surfaced(error: BaseException, where: str) -> BrokerError:
     if callable(code):
         name = getattr(code(), "name", "UNKNOWN")
         text = f"{name}: {_short(error.details() or '')}" if hasattr(error, "details") else name
-        if any(mark in text for mark in _OF_SOMEBODY_ELSE):
+        if any(mark in text for mark in _OF_ANOTHER):
             return BrokerRefused(
                 f"TLS with RocketMQ's proxy at {where} failed: its certificate does not prove that it is this host – "
                 f"check ca: and the host's name, also in addresses: ({text})"

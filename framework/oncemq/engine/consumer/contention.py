@@ -65,7 +65,7 @@ class Contention:
         """Whether units do not wait for locks now."""
         return self.now() < self._hurried_until
 
-    def waited_in_vain(self) -> None:
+    def waited_without_success(self) -> None:
         """Let units fail fast on locks for a while; later ones wait again, so that a contended row is locked in turn."""
         self._hurried_until = self.now() + _HURRIED
 

@@ -20,7 +20,7 @@ from oncemq.contracts.unit import Item
 from oncemq.engine.transaction.connection_watch import ANY_THREAD, ELSEWHERE, ConnectionWatch, in_savepoint
 from oncemq.errors import HandlerFault, SessionOwned
 
-_NOBODY = -1
+_NO_ONE_YET = -1
 _TOO_LATE = "the session was used after its handler had returned: its message may be committed already"
 _PENDING_EVENTS = (
     *("before_attach", "after_attach", "transient_to_pending", "pending_to_persistent", "after_begin"),
@@ -145,7 +145,7 @@ class UnitSession(Session):
 
     def refuse_all(self) -> None:
         """Refuse further use of this session."""
-        self._user = _NOBODY
+        self._user = _NO_ONE_YET
 
     def end(self) -> None:
         """Forget the session's objects."""
@@ -188,8 +188,8 @@ class UnitSession(Session):
     def _require_user(self) -> None:
         if self._user == ANY_THREAD:
             return
-        error = SessionOwned(_TOO_LATE if self._user == _NOBODY else ELSEWHERE)
-        if self._user == _NOBODY:
+        error = SessionOwned(_TOO_LATE if self._user == _NO_ONE_YET else ELSEWHERE)
+        if self._user == _NO_ONE_YET:
             self.watch.strays.update(dict.fromkeys(self.items, error))
         else:
             self.watch.doom(error)
@@ -236,7 +236,11 @@ class Collector(Session):
         if self._references() != self._alone:
             return None
         session = self._used
-        if session is None or session._user != _NOBODY or not session.is_unused(self._as_new["identity_map"]):
+        if (
+            session is None
+            or session._user != _NO_ONE_YET
+            or not session.is_unused(self._as_new["identity_map"])
+        ):
             return None
         own = vars(session)
         own.clear()

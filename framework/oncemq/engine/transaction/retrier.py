@@ -95,9 +95,9 @@ class TransactionRetrier:
         """Report that units are no longer exclusive."""
         self._on_lane(False, None)
 
-    def waited_in_vain(self, error: InfrastructureError) -> None:
+    def waited_without_success(self, error: InfrastructureError) -> None:
         """Handle a lock wait of maximum length: for a while units do not wait for locks."""
-        self._lane.waited_in_vain()
+        self._lane.waited_without_success()
         self._on_infrastructure(_TRIES, 0.0, error)
 
     def tell(self, delivery: Delivery, error: InfrastructureError) -> None:

@@ -51,7 +51,7 @@ _COUNTS_AFTER = 30.0
 _LONGEST_DEFER = 30.0
 _STALE_LOOKS = 3
 """How often an item runs again in the same unit because its row was changed concurrently, before that counts."""
-_EVERYBODYS = 2
+_COMMON_FAILURES = 2
 """Messages that fail alone in a row; beyond this number the cause is not a single message."""
 
 
@@ -314,8 +314,8 @@ class _Execution:
         locked = is_lock_timeout(cause)
         if locked and seconds >= LONGEST_TRYING and not self._hurried:
             self._hurried = True
-            self._tries.waited_in_vain(error)
-        lonely = self._lonely_failures < _EVERYBODYS or (locked and self._hurried)
+            self._tries.waited_without_success(error)
+        lonely = self._lonely_failures < _COMMON_FAILURES or (locked and self._hurried)
         if is_whole_database_locked(cause) or not lonely:
             self._give_up(error)
         elif len(part) > 1:

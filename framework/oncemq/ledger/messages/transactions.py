@@ -31,7 +31,7 @@ TABLE = ledger_table(
 
 OWN_ID = "ledger"
 """This row's place identifies the ledger."""
-_NOBODY = ""
+_NO_ONE_YET = ""
 _ASKING_MAY_WAIT = "1s"
 """An open transaction holds its row; a check then fails and is repeated later."""
 
@@ -53,7 +53,7 @@ class Unsent:
 
 def ledger_id(connection: Connection, now: datetime) -> str:
     """Return the ledger's unique id, created on first use."""
-    row = _row(OWN_ID, _NOBODY, _NOBODY, uuid4().hex, now, None, committed=True)
+    row = _row(OWN_ID, _NO_ONE_YET, _NO_ONE_YET, uuid4().hex, now, None, committed=True)
     upsert(connection, TABLE, row, {"place": TABLE.c.place})
     return str(connection.execute(select(TABLE.c.place).where(TABLE.c.id == OWN_ID)).scalar_one())
 
@@ -91,7 +91,7 @@ def decide(connection: Connection, app: str, transaction: str, now: datetime) ->
     if found is None:
         if connection.dialect.name == "postgresql":
             connection.execute(text(f"SET LOCAL lock_timeout = '{_ASKING_MAY_WAIT}'"))
-        row = _row(transaction, app, _NOBODY, _NOBODY, now, None, committed=False)
+        row = _row(transaction, app, _NO_ONE_YET, _NO_ONE_YET, now, None, committed=False)
         upsert(connection, TABLE, row, {"id": TABLE.c.id})
         found = connection.execute(known).scalar_one()
     return bool(found)

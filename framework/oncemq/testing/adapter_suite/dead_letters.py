@@ -116,7 +116,7 @@ class DeadLetters(SuitePart):
         assert len(self._listed(member.adapter, first)) == 1
         assert self._listed(member.adapter, second) == []
 
-    def test_replay_starts_anew(self, bench: Bench) -> None:
+    def test_replay_starts_over(self, bench: Bench) -> None:
         """A replayed letter has its own headers, a fresh attempt and no cause; it is no longer listed."""
         bench.only_where("browse_dead_letters")
         topic = bench.topic()

@@ -88,7 +88,7 @@ class Parking(SuitePart):
         assert bench.followed == [Outcome.RETRY]
         assert (waiting(bench), bench.effects()) == (1, [("a", 1)])
 
-    def test_a_failed_closer_wakes_nobody(self, bench: Bench) -> None:
+    def test_a_failed_closer_wakes_no_waiter(self, bench: Bench) -> None:
         """When the message that closes the gap fails, messages behind it keep waiting."""
 
         def fail(body: Any, session: Session) -> None:

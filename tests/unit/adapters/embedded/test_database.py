@@ -89,7 +89,7 @@ def test_failing_work_leaves_its_neighbours_alone(database: Database):
     assert count(database) == 2
 
 
-def test_interrupt_leaves_nobody_waiting(database: Database):
+def test_interrupt_leaves_no_caller_waiting(database: Database):
     """An interrupt in the thread that commits for others is an error to them, not a wait without end."""
     running, go = Event(), Event()
 

@@ -46,7 +46,7 @@ def test_other_machines_and_containers_are_unknown():
     assert not is_dead(replace(here, space="pid:[1]", born="1"), here)
 
 
-def test_without_a_process_table_nobody_is_dead():
+def test_without_a_process_table_no_process_is_dead():
     """Where the system tells nothing, leases end by time alone."""
     blind = Life(this_process().host, "", "", 1, "")
     assert not is_dead(replace(blind, pid=99999999), blind)

@@ -42,7 +42,7 @@ def test_a_letter_of_our_own_is_found_before_the_name_servers_know_its_topic() -
     assert graveyard(Slow(late=3), buried={"%RETRY%points"})._places() == PLACES
 
 
-def test_nobody_waits_for_letters_where_none_was_written() -> None:
+def test_nothing_waits_for_letters_where_none_was_written() -> None:
     """Most groups have none."""
     routes = Slow(late=3)
     assert not graveyard(routes, buried={"%RETRY%others"})._places()

@@ -91,7 +91,7 @@ def test_a_later_header_wins_over_an_escaped_one() -> None:
     assert readable_headers(second) == {"x": "plain", "y": ""}
 
 
-def test_a_replay_begins_anew() -> None:
+def test_a_replay_begins_again() -> None:
     """Attempts and causes stay behind; the user's headers, keys and tags do not."""
     dead = with_headers(
         {"KEYS": "k", "TAGS": "t", "UNIQ_KEY": "U"}, {names.ATTEMPT: "4", names.REASON: "r", "a": ""}

@@ -23,7 +23,7 @@ def test_a_broker_that_need_not_prove_itself_is_warned_about(tmp_path: Path, bro
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9464", "[::]:9464", ":9464"])
-def test_an_address_that_everybody_can_reach_is_warned_about(tmp_path: Path, address: str) -> None:
+def test_a_public_address_is_warned_about(tmp_path: Path, address: str) -> None:
     """Metrics show names of consumers and what waits for them."""
     (said,) = warnings(tmp_path, BASE + f'http: {{address: "{address}"}}\n')
     assert "on every address of this machine" in said

@@ -50,7 +50,7 @@ def test_a_deadlock_soon_after_doubles_the_stretch() -> None:
     assert lane.succeeded()
 
 
-def test_a_deadlock_after_a_long_peace_starts_anew() -> None:
+def test_a_deadlock_after_a_long_peace_starts_over() -> None:
     """After as many free units as the stretch was long, the next stretch is the first one again."""
     lane = Contention()
     lane.deadlocked()

@@ -148,7 +148,7 @@ def test_a_key_that_is_woken_before_it_sleeps_does_not_sleep(scheduler: Schedule
     assert scheduler.take(10, 0) == []
 
 
-def test_waking_a_key_that_nobody_knows_does_nothing(scheduler: Scheduler) -> None:
+def test_waking_an_unknown_key_does_nothing(scheduler: Scheduler) -> None:
     """Anyone who wakes may be late."""
     scheduler.wake("a")
     fill(scheduler, "a1")

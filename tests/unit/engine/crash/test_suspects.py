@@ -40,7 +40,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "one.recorder"
 
 
-def test_an_idle_recorder_accuses_nobody(path: Path) -> None:
+def test_an_idle_recorder_accuses_no_message(path: Path) -> None:
     """Between units nothing is running, whatever ran before."""
     recorder = Recorder(path)
     recorder.begin([envelope("a")])
@@ -49,13 +49,13 @@ def test_an_idle_recorder_accuses_nobody(path: Path) -> None:
     assert read_crash(path, SCOPE) is None
 
 
-def test_a_fresh_recorder_accuses_nobody(path: Path) -> None:
+def test_a_fresh_recorder_accuses_no_message(path: Path) -> None:
     """A worker that never had a unit cannot have died of a message."""
     Recorder(path)
     assert read_crash(path, SCOPE) is None
 
 
-def test_a_unit_that_has_not_begun_accuses_nobody(path: Path) -> None:
+def test_a_unit_that_has_not_begun_accuses_no_message(path: Path) -> None:
     """Identities are written before anything runs."""
     Recorder(path).begin([envelope("a")])
     assert read_crash(path, SCOPE) is None
@@ -111,7 +111,7 @@ def test_units_of_any_size_fit(path: Path) -> None:
     assert read_crash(path, SCOPE) == Crash(SCOPE, (("k", "small"),), known=True)
 
 
-def test_a_torn_record_accuses_nobody(path: Path) -> None:
+def test_a_torn_record_accuses_no_message(path: Path) -> None:
     """Identities that do not fit their checksum are not believed."""
     recorder = Recorder(path)
     recorder.begin([envelope("right")])
@@ -122,13 +122,13 @@ def test_a_torn_record_accuses_nobody(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 10, b"\x01\x00\x00\x00" * 4, b"\xff" * 100])
-def test_nonsense_accuses_nobody(path: Path, content: bytes) -> None:
+def test_nonsense_accuses_no_message(path: Path, content: bytes) -> None:
     """A file that is no record is ignored."""
     path.write_bytes(content)
     assert read_crash(path, SCOPE) is None
 
 
-def test_a_missing_file_accuses_nobody(path: Path) -> None:
+def test_a_missing_file_accuses_no_message(path: Path) -> None:
     """Someone else may have read and removed it."""
     assert read_crash(path, SCOPE) is None
 
@@ -323,7 +323,7 @@ def test_a_death_is_charged_once(tmp_path: Path, dead: Dead, book: SuspectBook) 
     assert not [*tmp_path.glob("*.recorder"), *tmp_path.glob("*.alive")]
 
 
-def test_a_process_ended_on_purpose_charges_nobody(tmp_path: Path, dead: Dead, book: SuspectBook) -> None:
+def test_a_process_ended_on_purpose_charges_no_message(tmp_path: Path, dead: Dead, book: SuspectBook) -> None:
     """Its records are removed unread."""
     dead.ran("a")
     dead.die()

@@ -95,7 +95,7 @@ def test_the_process_ends_also_when_nothing_can_be_told(watch: Watch) -> None:
     assert watch.left == [EXIT_HARD_LIMIT]
 
 
-def test_a_cancel_that_comes_too_late_hits_nobody(watch: Watch) -> None:
+def test_a_cancel_that_comes_too_late_hits_no_statement(watch: Watch) -> None:
     """The call ended while the watchdog made up its mind: the next one's statement is not cancelled."""
     overdue = watch.slot.started
     watch.slot.started = overdue + 3

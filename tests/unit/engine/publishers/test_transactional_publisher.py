@@ -142,7 +142,7 @@ def test_a_hidden_database_error_rolls_back(
     assert broker.told == [("held", False, False)]
 
 
-def test_whoever_was_refused_cannot_commit(
+def test_a_refused_handler_cannot_commit(
     publisher: TransactionalPublisher, broker: Broker, engine: Engine
 ) -> None:
     """A broker that asks before the transaction has begun is told that there is none; then there must be none."""

@@ -130,7 +130,7 @@ def test_a_failure_is_in_hand_until_it_is_settled(room: Room) -> None:
     assert room.holder.held == []
 
 
-def test_what_the_worker_keeps_is_nobody_elses(room: Room) -> None:
+def test_what_the_worker_keeps_is_its_own(room: Room) -> None:
     """Returned and deferred deliveries go back to their queues without the broker."""
     room.aftermath.settle([(delivery(), RETURNED), (delivery(), defer(timedelta(seconds=1), "held"))])
     room.end()

@@ -420,7 +420,7 @@ def test_unstarted_deliveries_go_back(desk: Desk) -> None:
     assert not desk.heard.of("settle_failed")
 
 
-def test_nothing_to_hand_back_asks_nobody(desk: Desk) -> None:
+def test_nothing_to_hand_back_asks_no_broker(desk: Desk) -> None:
     """An empty queue costs no call."""
     desk.adapter.fail_next("give_back")
     desk.settler.hand_back([])

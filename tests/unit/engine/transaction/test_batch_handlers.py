@@ -148,7 +148,7 @@ def test_the_time_budget_is_looked_at_between_calls(engine: Engine) -> None:
     assert bench.run(*orders("1", "2", "3", key="k"), seconds=15) == ["applied", "applied", "returned"]
 
 
-def test_a_crash_in_a_call_for_many_blames_nobody(engine: Engine) -> None:
+def test_a_crash_in_a_call_for_many_blames_no_message(engine: Engine) -> None:
     """While a call for many runs, the flight recorder says that the culprit is unknown."""
     recorder = NoRecorder()
     seen: list[int] = []

@@ -217,7 +217,7 @@ def test_a_savepoint_that_a_failed_handler_left_open_is_rolled_back(engine: Engi
     assert effects(engine) == ["a", "b"]
 
 
-def test_a_lost_connection_charges_nobody(engine: Engine) -> None:
+def test_a_lost_connection_charges_no_message(engine: Engine) -> None:
     """The database's trouble is no one's fault, and is not undone alone."""
     bench = UnitBench(engine, losing_the_connection_at("b"), UniqueKey)
     assert bench.run(*orders("a", "b", "c")) == ["applied", "applied", "applied"]

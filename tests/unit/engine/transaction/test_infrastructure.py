@@ -50,7 +50,7 @@ def handler_meeting(trouble: Callable[[Session], Any]) -> Callable[..., None]:
     return handler
 
 
-def test_a_lock_time_out_charges_nobody(engine: Engine, locker: object) -> None:
+def test_a_lock_time_out_charges_no_message(engine: Engine, locker: object) -> None:
     """The message that meets a lock is deferred; its neighbours take effect."""
     bench = UnitBench(engine, handler_meeting(find_it_locked), UniqueKey)
     assert bench.run(*orders("a", "stuck", "b")) == ["applied", "deferred", "applied"]
@@ -76,14 +76,14 @@ def test_successes_of_another_worker_count(engine: Engine, locker: object) -> No
     assert outcomes == ["deferred", "deferred", "retry"]
 
 
-def test_while_nobody_succeeds_nobody_is_charged(engine: Engine, locker: object) -> None:
+def test_while_nothing_succeeds_no_message_is_charged(engine: Engine, locker: object) -> None:
     """As long as nothing commits at all, the database is at fault, however often a message fails."""
     bench = UnitBench(engine, handler_meeting(find_it_locked), UniqueKey)
     stuck = bench.delivery(orders("stuck")[0])
     assert [bench.execute([stuck])[0] for _ in range(6)] == ["deferred"] * 6
 
 
-def test_everybody_locked_is_the_databases_trouble(engine: Engine, locker: object) -> None:
+def test_a_lock_on_all_messages_is_the_databases_trouble(engine: Engine, locker: object) -> None:
     """When one message after the other fails alone, the unit is given back and the consumer must pause."""
 
     def handler(order: dict[str, Any], session: Session) -> None:

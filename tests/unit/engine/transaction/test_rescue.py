@@ -77,7 +77,7 @@ class Failing(Strategy):
 @pytest.mark.parametrize(
     "hook", ["reserve", "load", "decide", "forgotten return", "record", "save", "confirm"]
 )
-def test_a_strategys_bug_charges_nobody(engine: Engine, hook: str) -> None:
+def test_a_strategys_bug_charges_no_message(engine: Engine, hook: str) -> None:
     """A strategy that fails where it may not stops the consumer: nothing takes effect, nothing is charged."""
     bench = UnitBench(engine, plain, UniqueKey, Failing(hook))
     assert bench.run(*orders("a", "b")) == ["returned", "returned"]

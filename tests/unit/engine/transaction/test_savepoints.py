@@ -306,7 +306,7 @@ def test_where_messages_are_parked_a_unit_is_one_run(engine: Engine) -> None:
     assert calls.of["a"] == 2
 
 
-def test_a_failing_connection_charges_nobody(engine: Engine) -> None:
+def test_a_failing_connection_charges_no_message(engine: Engine) -> None:
     """The database's trouble in a later part is no one's fault, and nothing of the earlier part is left."""
     bench = UnitBench(engine, losing_the_connection_at("c"), UniqueKey)
     assert bench.run(*orders("a", "b", "c")) == ["applied", "applied", "applied"]

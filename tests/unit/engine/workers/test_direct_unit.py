@@ -408,7 +408,7 @@ def test_what_was_reserved_is_released_when_a_later_reserve_fails(
 
 @both
 @pytest.mark.parametrize("hook", ["reserve", "load", "decide", "record", "save", "confirm"])
-def test_a_strategys_bug_pauses_and_charges_nobody(
+def test_a_strategys_bug_pauses_and_charges_no_message(
     kind: str, hook: str, adapter: ScriptedAdapter, gateway: Gateway
 ) -> None:
     """A hook that fails pauses the consumer, says so, and costs its message no attempt."""

@@ -91,7 +91,7 @@ def handler(order: dict[str, Any], session: Session) -> None:
 
 
 @ROWS
-def test_what_nobody_holds_takes_effect(engine: Engine) -> None:
+def test_messages_without_a_held_row_take_effect(engine: Engine) -> None:
     """Of one unit only those are deferred that someone else has in hand; no one is charged, nothing is given up."""
     bench = UnitBench(engine, handler, UniqueKey)
     with Sleeper(engine, bench.name) as sleeper:
@@ -134,7 +134,7 @@ def test_a_message_met_locked_in_a_hurry_is_not_charged_soon(engine: Engine) -> 
     """Many short looks in half a minute are no three lock time-outs; after it the next one counts."""
     now = [0.0]
     lane = Contention(lambda: now[0])
-    lane.waited_in_vain()
+    lane.waited_without_success()
     bench = UnitBench(engine, handler, UniqueKey, lane=lane)
     held = bench.delivery(orders(HELD[0])[0])
     outcomes = []
@@ -142,7 +142,7 @@ def test_a_message_met_locked_in_a_hurry_is_not_charged_soon(engine: Engine) -> 
         for other in FREE[:6]:
             outcomes += bench.execute([held, bench.delivery(orders(other)[0])])
         now[0] = 29.9
-        lane.waited_in_vain()
+        lane.waited_without_success()
         outcomes += bench.execute([held])
         now[0] = 30.0
         outcomes += bench.execute([held])
@@ -161,7 +161,7 @@ def test_a_unit_of_which_all_is_held_does_not_pause_the_consumer(engine: Engine)
 
 
 @ROWS
-def test_an_exclusive_unit_that_stands_still_keeps_out_nobody(engine: Engine) -> None:
+def test_a_blocked_exclusive_unit_keeps_out_no_other(engine: Engine) -> None:
     """Anyone who has waited without success goes on without being the only one; that is a matter of speed alone."""
     lane = Contention()
     bench = UnitBench(engine, handler, UniqueKey, lane=lane)
@@ -233,7 +233,7 @@ def test_waiting_is_as_usual_after_a_hurry(engine: Engine) -> None:
     lane = Contention(lambda: 0.0)
     bench = UnitBench(engine, asking, UniqueKey, lane=lane)
     bench.run(*orders("a"))
-    lane.waited_in_vain()
+    lane.waited_without_success()
     bench.run(*orders("b"))
     bench.lane._hurried_until = 0.0
     bench.run(*orders("c"))

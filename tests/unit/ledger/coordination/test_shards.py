@@ -38,7 +38,7 @@ def test_the_same_shards_are_served_again(engines: list[Engine]) -> None:
     shards.ensure(engines[2:], "third", None)
 
 
-def test_what_nobody_has_created_is_not_served(engines: list[Engine]) -> None:
+def test_a_topic_that_was_never_created_is_not_served(engines: list[Engine]) -> None:
     """Like every table of the ledger."""
     with pytest.raises(LedgerError, match="run `oncemq tables create`"):
         shards.ensure(engines, "shop", THREE)

@@ -479,7 +479,7 @@ def strategy_of(bench: Bench) -> TwoPhase:
         (7, "unanswered", ["unknown"]),
     ],
 )
-def test_reconciling_asks_about_what_nobody_is_at(
+def test_reconciling_asks_about_abandoned_claims(
     make_direct: MakeDirect, answer: Any, told: str, left: list[str]
 ) -> None:
     """Done is done, what is not done may run when it comes, the others stay in doubt."""

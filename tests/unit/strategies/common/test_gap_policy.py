@@ -61,7 +61,7 @@ def look(bench: Bench, clock: FakeClock, minutes: int) -> list[Mapping[str, Any]
     return [line for line in logs if line["event"].endswith(" gap")]
 
 
-def test_who_waits_in_vain_is_spoken_of(make_bench: MakeBench, name: str) -> None:
+def test_a_wait_without_success_is_logged(make_bench: MakeBench, name: str) -> None:
     """Not before `gap_timeout`, and then once for each key and time-out, although looked at each minute."""
     bench, clock = bench_of(make_bench, name)
     assert bench.deliver(event(1, 3), event(1, 4), event(2, 2)) == [Outcome.PARKED] * 3
@@ -85,7 +85,7 @@ def test_a_warning_loses_nothing(make_bench: MakeBench, name: str) -> None:
     assert waiting(bench) == 0
 
 
-def test_what_waits_in_vain_may_become_a_dead_letter(make_bench: MakeBench, name: str) -> None:
+def test_a_message_that_waits_too_long_may_become_a_dead_letter(make_bench: MakeBench, name: str) -> None:
     """`on_gap: dead_letter`: each after its own time, with a reason that names what it waited for."""
     bench, clock = bench_of(make_bench, name, on_gap="dead_letter", gap_timeout="90s")
     bench.deliver(event(1, 3))

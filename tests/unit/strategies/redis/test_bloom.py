@@ -116,7 +116,7 @@ def test_a_filter_is_made_once(filter_, client):
     assert filter_.shape() == Shape.made_for(len(WORDS), 0.01)
 
 
-def test_a_filter_that_nobody_made_is_no_empty_one(client, fresh):
+def test_a_missing_filter_is_no_empty_one(client, fresh):
     """`no` would be a lie; also after it was deleted by another."""
     missing = BloomFilter(client, fresh)
     for ask in (missing.shape, missing.count, lambda: missing.add("a"), lambda: missing.contains("a")):

@@ -316,7 +316,7 @@ def test_a_key_of_another_type_is_charged_to_its_message(engine, client, fresh):
     assert bench.run(*orders("a", "b")) == ["retry", "applied"]
 
 
-def test_without_redis_nothing_runs_and_nobody_is_charged(engine, fresh):
+def test_without_redis_nothing_runs_and_no_message_is_charged(engine, fresh):
     """The consumer pauses and says why."""
     bench = guarded(engine, make_client("redis://127.0.0.1:1"), fresh, count)
     assert bench.run(*orders("a")) == ["returned"]

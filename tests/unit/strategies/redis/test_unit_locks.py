@@ -114,7 +114,7 @@ def test_a_release_before_the_alarm_is_set_is_not_missed(woken):
     assert woken == ["first", "second"]
 
 
-def test_a_release_before_the_lock_was_tried_wakes_nobody(woken):
+def test_a_release_before_the_lock_was_tried_wakes_no_waiter(woken):
     """Anyone who tried after it has seen what it left."""
     client = Client()
     alarms = Alarms(client)

@@ -118,7 +118,7 @@ def test_a_handler_may_create_the_row(make_bench: MakeBench, rides: Table) -> No
     assert states(bench.engine, rides) == {1: "created", 2: "paid", 3: "created"}
 
 
-def test_a_row_that_nobody_created_is_its_items_fault(make_bench: MakeBench, rides: Table) -> None:
+def test_a_missing_row_is_its_items_fault(make_bench: MakeBench, rides: Table) -> None:
     """The item is retried with words; its neighbours commit."""
     bench = make_bench("state_machine", OPTIONS)
     lost, kept = bench.verdicts(event(2, "created"), event(1, "paid", 2))

@@ -137,7 +137,7 @@ def test_the_original_is_left_alone() -> None:
     assert original.headers == HISTORY
 
 
-def test_a_replay_starts_anew() -> None:
+def test_a_replay_starts_over() -> None:
     """Attempts and causes go, the application's headers, the first publishing and the key stay."""
     ours = {
         names.ATTEMPT: "6",

@@ -55,6 +55,6 @@ def test_brokers_have_read_everything_before_the_process_is_gone() -> None:
     assert left(Story()) == ["frozen", *["heard"] * 5, "ended"]
 
 
-def test_a_broker_that_does_not_answer_holds_up_nobody() -> None:
+def test_a_broker_that_does_not_answer_holds_up_no_other() -> None:
     """The process is ended all the same."""
     assert left(Story(answers=False))[-1] == "ended"

@@ -12,7 +12,7 @@ from oncemq_adapters.rocketmq.native.process import LibraryProcess
 
 
 @pytest.mark.slow
-def test_a_process_that_nobody_listens_to_any_more_does_not_count_as_alive(
+def test_a_process_without_listeners_does_not_count_as_alive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else its member would wait for ever, a member of its group and silent."""

@@ -277,7 +277,7 @@ def test_retry_passes_as_a_retry() -> None:
     assert bench.process.passed == [_asks(0, topic="")]
 
 
-def test_message_that_somebody_marked_as_a_retry_is_found() -> None:
+def test_a_message_marked_as_a_retry_is_found() -> None:
     """Copied properties make librocketmq take an ordinary message for a retry; it lies in its own topic all the same."""
     bench = Bench(Whole(a=[_stored(0, marked=True)]))
     bench.ask(_asks(0, topic=""))
@@ -287,7 +287,7 @@ def test_message_that_somebody_marked_as_a_retry_is_found() -> None:
     assert bench.process.passed == [_asks(0, topic="")]
 
 
-def test_retry_that_nobody_marked_passes_by_its_topic() -> None:
+def test_an_unmarked_retry_passes_by_its_topic() -> None:
     """What someone put among the group's retries is known to librocketmq under the topic in which it lies."""
     bench = Bench(Whole(a=[_stored(0, topic=RETRIES, marked=False)]))
     bench.ask(_asks(0, topic=RETRIES))
@@ -299,7 +299,7 @@ def _unreadable(offset: int) -> StoredMessage:
     return StoredMessage("orders", b"\x00", {}, offset, 0, 0, 0, 0, "its layout cannot be read")
 
 
-def test_message_that_librocketmq_knows_by_another_time_holds_up_nobody() -> None:
+def test_message_that_librocketmq_knows_by_another_time_holds_up_no_other() -> None:
     """A pass by our view of it would fit no callback: the one that waits is answered, once it is finished."""
     bench = Bench(Whole(a=[_stored(0)]))
     bench.ask(_asks(0, stored_at=99))
@@ -353,7 +353,7 @@ def test_unlike_messages_that_ask_again_are_delivered_once() -> None:
     assert bench.process.answers == [_asks(0, stored_at=99)] * 2
 
 
-def test_message_that_was_deleted_holds_up_nobody() -> None:
+def test_message_that_was_deleted_holds_up_no_other() -> None:
     """A callback whose message is on no broker any more is answered."""
     bench = Bench(Whole(a=[]))
     bench.ask(_asks(7))

@@ -87,7 +87,7 @@ def test_a_broker_that_is_known_is_used_at_once() -> None:
     assert (bench.rebalances, bench.routes.asked, bench.steward.delays) == (1, [], [])
 
 
-def test_until_it_is_known_somebody_looks_each_second() -> None:
+def test_until_it_is_known_one_process_looks_each_second() -> None:
     """A route from which it is missing, none at all, and silence are asked again, for the member's topics alone."""
     bench = Bench(Routes("a", MISSING, AWAY, "a", "ab"))
     bench.returned.use("b")
@@ -103,7 +103,7 @@ def test_a_topic_that_was_asked_for_too_early_is_asked_for_again() -> None:
     assert (bench.rebalances, bench.steward.delays) == (2, [1.0])
 
 
-def test_nobody_looks_for_ever() -> None:
+def test_no_process_looks_without_end() -> None:
     """A topic may have been taken from the broker meanwhile."""
     bench = Bench(Routes("a"))
     bench.routes._looks = ["a"]

@@ -11,7 +11,7 @@ def stored(offset: int) -> StoredMessage:
     return StoredMessage("orders", b"{}", {}, offset, 1, 5, 0, 0)
 
 
-def test_what_cannot_be_copied_holds_up_nobody() -> None:
+def test_what_cannot_be_copied_holds_up_no_other() -> None:
     """It stays where it is, like what is not confirmed; the others are safe."""
     messages = [stored(offset) for offset in range(3)]
 

@@ -38,7 +38,7 @@ def producer_to(brokers: Any, limit: timedelta = timedelta(seconds=5)) -> Produc
     return Producer(brokers, unused, "g", limit)
 
 
-def test_what_nobody_answered_for_is_not_confirmed() -> None:
+def test_a_message_without_an_answer_is_not_confirmed() -> None:
     """Whatever became of the connection: the original must not be acknowledged."""
     [error] = producer_to(Silent(), timedelta(milliseconds=10)).send([Outgoing("t", b"x", {}, ("b", 0))])
     assert isinstance(error, BrokerUnavailable)
@@ -143,7 +143,7 @@ def test_a_place_that_takes_nothing_is_asked_once() -> None:
     assert broker.asked == 1
 
 
-def test_refusals_without_keys_hold_up_nobody() -> None:
+def test_refusals_without_keys_hold_up_no_other() -> None:
     """Who depends on no order is asked for alone."""
     broker = Picky(bad=codes.ILLEGAL_MESSAGE)
     errors = producer_to(broker).send([message("bad"), message("bad"), message("c")])

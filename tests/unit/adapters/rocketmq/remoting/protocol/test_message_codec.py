@@ -108,7 +108,7 @@ def test_a_pull_is_cut_where_enough_is_unpacked(kind: int) -> None:
     assert [message.unpacked for message in found] == [LARGEST_BODY] * (UNPACKED_AT_ONCE // LARGEST_BODY)
 
 
-def test_an_unknown_layout_holds_up_nobody() -> None:
+def test_an_unknown_layout_holds_up_no_other() -> None:
     """It is delivered as it is, with a reason, between its neighbours; its offset is counted on."""
     odd = stored(b"odd", magic=12345, offset=8)
     first, trouble, last = decode(stored(offset=7) + odd + stored(offset=9), "topic").messages
