@@ -79,6 +79,8 @@ def extra_for(module: str) -> str:
         "pika": "rabbitmq",
         "psycopg": "postgres",
         "pymysql": "mysql",
+        "aiosqlite": "async",
+        "asyncmy": "async",
         "prometheus_client": "metrics",
         "rediscluster": "redis-py-cluster",
     }

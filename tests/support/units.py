@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.crash.flight_recorder import AnyRecorder, NoRecorder
 from oncemq.engine.crash.time_limits import TimeLimitSlot
+from oncemq.engine.transaction.async_call import awaiting
 from oncemq.engine.transaction.batch_loop import BatchLoop
 from oncemq.engine.transaction.item_loop import ItemLoop
 from oncemq.engine.transaction.retrier import TransactionRetrier
@@ -24,6 +26,7 @@ from oncemq.engine.workers.failure_isolation import UnitResult, UnitRunner
 from oncemq.message.envelope import Delivery, Message
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.redis import RedisClient
+from oncemq.testing.event_loop import Loop
 from oncemq.testing.scopes import scope_for
 from support.engine import make_consumer
 
@@ -52,6 +55,8 @@ class UnitBench:
         lane: shared with siblings.
         name: the consumer's, for several benches of one consumer; default: its own.
         topics: what the handler may publish to; needs a relay in the attempt.
+        loop: where an async handler runs; None = the handler is sync.
+        soft_limit: of an async handler.
 
     Attributes:
         result: what came of the last unit.
@@ -80,9 +85,12 @@ class UnitBench:
         lane: Contention | None = None,
         name: str | None = None,
         topics: Mapping[str, OutgoingTopic] = MappingProxyType({}),
+        loop: Loop | None = None,
+        soft_limit: timedelta | None = None,
     ) -> None:
         self.name = name or f"c{uuid.uuid4().hex[:10]}"
         built = [self._built(asked, engine) for asked in strategies]
+        self._loop = loop
         self.plan = make_consumer(handler, built, name=self.name, topics=topics)
         self.slot = TimeLimitSlot()
         self.lane = lane or Contention()
@@ -94,10 +102,12 @@ class UnitBench:
         self.resumed: list[str] = []
         self.result = UnitResult()
         chain, recorder = Chain(built), recorder or NoRecorder()
+        called = self.plan.handler if loop is None else awaiting(self.plan.handler, self.slot, soft_limit)
         make_loop = BatchLoop if self.plan.handler.is_batch else ItemLoop
-        self.loop = make_loop(chain, self.plan.handler, self.clock.monotonic, recorder, self.slot, point)
+        self.loop = make_loop(chain, called, self.clock.monotonic, recorder, self.slot, point)
+        place = engine if loop is None else loop.engine
         self.attempt = UnitTransaction(
-            engine, chain, self.plan.reader, self.loop, recorder, self.slot, self.clock, self._failed, point
+            place, chain, self.plan.reader, self.loop, recorder, self.slot, self.clock, self._failed, point
         )
         tries = TransactionRetrier(
             self.attempt,
@@ -136,7 +146,8 @@ class UnitBench:
         )
         unit.savepoint_every, unit.guarded = self.savepoint_every, self.guarded
         self.unit = unit
-        self.result = self._runner.execute(unit)
+        execute = self._runner.execute
+        self.result = execute(unit) if self._loop is None else self._loop.run(execute, unit)
         return [self.result.verdicts[delivery].outcome.value for delivery in deliveries]
 
     def run(self, *orders: Mapping[str, Any], seconds: float = 60.0) -> list[str]:

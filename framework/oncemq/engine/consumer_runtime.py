@@ -32,6 +32,7 @@ from oncemq.engine.plan import ConsumerPlan
 from oncemq.engine.settlement.background_settler import BackgroundSettler
 from oncemq.engine.settlement.ledger_dead_letters import KeptLetters
 from oncemq.engine.settlement.settler import Settler
+from oncemq.engine.transaction.async_call import awaiting
 from oncemq.engine.transaction.batch_loop import BatchLoop
 from oncemq.engine.transaction.item_loop import ItemLoop
 from oncemq.engine.transaction.retrier import TransactionRetrier
@@ -39,6 +40,14 @@ from oncemq.engine.transaction.unit_transaction import UnitTransaction
 from oncemq.engine.workers.async_worker import AsyncWorker, InFlightSlot
 from oncemq.engine.workers.direct_unit import DirectRunner, Finisher
 from oncemq.engine.workers.failure_isolation import UnitRunner
+from oncemq.engine.workers.loop_workers import (
+    LoopWorker,
+    LoopWorkers,
+    async_twins,
+    close_engines,
+    unblock,
+    work_once,
+)
 from oncemq.engine.workers.parked_sweep import sweeps
 from oncemq.engine.workers.threads import Threads
 from oncemq.engine.workers.worker import Execute, ShardRuntime, Worker, by_unit
@@ -127,6 +136,7 @@ class ConsumerRuntime:
             self._forget,
             shop.layout,
         )
+        self._twins = async_twins(plan, shop.engines)
         self.consumer.learn_of_deaths = self.learn_of_deaths
         self.consumer.charge = self._charge
         self._aftermath = BackgroundSettler(self._settler(), self.consumer, shop.observers.failed)
@@ -144,11 +154,10 @@ class ConsumerRuntime:
     def start(self) -> None:
         """Start the workers; they wait for deliveries."""
         plan = self.consumer.plan
-        loops = (
-            [self._async_worker().loop]
-            if plan.handler.is_async
-            else [self._worker(number).loop for number in range(plan.workers)]
-        )
+        if plan.handler.is_async:
+            loops = [(self._loop_workers() if self._twins else self._async_worker()).loop]
+        else:
+            loops = [self._worker(number).loop for number in range(plan.workers)]
         self._settling.start(self._aftermath.loop)
         for loop in loops:
             self._workers.start(loop)
@@ -162,13 +171,14 @@ class ConsumerRuntime:
             runner: runs async handlers.
         """
         plan = self.consumer.plan
-        if plan.handler.is_async:
+        if plan.handler.is_async and not self._twins:
             return partial(self._async_worker().step, runner)
         worker = self._worker(0)
         most = min(plan.batch_limit, self.chain.max_batch or plan.batch_limit)
+        work = partial(work_once, runner, worker) if self._twins else worker.step
 
         def step() -> bool:
-            worked = worker.step(most)
+            worked = work(most)
             self._aftermath.catch_up()
             return worked
 
@@ -189,6 +199,10 @@ class ConsumerRuntime:
     def alive(self) -> bool:
         """Return whether every worker is running."""
         return self._workers.alive() and self._settling.alive()
+
+    def close_loop(self, runner: asyncio.Runner) -> None:
+        """Close what belongs to the event loop of a stepper."""
+        runner.run(close_engines(self._twins))
 
     def close(self) -> None:
         """Remove the flight recorders: the process ends normally, even if a worker does not."""
@@ -222,13 +236,27 @@ class ConsumerRuntime:
             tell(collect(shop.state, shop.book), shop.book, shop.observers)
         self.refresh_suspects()
 
-    def _worker(self, number: int) -> Worker:
+    def _loop_workers(self) -> LoopWorkers:
+        """Return the workers of an async handler in transactions: the same ones, in greenlets of one event loop."""
+        for chain in self._chains:
+            unblock(chain)
+        workers = self.consumer.plan.workers
+        return LoopWorkers(
+            self.consumer,
+            lambda: [self._worker(number, LoopWorker) for number in range(workers)],
+            self._twins,
+        )
+
+    def _worker(self, number: int, kind: type[Worker] = Worker) -> Worker:
         plan = self.consumer.plan
         slot, recorder = TimeLimitSlot(), self._recorder(number)
-        self._shop.watchdog.watch(plan.name, slot, TimeLimits(plan.soft_limit, plan.hard_limit))
+        # An event loop enforces the soft limit itself; a handler that blocks the loop needs the hard one.
+        soft = None if self._twins else plan.soft_limit
+        self._shop.watchdog.watch(plan.name, slot, TimeLimits(soft, plan.hard_limit))
         unit_time = plan.unit_time.total_seconds()
         if plan.effects is Effects.DATABASE:
-            executes = [self._transactional(slot, recorder, shard) for shard in self._shards()]
+            pause = partial(kind.pause, self.consumer.gate)
+            executes = [self._transactional(slot, recorder, shard, pause) for shard in self._shards()]
         else:
             executes = [self._direct(slot, recorder, shard) for shard in self._shards()]
             unit_time = min(unit_time, _LONGEST_DIRECT_UNIT)
@@ -237,7 +265,7 @@ class ConsumerRuntime:
         settles = self._settler() if plan.hold_key else self._aftermath
         layout = self._shop.layout
         execute = by_unit(executes, layout)
-        return Worker(self.consumer, execute, settles, self._shop.alone, unit_time, limit, layout)
+        return kind(self.consumer, execute, settles, self._shop.alone, unit_time, limit, layout)
 
     def _shards(self) -> range:
         return range(len(self._chains))
@@ -251,14 +279,20 @@ class ConsumerRuntime:
             "effect together with the record of its message; leave the call out"
         )
 
-    def _transactional(self, slot: TimeLimitSlot, recorder: AnyRecorder, shard: int) -> Execute:
+    def _transactional(
+        self, slot: TimeLimitSlot, recorder: AnyRecorder, shard: int, pause: Callable[[float], None]
+    ) -> Execute:
         plan, shop = self.consumer.plan, self._shop
         chain, handler = self._chains[shard], plan.parts[shard].handler
         if not shop.engines:
             raise ConfigError([f"consumer {plan.name!r} has effects: database, but the app has no database"])
+        if self._twins:
+            handler = awaiting(
+                handler, slot, plan.soft_limit, partial(shop.observers.time_limit, plan.name, None)
+            )
         make_loop = BatchLoop if handler.is_batch else ItemLoop
         attempt = UnitTransaction(
-            shop.engines[shard],
+            (self._twins or shop.engines)[shard],
             chain,
             plan.reader,
             make_loop(chain, handler, shop.clock.monotonic, recorder, slot, shop.point),
@@ -273,9 +307,7 @@ class ConsumerRuntime:
             commits=self._warn_of_commit,
         )
         lane = self.consumer.lanes[shard]
-        tries = TransactionRetrier(
-            attempt, lane, self._infrastructure_failed, self._lane_changed, self.consumer.gate.sleep
-        )
+        tries = TransactionRetrier(attempt, lane, self._infrastructure_failed, self._lane_changed, pause)
         return UnitRunner(chain, attempt, lane, tries, shop.observers.failed, shop.point).execute
 
     def _direct(self, slot: TimeLimitSlot, recorder: AnyRecorder, shard: int) -> Execute:

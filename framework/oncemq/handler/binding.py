@@ -83,6 +83,7 @@ def bind(
         return BoundHandler(
             name,
             lambda run, item: call_batch(run, [item]),
+            signature.is_async,
             is_batch=True,
             wants_session=wants_session,
             publishes=publishes,
@@ -107,8 +108,11 @@ def _item_call(function: Callable[..., Any], signature: Signature) -> Callable[[
             *[get(run, item) for get in getters], **{word: get(run, item) for word, get in keywords}
         )
     roles = tuple(filled.role for filled in positional)
-    if signature.validate is not None and roles in {(PAYLOAD,), (PAYLOAD, SESSION)}:
-        return _validated_call(function, signature.validate, with_session=SESSION in roles)
+    if signature.validate is not None and roles == (PAYLOAD,):
+        validate = signature.validate
+        return lambda _, item: function(validate(item.payload))
+    if signature.validate is not None and roles == (PAYLOAD, SESSION) and not signature.is_async:
+        return _with_session(function, signature.validate)
     if len(getters) == 1:
         (only,) = getters
         return lambda run, item: function(only(run, item))
@@ -118,12 +122,8 @@ def _item_call(function: Callable[..., Any], signature: Signature) -> Callable[[
     return lambda run, item: function(*[get(run, item) for get in getters])
 
 
-def _validated_call(
-    function: Callable[..., Any], validate: Validate, *, with_session: bool
-) -> Callable[[Run, Item], Any]:
-    if with_session:
-        return lambda run, item: function(validate(item.payload), run.session)
-    return lambda _, item: function(validate(item.payload))
+def _with_session(function: Callable[..., Any], validate: Validate) -> Callable[[Run, Item], Any]:
+    return lambda run, item: function(validate(item.payload), run.session)
 
 
 def _finished(call: Callable[[Run, Item], Any], name: str) -> Callable[[Run, Item], Any]:
@@ -166,7 +166,8 @@ def _batch_call(
         values = {filled: _batch_value(filled, run, batch) for filled in parameters}
         positional = [value for filled, value in values.items() if not filled.keyword]
         keywords = {filled.name: value for filled, value in values.items() if filled.keyword}
-        return _settled(function(*positional, **keywords), name)
+        answer = function(*positional, **keywords)
+        return answer if signature.is_async else _settled(answer, name)
 
     return call_batch
 

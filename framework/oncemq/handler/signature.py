@@ -39,10 +39,12 @@ def looks_like_session(annotation: Any) -> bool:
     kinds = [annotation, *get_args(annotation)]
     return any(
         isinstance(kind, type)
-        and (issubclass(kind, Session) or kind.__name__ in {"AsyncSession", "scoped_session"})
+        and (issubclass(kind, Session) or kind.__name__ in {_ASYNC_SESSION, "scoped_session"})
         for kind in kinds
     )
 
+
+_ASYNC_SESSION: Final = "AsyncSession"
 
 Getter = Callable[[Run, Item], Any]
 """Provides the value of one parameter, for one item of one run."""
@@ -129,13 +131,19 @@ class _Reading:
     filled: list[Filled] = field(default_factory=list)
     validate: Validate | None = None
     is_batch: bool = False
+    is_async: bool = False
     payload: Any = None
 
     def refuse(self, text: str) -> NoReturn:
         raise ConfigError([f"handler {self.name}: {text}"])
 
     def known(self) -> str:
-        names = ["Session", "Envelope", "Batch[…]", *map(type_name, {**self.provided, **self.shared})]
+        names = [
+            _ASYNC_SESSION if self.is_async else "Session",
+            "Envelope",
+            "Batch[…]",
+            *map(type_name, {**self.provided, **self.shared}),
+        ]
         return f"known besides one payload: {', '.join(names)}"
 
 
@@ -153,14 +161,14 @@ def read_signature(
         ConfigError: the parameters cannot be filled; names the parameter and the correction.
     """
     reading = _Reading(name, provided, shared, effects, body_format)
-    is_async = _require_plain_callable(function, reading)
+    is_async = reading.is_async = _require_plain_callable(function, reading)
     parameters = _parameters(function, reading)
     for parameter in parameters:
         reading.asked.append(_asked(parameter, _annotation(function, parameter, reading), reading))
     _choose_payload(reading)
     _fill(reading)
     if reading.is_batch:
-        _require_batch(reading, is_async=is_async)
+        _require_batch(reading)
     publishes = any(find_in({Publisher: True}, asked.plain) for asked in reading.asked)
     return Signature(
         tuple(reading.filled), reading.validate, is_async, reading.is_batch, publishes, reading.payload
@@ -178,13 +186,7 @@ def _require_plain_callable(function: Any, reading: _Reading) -> bool:
     code = _code_of(function)
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         reading.refuse("it is a generator, which a call would not run: write return instead of yield")
-    is_async = inspect.iscoroutinefunction(code)
-    if is_async and reading.effects is Effects.DATABASE:
-        reading.refuse(
-            "it is async, but its effects are in the database, whose transaction runs in a worker's thread: "
-            "write def instead of async def, or effects: external"
-        )
-    return is_async
+    return inspect.iscoroutinefunction(code)
 
 
 def _code_of(function: Any) -> Any:
@@ -229,7 +231,8 @@ def _annotation(function: Any, parameter: inspect.Parameter, reading: _Reading) 
 def _asked(parameter: inspect.Parameter, annotation: Any, reading: _Reading) -> _Asked:
     plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     role, get = _special(parameter, plain, reading)
-    return _Asked(parameter, annotation, plain, role, get, find_in(reading.shared, plain))
+    share = _async_sessions() if role == SESSION and reading.is_async else find_in(reading.shared, plain)
+    return _Asked(parameter, annotation, plain, role, get, share)
 
 
 def _choose_payload(reading: _Reading) -> None:
@@ -290,9 +293,9 @@ def _fill(reading: _Reading) -> None:
         reading.filled.append(Filled(asked.parameter.name, asked.role, asked.get, keyword, asked.share))
 
 
-def _require_batch(reading: _Reading, *, is_async: bool) -> None:
+def _require_batch(reading: _Reading) -> None:
     """Refuse parameters with one value per message in a handler that is called once for many."""
-    if is_async or reading.effects is Effects.EXTERNAL:
+    if reading.effects is Effects.EXTERNAL:
         reading.refuse(
             "it takes a Batch, but where effects are external every message runs on its own: "
             "take one payload, or write effects: database"
@@ -315,16 +318,37 @@ def _special(parameter: inspect.Parameter, plain: Any, reading: _Reading) -> tup
         return PROVIDED, lambda run, _: share(run)
     if plain is Envelope:
         return ENVELOPE, lambda _, item: item.envelope
-    if plain is Session:
+    if _is_async_session(plain) if reading.is_async else plain is Session:
         if reading.effects is Effects.EXTERNAL:
             reading.refuse(
-                f"its parameter {parameter.name!r} is a Session, but its effects are external, where nothing "
+                f"its parameter {parameter.name!r} is {type_name(plain)}, but its effects are external, where nothing "
                 "commits it: write effects: database, or open a session of your own"
             )
-        return SESSION, lambda run, _: run.session
+        if not reading.is_async:
+            return SESSION, lambda run, _: run.session
+        give = _async_sessions()
+        return SESSION, lambda run, _: give(run)
     if looks_like_session(plain):
         reading.refuse(
-            f"its parameter {parameter.name!r} is {type_name(plain)}, which cannot be passed: "
-            "write sqlalchemy.orm.Session"
+            f"its parameter {parameter.name!r} is {type_name(plain)}, which cannot be passed"
+            + (
+                " to an async handler: write sqlalchemy.ext.asyncio.AsyncSession, or def instead of async def"
+                if reading.is_async
+                else ": write sqlalchemy.orm.Session, or async def if it is AsyncSession"
+            )
         )
     return PAYLOAD, None
+
+
+def _is_async_session(annotation: Any) -> bool:
+    # By its name: without greenlet the class cannot be imported, and a handler that requests it has imported it.
+    module = str(getattr(annotation, "__module__", ""))
+    return getattr(annotation, "__name__", "") == _ASYNC_SESSION and module.startswith(
+        "sqlalchemy.ext.asyncio"
+    )
+
+
+def _async_sessions() -> Share:
+    from oncemq.handler.async_session import async_session_of  # noqa: PLC0415 - needs greenlet
+
+    return async_session_of

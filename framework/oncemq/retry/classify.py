@@ -327,7 +327,7 @@ def _driver(error: BaseException) -> str:
 
 
 def _is_mysql(error: BaseException) -> bool:
-    return _driver(error) in {"pymysql", "MySQLdb", "mariadb"}
+    return _driver(error) in {"pymysql", "asyncmy", "MySQLdb", "mariadb"}
 
 
 def _sqlstate(error: BaseException) -> str:

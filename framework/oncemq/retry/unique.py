@@ -118,7 +118,9 @@ def _table_of(statement: str) -> str:
 def _index(context: ExceptionContext, name: str) -> Sequence[tuple[str, str]]:
     """Query through the driver itself: SQLAlchemy is handling an error at this point."""
     # Uses the failed cursor: a handler that takes the driver's connection itself would have to run alone.
-    driver = getattr(getattr(context.execution_context, "cursor", None), "connection", None)
+    used = getattr(context.execution_context, "cursor", None)
+    # In an event loop the driver's own methods are coroutines; SQLAlchemy's adapted connection awaits them.
+    driver = getattr(used, "_adapt_connection", None) or getattr(used, "connection", None)
     if driver is None:
         if context.connection is None:
             return []

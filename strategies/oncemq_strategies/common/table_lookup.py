@@ -1,7 +1,6 @@
 """Looks up the user's tables once: at start or at the first message."""
 
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
 from sqlalchemy import Connection
@@ -51,7 +50,6 @@ class LookedUp(Generic[T]):
         self._look = look
         self._advice = advice
         self._found: T | None = None
-        self._lock = Lock()
 
     def check(self, unfit: Callable[[T], str] = lambda _found: "", advice: str = "") -> list[Problem]:
         """Return why the table cannot be used, and a warning where its keys are not compared character by character.
@@ -88,7 +86,8 @@ class LookedUp(Generic[T]):
             raise ConfigError([Problem(str(error), where=self._where)]) from None
 
     def _find(self, connection: Connection) -> T:
-        with self._lock:
-            if self._found is None:
-                self._found = self._look(connection)
-            return self._found
+        # Without a lock: on an event loop another unit may look while this one waits for the database.
+        found = self._found
+        if found is None:
+            found = self._found = self._look(connection)
+        return found

@@ -6,6 +6,7 @@ SUITE = "tests/alone/test_as_if_alone.py::test_programs_leave_the_same_behind_in
 ITEMS = "framework/oncemq/engine/transaction/item_loop.py"
 FUNCTIONS = "tests/unit/engine/transaction/test_settings_in_functions.py"
 ISOLATION = "tests/unit/engine/transaction/test_isolation.py"
+ASYNC = "tests/unit/engine/async_handlers/test_async_sessions.py"
 
 DEFECTS = (
     Defect(
@@ -90,11 +91,47 @@ DEFECTS = (
         [
             Edit(
                 "framework/oncemq/engine/transaction/handler_session.py",
-                "        if self._user == ANY_THREAD:\n            return\n",
-                "        return\n",
+                "    def _require_user(self) -> None:\n",
+                "    def _require_user(self) -> None:\n        return\n\n    def _never(self) -> None:\n",
             )
         ],
         ["tests/unit/engine/transaction/test_isolation.py::test_a_session_in_another_thread_is_refused"],
+    ),
+    Defect(
+        "session-for-any-task",
+        "An async handler's session is refused to other tasks, which would interleave their statements with its own.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/connection_watch.py",
+                "        if self.task is not None and self.task is not current_task():",
+                "        if False:",
+            )
+        ],
+        [f"{ASYNC}::test_a_misuse_of_the_session_is_charged_to_its_message_alone"],
+    ),
+    Defect(
+        "cancellation-outlives-its-handler",
+        "A handler that cancels its own task, which is the worker's, cancels nothing that comes after it.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/async_call.py",
+                "        if task is not None and task.cancelling():",
+                "        if task is None:",
+            )
+        ],
+        [f"{ASYNC}::test_a_cancellation_that_the_handler_left_behind_ends_with_it"],
+    ),
+    Defect(
+        "loop-limit-not-kept",
+        "An async handler is cancelled at its soft limit, also in a statement, and charged.",
+        [
+            Edit(
+                "framework/oncemq/engine/transaction/async_call.py",
+                "        slot.overdue = slot.started\n",
+                "        pass\n",
+            )
+        ],
+        [f"{ASYNC}::test_the_soft_limit_cancels_a_handler"],
     ),
     Defect(
         "options-shared",

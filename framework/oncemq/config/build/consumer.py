@@ -36,6 +36,7 @@ from oncemq.engine.plan import ConsumerPlan, Part
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.handler.binding import BoundHandler, bind
 from oncemq.handler.signature import Getter
+from oncemq.ledger.database.async_engine import async_driver
 from oncemq.message.expressions import compile_expression
 from oncemq.message.outgoing import OutgoingTopic
 from oncemq.message.signed_history import HistoryKeys
@@ -245,6 +246,8 @@ def _bind(
             effects=settled.effects,
             body_format=settled.format,
         )
+        if bound.is_async and settled.transactional and around.engine is not None:
+            async_driver(around.engine)
     except OnceMQError as error:
         around.report.error(settled.path("handler"), error)
         return None

@@ -6,6 +6,7 @@ its message runs alone (`oncemq.engine.transaction.transaction_guard`).
 """
 
 import re
+from asyncio import Task, current_task
 from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
@@ -110,6 +111,10 @@ def kind_of(statement: str, dialect: str) -> Kind:
 ANY_THREAD = 0
 _BACK = ("ROLLBACK TO", "RELEASE")
 ELSEWHERE = "a handler's session and connection belong to its own thread: another one used them"
+OTHER_TASK = (
+    "a handler's session and connection belong to its own task: another one used them (asyncio.gather and create_task make "
+    "tasks, and so does asyncio.wait_for before Python 3.12: await one call after the other, and use asyncio.timeout)"
+)
 
 
 class ConnectionWatch:
@@ -130,6 +135,7 @@ class ConnectionWatch:
         savepoint: the framework's own savepoint, as opposed to a handler's; None = none.
         first: called once, before the handler's first statement.
         thread: the worker's thread; ANY_THREAD = not checked.
+        task: the worker's task, on an event loop; None = not checked.
         strays: the sessions of these items were used after their handlers had returned.
         commits: a handler called `session.commit()`, which only flushes.
         routines: the database's functions that may change settings.
@@ -150,12 +156,15 @@ class ConnectionWatch:
         "settings",
         "statements",
         "strays",
+        "task",
         "thread",
         "went_on",
         "writes",
     )
 
-    def __init__(self, *, isolated: bool = False, any_thread: bool = False) -> None:
+    def __init__(
+        self, *, isolated: bool = False, any_thread: bool = False, task: Task[Any] | None = None
+    ) -> None:
         self.doomed: BaseException | None = None
         self.driver: Any = None
         self.handling = False
@@ -170,9 +179,18 @@ class ConnectionWatch:
         self.savepoint: NestedTransaction | None = None
         self.first: Callable[[], None] | None = None
         self.thread = ANY_THREAD if any_thread else get_ident()
+        self.task = task
         self.strays: dict[Item, SessionOwned] = {}
         self.commits = False
         self.routines: frozenset[str] = frozenset()
+
+    def intrusion(self) -> SessionOwned | None:
+        """Return why the caller may not use the connection; None if it is the worker itself."""
+        if self.thread and self.thread != get_ident():
+            return SessionOwned(ELSEWHERE)
+        if self.task is not None and self.task is not current_task():
+            return SessionOwned(OTHER_TASK)
+        return None
 
     def on_first_statement(self) -> None:
         """The handler is about to send a statement."""
@@ -300,10 +318,8 @@ def _statement(connection: Connection, _cursor: Any, statement: str, _: Any, con
     watch: ConnectionWatch | None = getattr(connection, "watch", None)
     if watch is None:
         return
-    if watch.thread and watch.thread != get_ident():
-        stray = SessionOwned(ELSEWHERE)
-        watch.doom(stray)
-        raise stray
+    if watch.task is not None or (watch.thread and watch.thread != get_ident()):
+        _require_worker(watch)
     if not watch.handling:
         return
     if watch.doomed is not None and not statement.startswith(_BACK):
@@ -327,6 +343,13 @@ def _statement(connection: Connection, _cursor: Any, statement: str, _: Any, con
     watch.statements += 1
     if kind is not Kind.READ:
         watch.writes += 1
+
+
+def _require_worker(watch: ConnectionWatch) -> None:
+    stray = watch.intrusion()
+    if stray is not None:
+        watch.doom(stray)
+        raise stray
 
 
 def _error(context: ExceptionContext) -> None:

@@ -17,10 +17,12 @@ from sqlalchemy.orm.identity import IdentityMap
 from sqlalchemy.sql import visitors
 
 from oncemq.contracts.unit import Item
-from oncemq.engine.transaction.connection_watch import ANY_THREAD, ELSEWHERE, ConnectionWatch, in_savepoint
+from oncemq.engine.transaction.connection_watch import ANY_THREAD, ConnectionWatch, in_savepoint
 from oncemq.errors import HandlerFault, SessionOwned
 
 _NO_ONE_YET = -1
+_ASK = -2
+"""On an event loop all workers have the same thread: the watch knows its task."""
 _TOO_LATE = "the session was used after its handler had returned: its message may be committed already"
 _PENDING_EVENTS = (
     *("before_attach", "after_attach", "transient_to_pending", "pending_to_persistent", "after_begin"),
@@ -53,7 +55,7 @@ class UnitSession(Session):
         session.watch = watch
         session.items = items
         session.heard = heard
-        session._user = watch.thread
+        session._user = watch.thread if watch.task is None else _ASK
         return session
 
     def commit(self) -> None:
@@ -186,14 +188,14 @@ class UnitSession(Session):
         return super()._autobegin_t(begin)
 
     def _require_user(self) -> None:
-        if self._user == ANY_THREAD:
-            return
-        error = SessionOwned(_TOO_LATE if self._user == _NO_ONE_YET else ELSEWHERE)
         if self._user == _NO_ONE_YET:
-            self.watch.strays.update(dict.fromkeys(self.items, error))
-        else:
+            late = SessionOwned(_TOO_LATE)
+            self.watch.strays.update(dict.fromkeys(self.items, late))
+            raise late
+        error = self.watch.intrusion()
+        if error is not None:
             self.watch.doom(error)
-        raise error
+            raise error
 
 
 class Collector(Session):

@@ -1,5 +1,6 @@
 """Opens a unit's transaction on a watched connection, and leaves the connection as it was found."""
 
+from asyncio import current_task
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -80,7 +81,9 @@ class OpenTransaction:
         self._always_clean = always_clean
         self._committed = False
         self.unit = unit
-        self.watch = ConnectionWatch(isolated=isolated)
+        self.watch = ConnectionWatch(
+            isolated=isolated, task=current_task() if engine.dialect.is_async else None
+        )
 
     def __enter__(self) -> Self:
         connection = self.connection = UnitConnection(self._engine)

@@ -15,6 +15,7 @@ from oncemq.engine.base.items import may_run
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.batch_sizing import BatchSize, FailureRate, SavepointPolicy
 from oncemq.engine.consumer.consumer import Consumer
+from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.settlement.background_settler import Settles
 from oncemq.engine.workers.direct_unit import Finisher
 from oncemq.engine.workers.failure_isolation import UnitResult
@@ -23,7 +24,7 @@ from oncemq.handler.binding import BoundHandler
 from oncemq.message.envelope import Delivery
 from oncemq.observe.events import RescueStep
 
-_TAKE_TIMEOUT = 0.2
+TAKE_TIMEOUT = 0.2
 _AWAY = timedelta(seconds=10)
 """How long the broker keeps messages whose shard is unavailable for long; equal for all, so that their order is kept."""
 _IN_COMPANY = nullcontext()
@@ -110,10 +111,9 @@ class Worker:
 
     def loop(self) -> None:
         """Work until stopped."""
-        consumer, siblings = self._consumer, self._consumer.plan.workers
+        consumer = self._consumer
         while not consumer.gate.stopped:
-            consumer.gate.wait()
-            taken = consumer.scheduler.take(self._most() * self._shards(), _TAKE_TIMEOUT, siblings)
+            taken = self.take()
             if not taken:
                 continue
             taken = self._together(taken)
@@ -128,6 +128,18 @@ class Worker:
                 raise
             finally:
                 consumer.finished(taken)
+
+    def take(self) -> list[Delivery]:
+        """Return the next messages once units may run; none if there are none for a moment."""
+        consumer = self._consumer
+        consumer.gate.wait()
+        most = self._most() * self._shards()
+        return consumer.scheduler.take(most, TAKE_TIMEOUT, consumer.plan.workers)
+
+    @staticmethod
+    def pause(gate: PauseGate, seconds: float) -> None:
+        """Wait before another try, at most until stopped."""
+        gate.sleep(seconds)
 
     def step(self, most: int) -> bool:
         """Work once, on at most `most` messages that are ready now; returns whether there were any.

@@ -78,10 +78,12 @@ def clean(connection: Connection, *, thoroughly: bool = False) -> None:
     try:
         if connection.closed or connection.invalidated or _is_all_there_is(connection.engine):
             return
-        driver: Any = connection.connection.driver_connection
-        if thoroughly or type(driver).__module__.partition(".")[0] != "psycopg":
+        pooled = connection.connection
+        if thoroughly or type(pooled.driver_connection).__module__.partition(".")[0] != "psycopg":
             connection.invalidate()
             return
+        # Not the driver's own: in an event loop its methods are coroutines.
+        driver: Any = pooled.dbapi_connection
         driver.rollback()
         _forget_prepared(driver)
         set_up_postgresql(driver, None, before=_AS_NEW)

@@ -18,6 +18,8 @@ USUAL_CONNECTIONS = 10
 
 _CONNECT_SECONDS = 5
 _DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql", "sqlite": "pysqlite"}
+_SECRETS = "oncemq_secrets"
+"""Attribute of an engine's dialect, which belongs to that engine alone."""
 _EXTRAS = {"psycopg": "postgres", "pymysql": "mysql"}
 
 
@@ -59,10 +61,16 @@ def make_engine(
         raise ConfigError(
             [Problem(f"{parsed.render_as_string()} cannot be used: {error}", where="database.url")]
         ) from None
+    setattr(engine.dialect, _SECRETS, kept_back)
     set_up(engine)
     if engine.dialect.name == "postgresql":
         event.listen(engine, "handle_error", drop_connection)
     return engine
+
+
+def secrets_of(engine: Engine) -> dict[str, Any]:
+    """Return the secret parameters of an engine's URL, which the URL no longer has."""
+    return dict(getattr(engine.dialect, _SECRETS, {}))
 
 
 def _parsed(url: str) -> URL:
@@ -116,7 +124,8 @@ def _without_secrets(url: URL) -> tuple[URL, dict[str, Any]]:
     return url.difference_update_query(names), {name: url.query[name] for name in names}
 
 
-def _is_memory(url: URL) -> bool:
+def is_memory(url: URL) -> bool:
+    """Return whether a URL of SQLite names a database in memory."""
     return url.database in {None, "", ":memory:"}
 
 
@@ -124,7 +133,7 @@ def _arguments(url: URL, pool_size: int, kept_back: dict[str, Any]) -> dict[str,
     backend = url.get_backend_name()
     if backend == "sqlite":
         # One connection is the whole in-memory database: a second connection would see another, empty database.
-        size = {"pool_size": 1, "max_overflow": 0} if _is_memory(url) else _sizes(pool_size)
+        size = {"pool_size": 1, "max_overflow": 0} if is_memory(url) else _sizes(pool_size)
         return {"poolclass": QueuePool, "connect_args": {"check_same_thread": False}, **size}
     arguments = {"isolation_level": "READ COMMITTED", "pool_recycle": 1800, **_sizes(pool_size)}
     connect: dict[str, Any] = {}

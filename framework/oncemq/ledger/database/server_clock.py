@@ -35,6 +35,13 @@ def substitute_clock(engine: Engine, clock: Clock) -> None:
     setattr(engine.dialect, _SUBSTITUTE, clock)
 
 
+def share_clock(engine: Engine, other: Engine) -> None:
+    """Let the ledger's statements on `other` take the same clock as those on `engine`."""
+    clock = _substitute(engine.dialect)
+    if clock is not None:
+        substitute_clock(other, clock)
+
+
 def _substitute(dialect: Dialect) -> Clock | None:
     found: Clock | None = getattr(dialect, _SUBSTITUTE, None)
     return found

@@ -120,6 +120,7 @@ class SteppedProcess:
             adapter.close(grace=_GRACE)
         for crew in self._crews.values():
             crew.close()
+            crew.close_loop(self._runner)
         self._runner.close()
         if self._plan.redis is not None:
             self._plan.redis.close()

@@ -221,6 +221,7 @@ def test_a_soft_limit_that_ends_nothing_is_a_warning(tmp_path):
     ]
     assert "only logged – write limits: {hard: …}, or make the handler `async def`" in said
     handlers = "async def handle(order: dict) -> None: ...\n"
+    (tmp_path / "again").mkdir()
     again = loaded(tmp_path / "again", text, handlers=handlers).warnings
     assert not [warning for warning in again if "limits" in str(warning)]
 
@@ -249,10 +250,22 @@ def test_database_effects_without_database_are_refused(tmp_path):
     assert any("effects: database, but the app has no database" in line for line in said)
 
 
-def test_async_handlers_are_refused_in_transactions(tmp_path):
-    """A transaction runs in one thread, one handler after the other."""
+def test_an_async_handler_in_transactions_needs_a_second_connection(tmp_path):
+    """A database in memory has only one."""
     (said,) = problems(tmp_path, BASE.replace("MODULE:handle", "MODULE:later"))
-    assert "it is async" in said
+    assert said.startswith("app.yaml:")
+    assert "an in-memory SQLite database has only one: write sqlite:///file.db" in said
+
+
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [("sqlite:///shop.db", "aiosqlite"), ("mysql://host/db", "asyncmy"), ("sqlite:///shop.db", "greenlet")],
+)
+def test_the_missing_driver_of_an_async_handler_is_named(tmp_path, monkeypatch, url, package):
+    """With the line that installs it."""
+    monkeypatch.setitem(sys.modules, package, None)
+    (said,) = problems(tmp_path, BASE.replace("MODULE:handle", "MODULE:later").replace("sqlite://", url, 1))
+    assert f"need the package {package!r}, which is not installed: pip install 'oncemq[async]'" in said
 
 
 def test_fewer_messages_in_flight_than_workers_is_a_warning(tmp_path):
