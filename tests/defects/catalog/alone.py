@@ -122,18 +122,6 @@ DEFECTS = (
         [f"{ASYNC}::test_a_cancellation_that_the_handler_left_behind_ends_with_it"],
     ),
     Defect(
-        "loop-limit-not-kept",
-        "An async handler is cancelled at its soft limit, also in a statement, and charged.",
-        [
-            Edit(
-                "framework/oncemq/engine/transaction/async_call.py",
-                "        slot.overdue = slot.started\n",
-                "        pass\n",
-            )
-        ],
-        [f"{ASYNC}::test_the_soft_limit_cancels_a_handler"],
-    ),
-    Defect(
         "options-shared",
         "Execution options that a handler sets on the connection are gone for the next message of the unit.",
         [
