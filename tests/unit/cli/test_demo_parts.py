@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,19 @@ from oncemq.cli.demo.stage import example_folder
 from oncemq.cli.demo.tally import Tally, tally
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.ledger import schema
+from oncemq.ledger.records import history
 
 KEPT = Tally(
-    published=11, delivered=11, applied=9, duplicates=1, stale=1, dead=0, double=0, backwards=0, lost=0
+    published=11,
+    delivered=11,
+    applied=9,
+    duplicates=1,
+    stale=1,
+    dead=0,
+    overtaken=0,
+    double=0,
+    backwards=0,
+    lost=0,
 )
 
 
@@ -110,6 +121,33 @@ def test_what_is_wrong_is_counted(
     wrong = {name: getattr(found, name) for name in ("double", "backwards", "lost", "dead")}
     assert {name: count for name, count in wrong.items() if count} == broken
     assert found.holds is not bool(broken)
+
+
+@pytest.mark.parametrize(("outcome", "holds"), [("overtaken", True), ("attempts-exhausted", False)])
+def test_an_event_that_a_later_one_overtook_at_the_kill_breaks_no_promise(
+    sqlite_database: str, outcome: str, *, holds: bool
+) -> None:
+    """Its worker was killed while it ran, so it is a dead letter and not stale in silence; others stay a fault."""
+    engine = create_engine(sqlite_database)
+    schema.create(engine, [])
+    with engine.begin() as connection:
+        connection.execute(
+            text("CREATE TABLE order_steps (id INTEGER PRIMARY KEY, order_id TEXT, status TEXT)")
+        )
+        connection.execute(text("INSERT INTO order_steps (order_id, status) VALUES ('o', 'approved')"))
+        row = {
+            "consumer": "demo.track",
+            "identity": "o:purchased",
+            "key": "o",
+            "outcome": outcome,
+            "reason": "",
+        }
+        connection.execute(
+            history.TABLE.insert(), {**row, "topic": "orders", "attempt": 1, "at": datetime.now(UTC)}
+        )
+    found = tally(engine, "o", 2, {"o:purchased", "o:approved"})
+    engine.dispose()
+    assert (found.lost, found.overtaken + found.dead, found.holds) == (0, 1, holds)
 
 
 class Started:

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Engine, text
 
 from oncemq.cli.demo.events import STATES
 from oncemq.contracts.verdict import Outcome
+from oncemq.engine.base.overtaken import OVERTAKEN
 from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.message.identity import join_parts
 
@@ -28,7 +29,9 @@ class Tally:
         applied: effects.
         duplicates: messages recognised as applied before.
         stale: messages that came after a later step of their order was applied.
-        dead: dead letters.
+        dead: dead letters, without the overtaken ones.
+        overtaken: dead letters of events that a killed worker was running, and after which a later step of their order was
+            applied before they came again.
         double: effects beyond the first of an event.
         backwards: effects of an earlier step after a later one.
         lost: events that were not settled.
@@ -40,6 +43,7 @@ class Tally:
     duplicates: int
     stale: int
     dead: int
+    overtaken: int
     double: int
     backwards: int
     lost: int
@@ -66,6 +70,7 @@ def tally(engine: Engine, prefix: str, published: int, identities: Collection[st
     applied = Counter(join_parts(list(step), "identity") for step in steps)
     ended = applied.keys() | {identity for identity, outcome in history if outcome != Outcome.DUPLICATE}
     duplicates, stale = outcomes.pop(Outcome.DUPLICATE, 0), outcomes.pop(Outcome.STALE, 0)
+    overtaken = outcomes.pop(OVERTAKEN, 0)
     return Tally(
         published=published,
         delivered=len(steps) + len(history),
@@ -73,6 +78,7 @@ def tally(engine: Engine, prefix: str, published: int, identities: Collection[st
         duplicates=duplicates,
         stale=stale,
         dead=sum(outcomes.values()),
+        overtaken=overtaken,
         double=sum(count - 1 for count in applied.values()),
         backwards=_backwards(steps),
         lost=len(set(identities) - ended),
