@@ -22,12 +22,18 @@ class TryOrder:
         attempt.run = self.run  # type: ignore[method-assign]
 
     def run(
-        self, unit: Unit, deliveries: Sequence[Delivery], mode: RunMode, *, exclusive: bool
+        self,
+        unit: Unit,
+        deliveries: Sequence[Delivery],
+        mode: RunMode,
+        *,
+        exclusive: bool,
+        look: bool = False,
     ) -> TransactionResult:
         """Run deliveries, and note what was committed, in order."""
         for place, delivery in enumerate(deliveries):
             self._before[delivery] = [*self._committed, *deliveries[:place]]
-        done = self._run(unit, deliveries, mode, exclusive=exclusive)
+        done = self._run(unit, deliveries, mode, exclusive=exclusive, look=look)
         self._committed += [item.delivery for run in done.runs for item in run.items]
         return done
 

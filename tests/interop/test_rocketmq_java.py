@@ -183,8 +183,8 @@ def test_a_message_keeps_its_id_when_java_gives_it_back(ours: Ours, java: JavaPe
     first = java.wait_for(2)[0]
     java.order("leave")
     _, sink = ours.join()
-    (delivery,) = sink.wait_for(1)
-    assert delivery.message.message_id == first.properties["UNIQ_KEY"]
+    # What the leaving member has given back may come beside what the broker took from it.
+    assert {delivery.message.message_id for delivery in sink.wait_for(1)} == {first.properties["UNIQ_KEY"]}
 
 
 def test_an_account_that_suffices_for_java_suffices_for_python(ours: Ours, classes: Path) -> None:

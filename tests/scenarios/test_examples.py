@@ -18,7 +18,12 @@ from support.places import EMBEDDED, POSTGRESQL, ROCKETMQ, Place, make_place
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if (folder / "app.yaml").exists())
+NAMES = sorted(
+    folder.name
+    for folder in EXAMPLES.iterdir()
+    if (folder / "app.yaml").exists() and not (folder / "compose.yaml").exists()
+)
+"""Without the one whose commands need Docker; its files are checked by `make deploy-check`."""
 ON_REDIS = [name for name in NAMES if "\nredis:" in (EXAMPLES / name / "app.yaml").read_text()]
 ON_SERVERS = [name for name in NAMES if "The same on RabbitMQ" in (EXAMPLES / name / "README.md").read_text()]
 """Those whose README says so; the others show a strategy that the suites run on every database."""

@@ -534,7 +534,7 @@ def test_looking_for_a_missing_queue_delays_no_other_consumer(
         looking.set()
         answer.wait(60)
 
-    monkeypatch.setattr("oncemq_adapters.rabbitmq.topology.declare.ensure_place", ensure)
+    monkeypatch.setattr("oncemq_adapters.rabbitmq.topology.partitions.ensure_place", ensure)
     channel.queue_delete(fresh)
     try:
         assert looking.wait(20)

@@ -25,8 +25,9 @@ from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 ROUNDS = 3
 """A broker loses one of two concurrent first commits of a group: they are checked again."""
 
-_SETTLED_AFTER = 0.3
-"""Seconds for another member that is committing the first offsets right now."""
+_LOOKS = 10
+_LOOK_EVERY = 0.3
+"""Seconds. Another member that is committing the first offsets right now may be slow; queues added later wait once for this."""
 
 MakeGroup = Callable[[Connection], None]
 
@@ -60,8 +61,7 @@ def begin_group(
     for _ in range(ROUNDS):
         missing, begun, failure = _look(brokers, places, topic, group)
         if missing and begun and start == LAST and not chosen:
-            time.sleep(_SETTLED_AFTER)
-            missing, _, failure = _look(brokers, missing, topic, group)
+            missing, failure = _after_others(brokers, missing, topic, group)
         if not missing:
             return
         if failure is not None and not begun:
@@ -76,6 +76,19 @@ def begin_group(
                 where = FIRST if begun and start == LAST else start
                 chosen[place] = first_offset(connection, topic, number, where, group)
             _commit(connection, group, topic, number, chosen[place], make_group)
+
+
+def _after_others(
+    brokers: Brokers, missing: Sequence[Place], topic: str, group: str
+) -> tuple[Sequence[Place], BrokerError | None]:
+    """Return the queues that other members, which may be committing the first offsets now, leave without a commit."""
+    failure: BrokerError | None = None
+    for _ in range(_LOOKS):
+        time.sleep(_LOOK_EVERY)
+        missing, _, failure = _look(brokers, missing, topic, group)
+        if not missing:
+            break
+    return missing, failure
 
 
 def _look(

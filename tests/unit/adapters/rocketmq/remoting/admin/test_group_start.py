@@ -57,7 +57,7 @@ def begin(brokers: Brokers, start: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_start, "_SETTLED_AFTER", 0.0)
+    monkeypatch.setattr(group_start, "_LOOK_EVERY", 0.0)
 
 
 @pytest.mark.parametrize("knows_group", [True, False])
