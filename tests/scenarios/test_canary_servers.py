@@ -147,9 +147,10 @@ def test_a_running_app_never_shows_its_password(tmp_path: Path, postgresql_datab
             activity = text(
                 "SELECT usename, application_name, query FROM pg_stat_activity WHERE usename = :role"
             )
-            assert wait_until(
-                lambda: len(connection.execute(activity, {"role": role}).all()) >= 2, seconds=60
-            )
+            started = text("SELECT count(*) FROM oncemq_workers")
+            # Not the connections alone: those of the checks before the start are there, too.
+            assert wait_until(lambda: connection.execute(started).scalar_one() >= 2, seconds=60)
+            assert len(connection.execute(activity, {"role": role}).all()) >= 2
             assert_unseen(*connection.execute(activity, {"role": role}).all())
         admin.dispose()
         lines = [line for line in _command_lines() if str(file) in line or "oncemq" in line]
