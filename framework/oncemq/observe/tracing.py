@@ -170,7 +170,7 @@ class Tracing(Observer):
         """Return the handler with spans around its calls."""
         self._consumers[consumer.name] = consumer
         if handler.call_batch is not None:
-            batch = self._batch(handler.call_batch, consumer)
+            batch = self._batch(handler.call_batch, consumer, is_async=handler.is_async)
             return replace(handler, call_batch=batch, call=lambda run, item: batch(run, [item]))
         call = handler.call
         if handler.is_async:
@@ -326,34 +326,43 @@ class Tracing(Observer):
         span.add_event("exception", found)
 
     def _batch(
-        self, call: Callable[[Run, list[Item]], Any], consumer: TracedConsumer
+        self, call: Callable[[Run, list[Item]], Any], consumer: TracedConsumer, *, is_async: bool
     ) -> Callable[[Run, list[Item]], Any]:
         """Return a batch handler with one span for each call, which links to its messages."""
 
-        def traced_batch(run: Run, items: list[Item]) -> Any:
-            contexts = [
-                self._context(item.delivery.message) for item in items if self._sampled(item.delivery.message)
-            ]
-            if not contexts:
-                return call(run, items)
-            links = [Link(context) for context in contexts[:_MOST_LINKS] if context.is_valid]
-            own = {**consumer.attributes(), "messaging.batch.message_count": len(items)}
-            span = self._tracer.start_span(
-                f"process {consumer.topic}", Context(), SpanKind.CONSUMER, attributes=own, links=links
-            )
-            with trace.use_span(
-                span, end_on_exit=True, record_exception=False, set_status_on_exception=False
-            ):
-                try:
-                    return call(run, items)
-                except Culprits:
-                    raise
-                except BaseException as error:
-                    span.set_status(Status(StatusCode.ERROR, consumer.redact(describe(error))))
-                    self._note_error(span, error, consumer.redact)
-                    raise
+        async def traced_async(run: Run, items: list[Item]) -> Any:
+            with self._batch_span(consumer, items):
+                return await call(run, items)
 
-        return traced_batch
+        def traced_sync(run: Run, items: list[Item]) -> Any:
+            with self._batch_span(consumer, items):
+                return call(run, items)
+
+        return traced_async if is_async else traced_sync
+
+    @contextmanager
+    def _batch_span(self, consumer: TracedConsumer, items: list[Item]) -> Iterator[None]:
+        """Make a span for a call with these items current, if one of them is sampled."""
+        contexts = [
+            self._context(item.delivery.message) for item in items if self._sampled(item.delivery.message)
+        ]
+        if not contexts:
+            yield
+            return
+        links = [Link(context) for context in contexts[:_MOST_LINKS] if context.is_valid]
+        own = {**consumer.attributes(), "messaging.batch.message_count": len(items)}
+        span = self._tracer.start_span(
+            f"process {consumer.topic}", Context(), SpanKind.CONSUMER, attributes=own, links=links
+        )
+        with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+            try:
+                yield
+            except Culprits:
+                raise
+            except BaseException as error:
+                span.set_status(Status(StatusCode.ERROR, consumer.redact(describe(error))))
+                self._note_error(span, error, consumer.redact)
+                raise
 
     @staticmethod
     def _context(message: Message) -> trace.SpanContext:

@@ -9,6 +9,7 @@ from opentelemetry import baggage, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from oncemq import App, Batch, Publisher
@@ -170,6 +171,26 @@ def test_an_async_handler_has_its_context() -> None:
     assert seen == [int(TRACE, 16)]
     (span,) = spans("process orders")
     assert attributes(span)["oncemq.outcome"] == "applied"
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["one", "batch"])
+def test_an_async_handler_with_a_transaction_has_its_context(*, batch: bool) -> None:
+    """Its span lasts until it has been awaited, and an error is recorded."""
+    seen: list[int] = []
+
+    async def one(body: dict[str, Any], session: AsyncSession) -> None:
+        session.add(Effect(text=body["id"]))
+        await session.flush()
+        seen.append(trace.get_current_span().get_span_context().span_id)
+
+    async def several(bodies: Batch[dict[str, Any]], session: AsyncSession) -> None:
+        for body in bodies:
+            await one(body, session)
+
+    with started(several if batch else one) as app:
+        assert app.publish("orders", ORDER, headers=SAMPLED).applied
+    assert seen
+    assert seen[0] in {span.context.span_id for span in spans("process orders") if span.context is not None}
 
 
 def test_a_batch_has_one_span_that_links_to_its_messages() -> None:
