@@ -38,6 +38,7 @@ CODES = {
 COUNT = int(os.environ.get("ONCEMQ_STORM_CONTENTIONS", "200"))
 EACH = -(-COUNT // len(CODES))
 _ROUND = 400
+_ROUNDS_WITHOUT = 5
 _TROUBLED = 4
 """One of so many messages is troubled, so that its unit has healthy neighbours."""
 
@@ -83,7 +84,7 @@ def test_what_the_database_does_to_transactions_is_no_messages_fault(
     consumer = make_consumer(
         contention.handle, [build(UniqueKey, engine, "points")], batch_limit=8, name="points"
     )
-    code, sent = CODES[server, kind], 0
+    code, sent, without = CODES[server, kind], 0, 0
     with running(make_app(broker.fronts[0], engine, consumer), observers=[heard]):
         while contention.met[code] < EACH:
             met = contention.met[code]
@@ -93,7 +94,9 @@ def test_what_the_database_does_to_transactions_is_no_messages_fault(
             assert broker.settled(tags, timedelta(seconds=60)) == set(), heard.of("infrastructure_failed")[
                 -3:
             ]
-            assert contention.met[code] > met, "no message of this round met the trouble"
+            # The last rounds have one or two of them, and the database may choose the rival as its victim.
+            without = 0 if contention.met[code] > met else without + 1
+            assert without < _ROUNDS_WITHOUT, "no message of several rounds met the trouble"
     contention.close()
     rivals.dispose()
     assert set(contention.met) == {code}
