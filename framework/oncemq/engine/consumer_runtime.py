@@ -214,9 +214,11 @@ class ConsumerRuntime:
                 recorder.disown()
 
     def hand_back(self) -> int:
-        """Return deliveries that were never started to the broker; returns their number."""
+        """Return deliveries to the broker that were never started, and settle those that failed; returns their number."""
         left = self.consumer.scheduler.close()
-        self._settler().hand_back(left)
+        settler, failed = self._settler(), dict(self.consumer.failed_among(left))
+        settler.settle(list(failed.items()))
+        settler.hand_back([delivery for delivery in left if delivery not in failed])
         return len(left)
 
     def upkeep(self, shard: int) -> list[UpkeepTask]:

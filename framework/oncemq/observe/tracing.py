@@ -4,14 +4,15 @@ A message is sampled before a span is made: its producer's decision counts, and 
 message is current while its handler runs, and only then; its span ends when the message has its verdict.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from random import getrandbits, random
+from random import getrandbits
 from time import monotonic, time_ns
 from typing import Any, Final
+from zlib import crc32
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context, attach, detach
@@ -31,6 +32,7 @@ from oncemq.observe.logs import now_handled
 _TRACEPARENT: Final = "traceparent"
 _CARRIED: Final = ("traceparent", "tracestate", "baggage")
 _SAMPLED: Final = 1
+_CRCS: Final = 2**32
 _MOST_LINKS: Final = 64
 _SECOND: Final = 1_000_000_000
 _LONGEST: Final = 600.0
@@ -74,16 +76,29 @@ class TracedConsumer:
         }
 
 
-class _UnitTrace(threading.local):
-    """The unit that this thread works on, if one of its messages is sampled."""
+class _UnitTrace:
+    """The unit that a worker is at, if one of its messages is sampled."""
 
-    unit: Unit | None = None
-    span: Span | None = None
-    links: int = 0
-    stages: list[tuple[str, int]]
+    __slots__ = ("links", "span", "stages", "unit")
 
     def __init__(self) -> None:
-        self.stages = []
+        self.unit: Unit | None = None
+        self.span: Span | None = None
+        self.links = 0
+        self.stages: list[tuple[str, int]] = []
+
+
+# A worker is a thread, or a task of an event loop that it shares with others.
+_worker: ContextVar[_UnitTrace | None] = ContextVar("oncemq_unit_trace", default=None)
+
+
+def _of_worker() -> _UnitTrace:
+    """Return the trace of the worker that calls."""
+    found = _worker.get()
+    if found is None:
+        found = _UnitTrace()
+        _worker.set(found)
+    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -133,7 +148,6 @@ class Tracing(Observer):
         self._keys = keys
         self._tracer = trace.get_tracer("oncemq")
         self._open: dict[Delivery, _Processing] = {}
-        self._here = _UnitTrace()
         self._consumers: dict[str, TracedConsumer] = {}
 
     def publishing(self, system: str, topic: str) -> Callable[[dict[str, str], str], None]:
@@ -194,16 +208,16 @@ class Tracing(Observer):
         return replace(handler, call=traced_sync)
 
     def point(self, name: str) -> None:
-        """Note the end of a stage of this thread's unit."""
+        """Note the end of a stage of the calling worker's unit."""
         if name in _STAGES:
-            self._here.stages.append((name, time_ns()))
+            _of_worker().stages.append((name, time_ns()))
 
     def judged(self, consumer: str, verdicts: Sequence[tuple[Delivery, Verdict]]) -> None:
         """End the spans of messages that have their verdict, and the span of their unit."""
         traced = self._consumers.get(consumer)
         if traced is None:
             return
-        here, size = self._here, len(verdicts)
+        here, size = _of_worker(), len(verdicts)
         for delivery, verdict in verdicts:
             if verdict.outcome is Outcome.RETURNED:
                 self._end_returned(delivery)
@@ -225,7 +239,9 @@ class Tracing(Observer):
                 return bool(int(decided[53:55], 16) & _SAMPLED)
             except ValueError:
                 pass
-        return self._share >= 1 or random() < self._share  # noqa: S311 - sampling
+        # By the message, not by chance: its duplicates and retries are decided alike, also after its handler has run.
+        mark = message.message_id.encode(errors="replace") if message.message_id else message.body
+        return crc32(mark) < self._share * _CRCS
 
     def _begin(self, consumer: TracedConsumer, run: Run, delivery: Delivery) -> _Processing | None:
         processing = self._open.get(delivery)
@@ -249,7 +265,7 @@ class Tracing(Observer):
             attributes=self._attributes(consumer, delivery),
             links=links,
         )
-        here = self._here
+        here = _of_worker()
         if of_unit is not None and here.links < _MOST_LINKS:
             here.links += 1
             of_unit.add_link(span.get_span_context())
@@ -268,7 +284,7 @@ class Tracing(Observer):
 
     def _unit_span(self, consumer: TracedConsumer, unit: Unit) -> Span | None:
         """Return the span of a transactional unit; None for messages that run alone outside of transactions."""
-        here = self._here
+        here = _of_worker()
         if here.unit is not unit:
             if consumer.unit_time is None:
                 return None
@@ -285,7 +301,7 @@ class Tracing(Observer):
         return here.span
 
     def _end_unit(self, size: int) -> None:
-        here = self._here
+        here = _of_worker()
         if here.span is None:
             return
         context = trace.set_span_in_context(here.span, Context())

@@ -104,7 +104,9 @@ DEFECTS = (
         "A drain hands back to the broker what was never started.",
         [
             Edit(
-                "framework/oncemq/engine/consumer_runtime.py", "        self._settler().hand_back(left)\n", ""
+                "framework/oncemq/engine/consumer_runtime.py",
+                "        settler.hand_back([delivery for delivery in left if delivery not in failed])\n",
+                "",
             )
         ],
         [f"{APP}::test_a_drain_finishes_what_runs_and_returns_the_rest"],

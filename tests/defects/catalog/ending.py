@@ -28,6 +28,32 @@ DEFECTS = (
         ["tests/unit/engine/base/test_overtaken.py::test_an_immediate_try_is_a_try"],
     ),
     Defect(
+        "immediate-tries-of-the-untried",
+        "A message that waits for its row has not failed: it is late afterwards, not overtaken.",
+        [
+            Edit(
+                "framework/oncemq/engine/consumer/consumer.py",
+                " or verdict.delay is not None or verdict.untried:",
+                " or verdict.delay is not None:",
+            )
+        ],
+        ["tests/suites/kit/test_order.py::test_a_message_that_waits_for_its_row_has_not_been_tried[memory]"],
+    ),
+    Defect(
+        "failed-given-back-as-new",
+        "A message that failed and waits for an immediate try is not given back as one that never ran.",
+        [
+            Edit(
+                "framework/oncemq/engine/consumer_runtime.py",
+                "dict(self.consumer.failed_among(left))",
+                "dict[Delivery, object]()",
+            )
+        ],
+        [
+            "tests/unit/engine/settlement/test_immediate_tries.py::test_a_message_that_failed_is_no_new_one_after_the_process"
+        ],
+    ),
+    Defect(
         "settled-before-its-place",
         "What comes before its place waits, whatever another strategy says.",
         [Edit(CHAIN, "for decide in self.counts:", "for decide in self.counts[:0]:")],

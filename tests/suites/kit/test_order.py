@@ -179,3 +179,22 @@ def test_later_messages_of_a_key_wait_for_a_retry(bench: Bench) -> None:
     app.clock.advance("3s")
     assert (first.applied, second.applied) == (True, True)
     assert effects(app) == ["r-created", "r-assigned"]
+
+
+def test_a_message_that_waits_for_its_row_has_not_been_tried(bench: Bench) -> None:
+    """Immediate tries are for failures: a strategy that asks for a retry is none, and what is late then is stale."""
+    machine = {
+        "to": "body.status",
+        "states": STATES,
+        "entity": {"table": "rides", "key": "ride_id", "state": "state", "missing": "retry"},
+    }
+    topic = bench.topic(strategies=[{"state_machine": machine}])
+    bench.consume(topic, bench.apply, name="apply", retry={"immediate": 2})
+    app = bench.start()
+    early = app.publish(topic, _ride("assigned"))
+    assert (early.status, early.attempt, effects(app)) == (Status.RETRIED, 1, [])
+    with app.session() as session:
+        session.add(Ride(ride_id="r", version=1, state="arrived"))
+        session.commit()
+    app.clock.advance("1s")
+    assert (early.stale, early.dead_letter) == (True, False)

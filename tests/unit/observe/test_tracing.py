@@ -1,7 +1,11 @@
 """Tests of traces: which spans a message leaves, in which trace, and what stays out of them."""
 
+import asyncio
+import contextvars
 import logging
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from oncemq import App, Batch, Publisher
+from oncemq.common.redaction import Redactor
+from oncemq.contracts.unit import Unit
+from oncemq.contracts.verdict import PROCEED
+from oncemq.handler.binding import BoundHandler
+from oncemq.message.envelope import Delivery, Message
+from oncemq.observe.tracing import TracedConsumer, Tracing
 from oncemq.testing import TestApp
 from suites.kit.conftest import Base, Effect
 
@@ -225,6 +235,53 @@ def test_what_the_share_leaves_out_is_left_out_for_the_whole_way() -> None:
         (published,) = app.published("paid")
     assert EXPORTER.get_finished_spans() == ()
     assert published.headers["traceparent"].endswith("-00")
+
+
+def test_a_message_is_sampled_once() -> None:
+    """The end of a message asks no second time whether it is traced, and neither does its duplicate."""
+    seen: list[bool] = []
+
+    def handler(body: dict[str, Any], session: Session) -> None:
+        take(body, session)
+        seen.append(trace.get_current_span().get_span_context().is_valid)
+
+    with started(handler, sample=0.3) as app:
+        outcomes = app.publish_many("orders", [{"id": str(number), "key": "k"} for number in range(60)])
+        assert len(spans("process orders")) == sum(seen)
+        assert 0 < sum(seen) < 60
+        for outcome in outcomes:
+            app.redeliver(outcome)
+    assert len(spans("process orders")) == 2 * sum(seen)
+
+
+def test_workers_of_one_event_loop_have_units_of_their_own() -> None:
+    """Their messages and stages are not mixed, whichever of them continues first."""
+    tracing = Tracing()
+    consumer = TracedConsumer("take", "rabbitmq", "orders", "g", (), 0.05, Redactor())
+    handler = tracing.traced(BoundHandler("take", lambda run, item: None), consumer)
+
+    async def work(number: int) -> None:
+        delivery = Delivery(Message("orders", b"{}", message_id=str(number)))
+        unit = Unit("shop.take", [delivery], time.monotonic() + 0.05)
+        run: Any = SimpleNamespace(unit=unit)
+        tracing.point("loaded")
+        await asyncio.sleep(0)
+        handler.call(run, SimpleNamespace(delivery=delivery))  # type: ignore[arg-type]
+        for point in ("handled", "saved", "committed"):
+            await asyncio.sleep(0)
+            tracing.point(point)
+        tracing.judged("take", [(delivery, PROCEED)])
+
+    async def both() -> None:
+        await asyncio.gather(work(1), work(2))
+
+    # As in the thread of such a loop, where no other worker has been.
+    contextvars.Context().run(asyncio.run, both())
+    units = spans("unit orders")
+    assert [len(unit.links) for unit in units] == [1, 1]
+    for unit in units:
+        parts = [span.name for span in EXPORTER.get_finished_spans() if span.parent == unit.context]
+        assert parts == ["load", "handle", "save", "commit"]
 
 
 @pytest.mark.parametrize("forged", ["", "00-zz-1-01", "x" * 5000, "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])

@@ -3,6 +3,9 @@
 import hashlib
 from collections.abc import Collection, Sequence
 
+LONGEST_INTERVAL = 60.0
+"""Seconds; a member that announces itself more seldom, or a forged announcement, is not believed for longer."""
+
 EXPIRY = 3.5
 """Of a member's own interval: after that time without an announcement it counts as gone."""
 
@@ -49,7 +52,9 @@ class Members:
             return False
         known = self._until.pop(member, None) is not None
         if here:
-            self._until[member] = now + EXPIRY * max(every, self._interval)
+            # A NaN is neither, so it counts as the longest.
+            believed = min(LONGEST_INTERVAL, every)
+            self._until[member] = now + EXPIRY * max(believed, self._interval)
         return known != here
 
     def alive(self, now: float) -> list[str]:

@@ -1,7 +1,7 @@
 """Builds the plan that the engine runs; collects the problems of all parts before raising an error."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -192,7 +192,8 @@ def _build(
         tuple(problems.warnings),
         frozenset(problems.secrets),
         tuple(
-            facts_of(settled, around, ready.handler, hold_key=ready.hold_key)
+            # With the rules by exception, which are imported with the handler.
+            facts_of(replace(settled, retry=ready.retry), around, ready.handler, hold_key=ready.hold_key)
             for settled, ready in zip(consumers, plan.consumers, strict=True)
         ),
         report.tree,

@@ -88,6 +88,7 @@ class Consumer:
         )
         self._pause_reason: PauseReason | None = None
         self._trouble = ""
+        self._between_tries: dict[Delivery, Verdict] = {}
         self._running: set[Delivery] = set()
         self._settling: set[Delivery] = set()
         self._mutex = threading.Lock()
@@ -164,13 +165,23 @@ class Consumer:
         return None
 
     def immediately(self, delivery: Delivery, verdict: Verdict) -> Verdict:
-        """Return the verdict, or that the message is tried again at once if its error allows that (`retry: immediate`)."""
-        if verdict.outcome is not Outcome.RETRY or verdict.delay is not None or delivery.suspect:
+        """Return the verdict, or that the message is tried again at once if its error allows that (`retry: immediate`).
+
+        A message whose handler has not run, since a strategy asks for a retry, has not failed.
+        """
+        if delivery.immediate:
+            self._between_tries.pop(delivery, None)
+        if verdict.outcome is not Outcome.RETRY or verdict.delay is not None or verdict.untried:
             return verdict
-        if delivery.immediate >= self.plan.retry.for_error(verdict.error).immediate:
+        if delivery.suspect or delivery.immediate >= self.plan.retry.for_error(verdict.error).immediate:
             return verdict
         delivery.immediate += 1
+        self._between_tries[delivery] = verdict
         return defer(_AT_ONCE, verdict.reason)
+
+    def failed_among(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, Verdict]]:
+        """Return those that have failed and wait for an immediate try, with the failure: the broker must not take them for new."""
+        return [(each, self._between_tries[each]) for each in deliveries if each in self._between_tries]
 
     def ended(self, delivery: Delivery) -> None:
         """Forget the crashes of a message that is finished."""

@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.util import greenlet_spawn
 
-from oncemq.common.sharding import Layout
 from oncemq.contracts.checks import Effects
 from oncemq.engine.base.strategy_chain import Chain
 from oncemq.engine.consumer.consumer import Consumer
@@ -23,7 +22,7 @@ from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.engine.settlement.background_settler import Pairs, Settles
 from oncemq.engine.transaction.async_call import in_thread
-from oncemq.engine.workers.worker import TAKE_TIMEOUT, Execute, Worker
+from oncemq.engine.workers.worker import TAKE_TIMEOUT, Worker
 from oncemq.ledger.database.async_engine import make_async_twin
 from oncemq.message.envelope import Delivery
 
@@ -92,19 +91,10 @@ async def close_engines(engines: Sequence[Engine]) -> None:
 class LoopWorker(Worker):
     """A worker in a greenlet of an event loop; its arguments are those of Worker."""
 
-    def __init__(
-        self,
-        consumer: Consumer,
-        execute: Execute,
-        settler: Settles,
-        alone: AbstractContextManager[object],
-        unit_time: float,
-        batch_limit: int,
-        layout: Layout | None = None,
-    ) -> None:
-        super().__init__(
-            consumer, execute, ThreadedSettler(settler), ThreadedLock(alone), unit_time, batch_limit, layout
-        )
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._settler = ThreadedSettler(self._settler)
+        self._alone = ThreadedLock(self._alone)
 
     @staticmethod
     def pause(gate: PauseGate, seconds: float) -> None:

@@ -89,3 +89,8 @@ def test_records_are_kept_for_the_longest_retries(tmp_path: Path) -> None:
     """A rule that retries beyond `keep` is refused as the plain one is."""
     with pytest.raises(ConfigError, match="records are kept for 7d"):
         loaded(tmp_path, declared("OSError: {attempts: 2000}"))
+
+
+def test_checks_at_the_broker_know_the_most_attempts(tmp_path: Path) -> None:
+    """A broker's own limit must not end a message before its rule does."""
+    assert loaded(tmp_path, declared("OSError: {attempts: 9}")).facts[0].attempts == 9

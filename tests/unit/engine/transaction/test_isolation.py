@@ -242,6 +242,18 @@ class Ride(Linked):
     state: Mapped[str | None] = mapped_column(String(20))
 
 
+def run_rides(engine: Engine, handler: Any, savepoint_every: int | None) -> list[str]:
+    """Return the outcomes of `d`, `a`, `b` and `c`, which create rides of their own keys, in one unit."""
+    options = {
+        "to": "body.to",
+        "states": ["created"],
+        "entity": {"table": "rides_alone", "key": "id", "state": "state"},
+    }
+    bench = UnitBench(engine, handler, UniqueKey, (StateMachine, options))
+    bench.savepoint_every = savepoint_every
+    return bench.run(*({"id": name, "key": f"k{name}", "to": "created"} for name in "dabc"))
+
+
 @pytest.mark.parametrize("savepoint_every", [None, 3], ids=["one-run", "parts"])
 def test_a_stranger_behind_one_that_leaves_nothing_is_not_charged(
     engine: Engine, savepoint_every: int | None
@@ -262,15 +274,7 @@ def test_a_stranger_behind_one_that_leaves_nothing_is_not_charged(
         if order["id"] == "b":
             session.add(Booking(id="b", account="x"))
 
-    options = {
-        "to": "body.to",
-        "states": ["created"],
-        "entity": {"table": "rides_alone", "key": "id", "state": "state"},
-    }
-    bench = UnitBench(engine, handler, UniqueKey, (StateMachine, options))
-    bench.savepoint_every = savepoint_every
-    messages = [{"id": name, "key": f"k{name}", "to": "created"} for name in "dabc"]
-    assert bench.run(*messages) == ["applied", "retry", "applied", "applied"]
+    assert run_rides(engine, handler, savepoint_every) == ["applied", "retry", "applied", "applied"]
 
 
 @pytest.mark.parametrize("savepoint_every", [None, 4], ids=["one-run", "parts"])
@@ -287,15 +291,7 @@ def test_a_stranger_that_is_refused_together_with_the_cause_is_not_charged(
         if order["id"] == "a":
             session.execute(text("DELETE FROM rides_alone WHERE id = 'kb'"))
 
-    options = {
-        "to": "body.to",
-        "states": ["created"],
-        "entity": {"table": "rides_alone", "key": "id", "state": "state"},
-    }
-    bench = UnitBench(engine, handler, UniqueKey, (StateMachine, options))
-    bench.savepoint_every = savepoint_every
-    messages = [{"id": name, "key": f"k{name}", "to": "created"} for name in "dabc"]
-    assert bench.run(*messages) == ["applied", "retry", "applied", "applied"]
+    assert run_rides(engine, handler, savepoint_every) == ["applied", "retry", "applied", "applied"]
 
 
 HIDDEN = {

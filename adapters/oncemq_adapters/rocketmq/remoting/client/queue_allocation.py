@@ -44,7 +44,7 @@ def _averagely(_topic: str, me: str, queues: Sequence[Place], members: Sequence[
 
 
 def _by_circle(_topic: str, me: str, queues: Sequence[Place], members: Sequence[str]) -> Sequence[Place]:
-    """Return every so-manieth queue."""
+    """Return every n-th queue, where n is the number of members."""
     return queues[members.index(me) :: len(members)]
 
 

@@ -1,11 +1,13 @@
 """How the partitions of a group are shared out among its members."""
 
+import math
 from collections.abc import Mapping, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oncemq_adapters.rabbitmq.consuming.shares import Members, shares
+from oncemq_adapters.rabbitmq.consuming.shares import EXPIRY, LONGEST_INTERVAL, Members, shares
 
 MEMBERS = st.sets(st.text(min_size=1, max_size=5), min_size=1, max_size=12)
 
@@ -62,3 +64,12 @@ def test_hearing_a_member_again_changes_nothing() -> None:
     assert not members.heard("me", here=True, every=1.0, now=1.0)
     assert members.heard("other", here=False, every=1.0, now=2.0)
     assert not members.heard("other", here=False, every=1.0, now=2.0)
+
+
+@pytest.mark.parametrize("every", [math.inf, math.nan, 1e300, -math.inf])
+def test_no_announcement_keeps_a_member_for_ever(every: float) -> None:
+    """A forged one would take partitions that no process consumes."""
+    members = Members("me", 1.0)
+    members.heard("other", here=True, every=every, now=0.0)
+    assert members.alive(1.0) == ["other"]
+    assert members.alive(EXPIRY * LONGEST_INTERVAL + 1) == []
