@@ -29,6 +29,7 @@ from oncemq.observe.state import PauseReason
 from oncemq.testing.tcp_proxy import TcpProxy
 from support.effects import Base, effects, give
 from support.engine import running
+from support.heard import Heard
 from support.program import eventually
 
 LAYOUT = Layout.even(2)
@@ -289,13 +290,22 @@ def test_an_error_on_one_shard_is_not_disproved_by_another(two: Shards, tmp_path
         give(session, order)
 
     Base.metadata.drop_all(two.engines[1])
-    plan, sent = started(app), orders(0, 200)
-    with running(plan) as run:
+    plan, sent, more = started(app), orders(0, 200), orders(200, 5, shard=0)
+    heard = Heard()
+    with running(plan, observers=[heard]) as run:
         publish(plan, sent)
         eventually(lambda: of(0, sent) <= set(two.effects(0)), "the shard that has its table", PROMPTLY)
         eventually(lambda: len(of(1, sent) & tried.keys()) > 2, "several tries")
         assert "shard 2 of 2" in run.state().consumers[0].detail
+        for order in more:
+            before = sum(tried[name] for name in of(1, sent) & tried.keys())
+            publish(plan, [order])
+            eventually(lambda order=order: order["id"] in two.effects(0), "an effect on the other shard")  # type: ignore[misc]
+            eventually(
+                lambda before=before: sum(tried[n] for n in of(1, sent) & tried.keys()) > before, "a try"
+            )  # type: ignore[misc]
+        assert len(heard.of("retried")) <= 2, "the first one shows that the next one fails alike"
         Base.metadata.create_all(two.engines[1])
         eventually(lambda: of(1, sent) <= set(two.effects(1)), "the shard that has it now")
         assert not list(plan.adapters["main"].dead_letters(plan.consumers[0].subscription, 10))
-    assert sorted(two.effects(0) + two.effects(1)) == sorted(order["id"] for order in sent)
+    assert sorted(two.effects(0) + two.effects(1)) == sorted(order["id"] for order in [*sent, *more])

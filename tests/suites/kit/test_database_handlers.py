@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from oncemq import Batch, Envelope, Publisher, Reject, Retry
@@ -270,6 +271,31 @@ def test_a_batch_handler_applies_what_arrives_together(bench: Bench) -> None:
     outcomes = app.publish_many(topic, [{"id": name, "key": name} for name in "abca"])
     assert [outcome.status.value for outcome in outcomes] == ["applied", "applied", "applied", "duplicate"]
     assert sorted(effects(app)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["one", "batch"])
+def test_an_async_handler_in_the_transaction_has_its_effect_and_its_result(
+    bench: Bench, *, batch: bool
+) -> None:
+    """The outcome has what was awaited, and a failure after writing leaves nothing."""
+
+    async def one(order: Order, session: AsyncSession) -> str:
+        session.add(Effect(text=order.id))
+        await session.flush()
+        if bench.failures:
+            raise bench.failures.pop()
+        return f"did {order.id}"
+
+    async def several(orders: Batch[Order], session: AsyncSession) -> str:
+        return " ".join([await one(order, session) for order in orders])
+
+    app, topic = _one(bench, several if batch else one)
+    bench.failures = [ValueError("no")]
+    outcome = app.publish(topic, {"id": "a", "key": "k"})
+    assert outcome.retried
+    app.clock.advance("1s")
+    assert (outcome.applied, outcome.result, effects(app)) == (True, "did a", ["a"])
+    assert app.duplicate(outcome).duplicate
 
 
 def test_a_bad_message_of_a_batch_harms_no_other(bench: Bench) -> None:

@@ -271,7 +271,7 @@ class OutcomeRecorder(Observer):
         def call(run: Run, item: Item) -> Any:
             answer = handler.call(run, item)
             if inspect.isawaitable(answer):
-                return self._awaited(answer, item)
+                return self._awaited(answer, [item])
             self._results[item.delivery] = answer
             return answer
 
@@ -279,13 +279,16 @@ class OutcomeRecorder(Observer):
             if call_batch is None:
                 raise LookupError(f"{handler.name} is no batch handler")
             answer = call_batch(run, items)
+            if inspect.isawaitable(answer):
+                return self._awaited(answer, items)
             self._results.update(dict.fromkeys([item.delivery for item in items], answer))
             return answer
 
         return replace(handler, call=call, call_batch=None if call_batch is None else batch)
 
-    async def _awaited(self, answer: Awaitable[Any], item: Item) -> Any:
-        result = self._results[item.delivery] = await answer
+    async def _awaited(self, answer: Awaitable[Any], items: Sequence[Item]) -> Any:
+        result = await answer
+        self._results.update(dict.fromkeys([item.delivery for item in items], result))
         return result
 
     # Events of the engine
@@ -294,7 +297,9 @@ class OutcomeRecorder(Observer):
         """Record verdicts."""
         for delivery, verdict in verdicts:
             status = _STATUS.get(verdict.outcome)
-            if status is not None:
+            # A failure that is tried again at once is no outcome yet.
+            at_once = verdict.outcome is Decision.DEFER and not verdict.delay
+            if status is not None and not at_once:
                 result = self._results.pop(delivery, None)
                 code = verdict.code if status is Status.DEAD_LETTER else ""
                 self._note(
