@@ -82,7 +82,7 @@ DEFECTS = (
             )
         ],
         [
-            "tests/unit/engine/transaction/test_caller_transaction.py::test_a_transaction_that_the_driver_has_ended_is_not_committed[postgresql-whole]"
+            "tests/unit/engine/transaction/test_caller_transaction.py::test_a_transaction_that_is_over_on_the_server_is_an_obstacle[postgresql-whole]"
         ],
     ),
     Defect(
