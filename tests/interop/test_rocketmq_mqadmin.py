@@ -10,11 +10,15 @@ from time import monotonic
 from uuid import uuid4
 
 import pytest
+from sqlalchemy.orm import Session
 from structlog.testing import capture_logs
 
+from oncemq import App
 from oncemq.contracts.adapter import Adapter, Confirmed, DeadLetterRequest, Subscription
+from oncemq.ledger.records.forgetting import Choice
 from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
+from oncemq.operate.forgetting import Forgetting
 from oncemq.testing.recording_sink import RecordingSink
 from services import catalog
 from services.rocketmq import RocketMQ
@@ -122,3 +126,33 @@ def test_queries_find_our_dead_letters(member: Member) -> None:
     assert f"{names.REASON}=rejected" in printed
     assert "TAGS=paid" in printed
     assert "BODY: k1" in printed
+
+
+def test_a_reset_runs_what_was_forgotten(rocketmq_url: str, tmp_path: Path) -> None:
+    """After `oncemq forget` of one key an administrator's reset runs its message again; the other one stays a duplicate."""
+    topic, group = f"t{uuid4().hex[:8]}", f"g{uuid4().hex[:8]}"
+    ran: list[str] = []
+    app = App("shop", brokers={"main": rocketmq_url}, database=f"sqlite:///{tmp_path}/shop.db")
+    app.topic(topic, key="body.id", strategies=["unique_key"], queues=1, create=True)
+
+    @app.consumer(topic=topic, name="count", group=group)
+    def count(body: dict[str, str], session: Session) -> None:
+        ran.append(body["id"])
+
+    app.create_tables()
+    app.start()
+    try:
+        for key in ("a", "b"):
+            app.publish(topic, {"id": key})
+        eventually(lambda: len(ran) == 2)
+        plan = app.plan()
+        asked = Forgetting(plan, plan.consumers[0], Choice(("a",)))
+        assert [known.identity for known in asked.look()] == ["a"]
+        assert asked.remove("test") == 1
+        mqadmin("resetOffsetByTime", "-g", group, "-t", topic, "-s", "0")
+        eventually(lambda: len(ran) == 3)
+        app.publish(topic, {"id": "c"})
+        eventually(lambda: len(ran) == 4)
+    finally:
+        app.stop()
+    assert ran[2:] == ["a", "c"]

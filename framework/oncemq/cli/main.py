@@ -41,6 +41,9 @@ COMMANDS = {
     "inspect": Command(
         "oncemq.cli.commands.inspect:inspect", "Show everything known about one business key."
     ),
+    "forget": Command(
+        "oncemq.cli.commands.records.forget:forget", "Let messages that have taken effect run again."
+    ),
     "reconcile": Command(
         "oncemq.cli.commands.reconcile:reconcile",
         "Find out about effects whose outcome is unknown.",
@@ -48,7 +51,7 @@ COMMANDS = {
     "demo": Command(
         "oncemq.cli.demo.command:demo", "Watch order life cycles survive duplicates, disorder and a kill."
     ),
-    "purge": Command("oncemq.cli.commands.purge:purge", "Remove the ledger's old records now."),
+    "purge": Command("oncemq.cli.commands.records.purge:purge", "Remove the ledger's old records now."),
     "schema": Command("oncemq.cli.commands.schema:schema", "Print the JSON Schema of app.yaml, for editors."),
     "doctor": Command(
         "oncemq.cli.commands.doctor:doctor", "Print versions, servers and settings, to report a problem."

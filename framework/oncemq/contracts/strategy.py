@@ -42,7 +42,7 @@ and decides what it means. `release` follows when every item of the unit is fini
 or deferred, and must leave no claim behind.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Self
@@ -158,6 +158,23 @@ class Reconciled:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What a strategy keeps about a message outside the ledger's tables.
+
+    Args:
+        identity: of the message.
+        key: of the message.
+        value: its state in words.
+        busy: why it must not be removed now; empty = it may.
+    """
+
+    identity: str
+    key: str
+    value: str
+    busy: str = ""
+
+
 class Strategy:
     """Base class of strategies: hooks that do nothing; each strategy overrides what it needs.
 
@@ -173,6 +190,8 @@ class Strategy:
     """It decides by a message's identity only, so one call of a batch handler may have several messages of a key."""
     parks: bool = False
     """It may answer that a message is parked, so the consumer needs the store of parked messages."""
+    caches_applied: bool = False
+    """It caches outside the ledger that a message was applied; a running process could fill a cache again that `forget` empties."""
     stores_outgoing: bool = False
     """In a direct unit its `save` stores the handler's published messages in the transaction of its own record."""
 
@@ -231,6 +250,13 @@ class Strategy:
             answer: a known answer; None = call `verify`.
         """
         return ()
+
+    def remembered(self, keys: Collection[str]) -> Iterable[Remembered]:  # noqa: ARG002
+        """Yield what decides about messages of these keys outside the ledger, not counting caches. For `oncemq forget`."""
+        return ()
+
+    def forget(self, identities: Collection[str]) -> None:
+        """Remove what is kept outside the ledger about these messages, so that they run when they come again."""
 
     def reserve(self, unit: Unit) -> None:
         """Take locks and claims outside any transaction; may set `unit.verdicts` of a delivery."""

@@ -1,7 +1,7 @@
 """Reads a summary of whole consumers from the ledger, for operators."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select
 
@@ -9,6 +9,9 @@ from oncemq.ledger.coordination import workers
 from oncemq.ledger.coordination.workers import Worker
 from oncemq.ledger.messages import parking
 from oncemq.ledger.records import claims, processed
+
+SILENT_AFTER = timedelta(seconds=60)
+"""A process without a heartbeat for so long counts as dead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """`redis_flag`: a flag in Redis for each message, for effects outside and apps without a database."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Self
 
@@ -9,14 +9,14 @@ from sqlalchemy import Connection
 from oncemq.common.durations import format_duration, parse_duration
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.checks import ConsumerFacts
-from oncemq.contracts.strategy import Scope
+from oncemq.contracts.strategy import Remembered, Scope
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verification import Answer, NotDone, Verify
-from oncemq.errors import RedisRefused
+from oncemq.errors import LedgerError, RedisRefused
 from oncemq_strategies.claims.base import Claiming
 from oncemq_strategies.claims.lease_renewal import ClaimKeeper
 from oncemq_strategies.claims.options import lease_option, verify_option
-from oncemq_strategies.claims.redis_flag_survey import flags_of_key
+from oncemq_strategies.claims.redis_flag_survey import flags_of_key, flags_of_keys
 from oncemq_strategies.claims.redis_flags import Flags, scope_of_flags
 from oncemq_strategies.claims.stored_messages import check_messages
 from oncemq_strategies.claims.verify import Asker
@@ -127,6 +127,25 @@ class RedisFlag(Claiming):
             return {}
         found = flags_of_key(self._client, scope_of_flags(self._consumer, self._scope.engine), key)
         return {f"flag {identity}": words for identity, words in found.items()}
+
+    def remembered(self, keys: Collection[str]) -> Iterable[Remembered]:
+        """Yield the flags of these keys."""
+        if self._client is not None:
+            scope = scope_of_flags(self._consumer, self._scope.engine)
+            for identity, flag in flags_of_keys(self._client, scope, keys).items():
+                yield Remembered(identity, flag.key, flag.words, "" if flag.state in _ENDS else _AT_WORK)
+
+    def forget(self, identities: Collection[str]) -> None:
+        """Delete the flags of these messages.
+
+        Raises:
+            LedgerError: the handler of one of them may be running.
+        """
+        if self._client is not None and (busy := self._flags.remove(sorted(identities))):
+            raise LedgerError(f"message {busy[0]} of {self._consumer}: {_AT_WORK}")
+
+
+_AT_WORK = "its handler may be running; when the flag's lease is over, its message settles it"
 
 
 def _verify(given: Options) -> Verify | None:

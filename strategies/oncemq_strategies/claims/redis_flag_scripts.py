@@ -91,3 +91,13 @@ redis.call('pexpire', KEYS[1], ARGV[3])
 return 1
 """
 )
+
+# KEYS flag → 1: deleted, or there was none; 0: its handler may be running
+FORGET = Script(
+    """
+local state = redis.call('hget', KEYS[1], 'state')
+if state and state ~= 'success' and state ~= 'failed' then return 0 end
+redis.call('del', KEYS[1])
+return 1
+"""
+)

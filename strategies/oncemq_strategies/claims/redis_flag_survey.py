@@ -1,6 +1,7 @@
 """Survey of flags for operators."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from oncemq.redis import RedisClient
@@ -10,8 +11,32 @@ from oncemq_strategies.common.redis_marks import key_in_redis
 _SPECIAL = "\\*?[]^-"
 
 
+@dataclass(frozen=True, slots=True)
+class SeenFlag:
+    """A flag as Redis has it.
+
+    Args:
+        key: the business key.
+        state: its state.
+        words: everything about it, for people.
+    """
+
+    key: str
+    state: str
+    words: str
+
+
 def flags_of_key(client: RedisClient, scope: str, key: str) -> Mapping[str, str]:
     """Return the flags of a business key in words, by identity; scans every key of Redis.
+
+    Raises:
+        RedisUnavailable: Redis does not answer.
+    """
+    return {identity: flag.words for identity, flag in flags_of_keys(client, scope, [key]).items()}
+
+
+def flags_of_keys(client: RedisClient, scope: str, keys: Collection[str]) -> Mapping[str, SeenFlag]:
+    """Return the flags of business keys by identity; scans every key of Redis.
 
     Raises:
         RedisUnavailable: Redis does not answer.
@@ -24,10 +49,10 @@ def flags_of_key(client: RedisClient, scope: str, key: str) -> Mapping[str, str]
         fields = client.call(Call(name, ("HGETALL", name)))
         texts = [part.decode(errors="replace") if isinstance(part, bytes) else str(part) for part in fields]
         flag = dict(zip(texts[::2], texts[1::2], strict=True))
-        if flag.get("key") == key:
-            found[name.removeprefix(prefix).replace("%7B", "{").replace("%25", "%")] = _words(
-                flag, client.command("PTTL", name, key=name)
-            )
+        if flag.get("key") in keys:
+            words = _words(flag, client.command("PTTL", name, key=name))
+            identity = name.removeprefix(prefix).replace("%7B", "{").replace("%25", "%")
+            found[identity] = SeenFlag(flag["key"], flag.get("state", "?"), words)
     return found
 
 

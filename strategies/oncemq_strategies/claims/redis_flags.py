@@ -17,7 +17,7 @@ from oncemq.redis import RedisClient
 from oncemq.redis.call import Argument, Call, Script
 from oncemq.redis.faults import Failure
 from oncemq_strategies.claims.ledger_claims import Held, Phase
-from oncemq_strategies.claims.redis_flag_scripts import CLAIM, DROP, FINISH, MOVE, RENEW
+from oncemq_strategies.claims.redis_flag_scripts import CLAIM, DROP, FINISH, FORGET, MOVE, RENEW
 from oncemq_strategies.claims.stored_messages import Messages
 from oncemq_strategies.common.coalescing import Together
 from oncemq_strategies.common.own_transaction import in_transaction
@@ -134,6 +134,11 @@ class Flags:
     def drop(self, identities: Sequence[str], owner: str) -> None:
         """Delete our claims whose handler certainly had no effect."""
         self._each(identities, lambda _: (DROP, (owner,)))
+
+    def remove(self, identities: Sequence[str]) -> Sequence[str]:
+        """Delete the outcomes of these messages; returns those whose handler may be running, whose flags stay."""
+        answers = self._each(identities, lambda _: (FORGET, ()))
+        return [identity for identity, answer in zip(identities, answers, strict=True) if answer != 1]
 
     def renew(self, owners: set[str]) -> None:
         """Renew all claims of these owners, in one round trip."""

@@ -1,7 +1,7 @@
 """Marks in Redis for messages that the database has applied, so that copies need no database query."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -64,6 +64,11 @@ class Marks:
     def set(self, prints: Mapping[str, str]) -> list[Call]:
         """Return the calls that mark applied identities, each with its fingerprint."""
         return [self._mark(identity, print_) for identity, print_ in prints.items()]
+
+    def remove(self, identities: Collection[str]) -> list[Call]:
+        """Return the calls that remove the marks of these messages."""
+        names = [self.name(identity) for identity in identities]
+        return [Call(name, ("DEL", name)) for name in names]
 
     def name(self, identity: str) -> str:
         """Return the key of a mark."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -96,6 +96,18 @@ class RedisTier:
                 return were_new[: len(known.new)]
             answers = self._circuit.ask(lambda: [shared.add(identities)])
         return []
+
+    def forget(self, identities: Collection[str]) -> None:
+        """Remove the marks of these messages.
+
+        Raises:
+            RedisUnavailable: not every answer arrived; some marks may be left.
+        """
+        marks = self.marks_to_look_at()
+        if marks is not None and identities:
+            for answer in self._client.together(marks.remove(identities)):
+                if isinstance(answer, Failure):
+                    raise answer
 
     def figures(self) -> Mapping[str, float]:
         """Return how full the filter is, and whether Redis answers."""

@@ -1,6 +1,6 @@
 """`tiered`: copies are found in a Bloom filter and in Redis, so that the database decides only about new messages."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from sqlalchemy import Connection, MetaData, Table
@@ -54,6 +54,7 @@ class Tiered(Strategy):
         self._fingerprint = fingerprint
         self._options = options
         self._tiers = Tiers(options, scope)
+        self.caches_applied = options.redis
 
     @classmethod
     def build(cls, options: Mapping[str, Any], scope: Scope) -> Self:
@@ -139,6 +140,10 @@ class Tiered(Strategy):
     def inspect(self, connection: Connection, key: str) -> Mapping[str, str]:
         """Return which of the key's messages are marked."""
         return self._tiers.inspect(connection, key)
+
+    def forget(self, identities: Collection[str]) -> None:
+        """Remove the marks of these messages."""
+        self._tiers.forget(identities)
 
     def _about(self, unit: Unit, delivery: Delivery, print_: str) -> Verdict:
         envelope = delivery.envelope

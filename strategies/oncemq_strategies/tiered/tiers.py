@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection
 
@@ -126,6 +126,11 @@ class Tiers:
         if self._redis is not None:
             were_new = self._redis.remember(known)
             self.counts.add(filtered_new=len(were_new), false_maybe=were_new.count(False))
+
+    def forget(self, identities: Collection[str]) -> None:
+        """Remove the marks of these messages; the filters may keep them, since they decide nothing alone."""
+        if self._redis is not None:
+            self._redis.forget(identities)
 
     def figures(self) -> Mapping[str, float]:
         """Return shares, and the filter's size."""

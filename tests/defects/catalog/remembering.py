@@ -6,7 +6,40 @@ RECORDS = "strategies/oncemq_strategies/common/processed_records.py"
 SQLITE = "tests/suites/strategies/test_sqlite.py::TestStrategiesSQLite"
 MARIADB = "tests/suites/strategies/test_mariadb.py::TestStrategiesMariaDB"
 
+FORGETTING = "framework/oncemq/operate/forgetting.py"
+FORGET = "tests/unit/cli/commands/test_forget.py"
+
 DEFECTS = (
+    Defect(
+        "forgotten-while-worked-on",
+        "What is being worked on is not forgotten: its end would be recorded after it.",
+        [
+            Edit(
+                FORGETTING,
+                "            for record in forgetting.unfinished(records):\n                raise",
+                "            for record in ():\n                raise",
+            )
+        ],
+        [f"{FORGET}::test_a_claim_begun_after_the_preview_is_refused"],
+    ),
+    Defect(
+        "forgotten-while-the-key-moves",
+        "What a key has reached is forgotten only as it was shown.",
+        [Edit(FORGETTING, "if places != self._seen.get(engine, []):", "if False:")],
+        [f"{FORGET}::test_a_number_that_moves_after_the_preview_is_refused"],
+    ),
+    Defect(
+        "forgotten-under-a-running-cache",
+        "A cache that a running process fills again keeps its messages from being forgotten.",
+        [Edit(FORGETTING, "        if not alive:\n", "        if True:\n")],
+        [f"{FORGET}::test_caches_of_a_running_app_are_refused[single]"],
+    ),
+    Defect(
+        "forgotten-after-the-preview",
+        "What is applied after the preview is not removed.",
+        [Edit(FORGETTING, "until=choice.until or plan.clock.now()", "until=choice.until")],
+        [f"{FORGET}::test_what_is_applied_after_the_preview_stays"],
+    ),
     Defect(
         "part-not-undone",
         "What is undone for one failing message leaves nothing of its neighbours behind.",

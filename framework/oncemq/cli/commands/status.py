@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,6 @@ from oncemq.operate.letters import letters_of
 
 MOST_LETTERS = 1000
 """Dead letters are read one by one; above this number the count is shown as `1000+`."""
-
-SILENT_AFTER = timedelta(seconds=60)
-"""A process without a heartbeat for so long counts as dead."""
 
 COLUMNS = {
     "consumer": "consumer",
@@ -172,7 +169,7 @@ def _ask_ledger(plan: AppPlan, found: _Overview) -> None:
                 "pid": process.pid,
                 "started_at": process.started_at,
                 "seen_at": process.seen_at,
-                "alive": now - process.seen_at < SILENT_AFTER,
+                "alive": now - process.seen_at < consumer_summary.SILENT_AFTER,
             }
             for process in consumer_summary.processes(connection, plan.name)
         ]

@@ -1,0 +1,1 @@
+"""Commands that remove records of the ledger."""
