@@ -60,7 +60,7 @@ test-newest: ## what test-fast runs, with the newest versions that pyproject.tom
 	@$(NEWEST)/bin/python -m pytest --fast --quiet --numprocesses 2 --dist worksteal tests/unit
 
 .PHONY: services
-services: ## start RabbitMQ, RocketMQ, PostgreSQL, MariaDB and Redis for the tests; URLs in .services/env
+services: ## start RabbitMQ, RocketMQ, Kafka, PostgreSQL, MariaDB and Redis for the tests; URLs in .services/env
 	@$(SERVICES) start
 
 .PHONY: services-stop

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from services.container import Container, docker_works
 from services.errors import ServiceError
+from services.kafka import Kafka
 from services.mariadb import MariaDB
 from services.postgresql import PostgreSQL
 from services.process import Launch, Process
@@ -18,7 +19,7 @@ from services.rocketmq import RocketMQ, RocketMQPair
 from services.rocketmq_4 import RocketMQ4
 from services.server import Server
 
-KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ, Redis, RedisCluster)
+KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ, Kafka, Redis, RedisCluster)
 OF_TESTS_ONLY: Sequence[type[Server]] = (RocketMQPair, RocketMQ4)
 FOLDER = Path(__file__).parents[2] / ".services"
 

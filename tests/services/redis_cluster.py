@@ -8,8 +8,7 @@ from typing import ClassVar
 from services.errors import ServiceError
 from services.ports import LOOPBACK
 from services.process import Launch
-from services.redis import Redis, plain_settings
-from services.resp import ask
+from services.redis import Redis, ask, plain_settings
 
 MASTERS = 3
 NODES = 2 * MASTERS

@@ -53,7 +53,7 @@ class RocketMQ(Server):
     @classmethod
     def installed(cls) -> bool:
         """Return whether Java is there, and the jars or a Maven to fetch them."""
-        return rocketmq_jars.available(cls.version)
+        return rocketmq_jars.available(rocketmq_jars.place_of(cls.version))
 
     @property
     def url(self) -> str:

@@ -21,9 +21,9 @@ def java() -> str | None:
     return shutil.which("java")
 
 
-def available(version: str = VERSION) -> bool:
-    """Return whether there is a Java, and the jars or a Maven that fetches them."""
-    return java() is not None and (_place(version).is_dir() or shutil.which("mvn") is not None)
+def available(place: Path | None = None) -> bool:
+    """Return whether there is a Java, and the jars, RocketMQ's unless given, or a Maven that fetches them."""
+    return java() is not None and ((place or place_of(VERSION)).is_dir() or shutil.which("mvn") is not None)
 
 
 def class_path(version: str = VERSION) -> str:
@@ -32,13 +32,21 @@ def class_path(version: str = VERSION) -> str:
     Raises:
         ServiceError: they cannot be fetched; says why.
     """
-    place = _place(version)
+    return fetched(place_of(version), POMS[version], f"-Drocketmq.version={version}")
+
+
+def fetched(place: Path, pom: str, *options: str) -> str:
+    """Return the class path of a folder of jars, which are fetched the first time.
+
+    Raises:
+        ServiceError: they cannot be fetched; says why.
+    """
     if not place.is_dir():
         FOLDER.parent.mkdir(parents=True, exist_ok=True)
-        with (FOLDER.parent / "jars.lock").open("w") as lock:
+        with (FOLDER.parent / f"{place.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not place.is_dir():
-                collect(Path(__file__).with_name(POMS[version]), place, f"-Drocketmq.version={version}")
+                collect(Path(__file__).with_name(pom), place, *options)
     return f"{place}/*"
 
 
@@ -46,7 +54,9 @@ def collect(pom: Path, place: Path, *options: str) -> None:
     """Copy what a pom depends on into a folder, which has its name only when everything is there."""
     maven = shutil.which("mvn")
     if maven is None:
-        raise ServiceError("RocketMQ's jars are missing and there is no Maven to fetch them: install maven.")
+        raise ServiceError(
+            f"The jars of {pom.stem} are missing and there is no Maven to fetch them: install maven."
+        )
     print(f"fetching the jars of {pom.stem} from Maven Central", flush=True)
     partial = place.with_name(f"{place.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -64,7 +74,7 @@ def collect(pom: Path, place: Path, *options: str) -> None:
     if changed:
         raise ServiceError(
             f"{partial}: not the jars that {DIGESTS.name} knows: {', '.join(changed)}. After a change of version, write its "
-            f"lines: cd {place.parent} && sha256sum rocketmq-*/*.jar redisson-*/*.jar"
+            f"lines: cd {place.parent} && sha256sum kafka-*/*.jar rocketmq-*/*.jar redisson-*/*.jar"
         )
     partial.rename(place)
 
@@ -83,5 +93,6 @@ def changed_jars(name: str, folder: Path) -> list[str]:
     return sorted(jar for jar in known.keys() | found.keys() if known and known.get(jar) != found.get(jar))
 
 
-def _place(version: str) -> Path:
+def place_of(version: str) -> Path:
+    """Return the folder of RocketMQ's jars."""
     return FOLDER / f"rocketmq-{version}"

@@ -13,6 +13,7 @@ from sqlalchemy import URL, create_engine, make_url, text
 from services import catalog
 from services.container import Container
 from services.errors import ServiceError
+from services.kafka import Kafka
 from services.mariadb import MariaDB
 from services.postgresql import PostgreSQL
 from services.rabbitmq import RabbitMQ
@@ -27,6 +28,7 @@ NEEDING_FIXTURES = frozenset(
     {
         *("rabbitmq_url", "rocketmq_url", "rocketmq_native_url", "postgresql_url", "mariadb_url"),
         *("postgresql_database", "mariadb_database"),
+        *("kafka_url", "own_kafka"),
         *("own_rabbitmq", "own_rocketmq", "own_postgresql", "own_mariadb"),
         *("redis_url", "redis_cluster_url", "own_redis", "own_redis_cluster"),
     }
@@ -38,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--embedded-only",
         action="store_true",
-        help="leave out every test that needs RabbitMQ, RocketMQ, PostgreSQL, MariaDB or Redis",
+        help="leave out every test that needs RabbitMQ, RocketMQ, Kafka, PostgreSQL, MariaDB or Redis",
     )
 
 
@@ -53,7 +55,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     """Say in the first lines that this run proves less."""
     if not config.getoption("--embedded-only"):
         return None
-    return "embedded only: tests that need RabbitMQ, RocketMQ, PostgreSQL, MariaDB or Redis are left out"
+    return (
+        "embedded only: tests that need RabbitMQ, RocketMQ, Kafka, PostgreSQL, MariaDB or Redis are left out"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -98,6 +102,12 @@ def rabbitmq_url() -> str:
 def rocketmq_url() -> str:
     """URL of the RocketMQ that all tests share, on its name server; names come from `fresh`."""
     return url_from(RocketMQ.variable)
+
+
+@pytest.fixture(scope="session")
+def kafka_url() -> str:
+    """URL of the Kafka that all tests share; names come from `fresh`."""
+    return url_from(Kafka.variable)
 
 
 @pytest.fixture(scope="session")
@@ -200,6 +210,12 @@ def own_rabbitmq() -> Iterator[OwnServer]:
 def own_rocketmq() -> Iterator[OwnServer]:
     """Starts a RocketMQ of the test's own on every call, without a proxy: to kill, freeze and restart."""
     yield from _own(RocketMQBroker)
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[OwnServer]:
+    """Starts a Kafka of the test's own on every call: to kill, freeze and restart."""
+    yield from _own(Kafka)
 
 
 @pytest.fixture

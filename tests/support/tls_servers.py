@@ -11,8 +11,7 @@ from services.ports import LOOPBACK
 from services.postgresql import PostgreSQL
 from services.process import Launch
 from services.rabbitmq import PASSWORD, USER, RabbitMQ
-from services.redis import Redis
-from services.resp import ask
+from services.redis import Redis, ask
 from services.rocketmq import RocketMQ
 from support.certificates import Certificate
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pika
 import psycopg
 import pytest
+from confluent_kafka import Consumer, Producer
 from sqlalchemy import create_engine, make_url, text
 
 from services import ports
@@ -63,6 +64,31 @@ def test_a_killed_rabbitmq_keeps_its_durable_messages_and_its_url(own_rabbitmq: 
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         _, _, body = connection.channel().basic_get("kept", auto_ack=True)
     assert (body, server.url) == (b"7", url)
+
+
+def test_a_killed_kafka_keeps_its_confirmed_messages_and_its_url(own_kafka: OwnServer) -> None:
+    """After SIGKILL and a start, a confirmed message is there under the same URL."""
+    server = own_kafka()
+    url = server.url
+    login = make_url(url)
+    client = {
+        "bootstrap.servers": f"{login.host}:{login.port}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": login.username,
+        "sasl.password": login.password,
+    }
+    producer = Producer({**client, "acks": "all"})
+    producer.produce("kept", b"7")
+    assert producer.flush(60) == 0
+    server.kill()
+    assert not server.running
+    server.start()
+    consumer = Consumer({**client, "group.id": "reader", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["kept"])
+    message = next(found for _ in range(600) if (found := consumer.poll(0.1)) and not found.error())
+    consumer.close()
+    assert (message.value(), server.url) == (b"7", url)
 
 
 def test_a_killed_server_is_gone_with_all_of_its_processes(own_postgresql: OwnServer) -> None:

@@ -10,7 +10,7 @@ from oncemq.redis.connect import make_client
 from oncemq.redis.probe import prove
 from oncemq.redis.tls import TlsFiles
 from services.ports import LOOPBACK
-from services.resp import ask
+from services.redis import ask
 from support.tls_cases import CASES, Case, Material, Serve, serving
 from support.tls_servers import TlsRedis, TlsRedisCluster
 

@@ -1,0 +1,166 @@
+"""Kafka: one node that is broker and controller, set up small and asked for its API versions."""
+
+import base64
+import socket
+import struct
+import subprocess
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from services import rocketmq_jars
+from services.account import Account
+from services.errors import ServiceError
+from services.ports import LOOPBACK
+from services.process import Launch
+from services.server import Server
+
+VERSION = "4.1.2"
+_PLACE = rocketmq_jars.FOLDER / f"kafka-{VERSION}"
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+_LOG = """<Configuration>
+  <Appenders><Console name="out"><PatternLayout pattern="%d %-5level %msg%n"/></Console></Appenders>
+  <Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers>
+</Configuration>
+"""
+
+
+class Kafka(Server):
+    """One node with SASL; clients reach it directly, or by what a test puts on the port `proxy`."""
+
+    kind: ClassVar[str] = "kafka"
+    variable: ClassVar[str] = "ONCEMQ_TEST_KAFKA"
+    packages: ClassVar[Sequence[str]] = ("default-jre-headless", "maven")
+    port_names: ClassVar[Sequence[str]] = ("kafka", "controller", "proxied", "proxy")
+    users: ClassVar[Sequence[str]] = ()
+    start_seconds: ClassVar[float] = 180
+    # A broker tells clients its own address, which is another one outside of the container.
+    in_container: ClassVar[bool] = False
+    user: ClassVar[str] = "oncemq"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        # Java minds no root, and must read the jars wherever the checkout stands.
+        self.account = Account.ourselves()
+
+    @classmethod
+    def installed(cls) -> bool:
+        """Return whether Java is there, and the jars or a Maven to fetch them."""
+        return rocketmq_jars.available(_PLACE)
+
+    @property
+    def url(self) -> str:
+        """The URL with the account that the broker knows."""
+        return f"kafka://{self.user}:{self.settings.password}@{LOOPBACK}:{self.port}"
+
+    @property
+    def proxied_url(self) -> str:
+        """The same through the port of a test's proxy, whose address the broker then tells."""
+        return f"kafka://{self.user}:{self.settings.password}@{LOOPBACK}:{self.settings.ports['proxy']}"
+
+    def answers(self) -> bool:
+        """Return whether it tells its API versions."""
+        request = struct.pack(">hhih", 18, 0, 1, -1)
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=2) as connection:
+                connection.sendall(struct.pack(">i", len(request)) + request)
+                return len(connection.recv(16)) > 8
+        except OSError:
+            return False
+
+    def prepare(self) -> None:
+        """Fetch the jars where they are missing, write the configuration, and format the log folder once."""
+        data = self.data
+        self.account.write(data / "server.properties", "".join(_lines(self._properties())))
+        self.account.write(data / "log4j2.xml", _LOG)
+        if not (data / "logs" / "meta.properties").exists():
+            self._format(data / "server.properties")
+
+    def launches(self) -> Sequence[Launch]:
+        """Return the node."""
+        java = self._java("-Xms96m", "-Xmx256m", "-XX:TieredStopAtLevel=1")
+        return [Launch("kafka", [*java, "kafka.Kafka", str(self.data / "server.properties")])]
+
+    def tool(self, name: str, *arguments: str) -> list[str]:
+        """Return the command that runs one of Kafka's own tools, by the name of its class."""
+        return [*self._java("-Xmx128m", "-XX:TieredStopAtLevel=1"), name, *arguments]
+
+    def _format(self, properties: Path) -> None:
+        arguments = ["format", "--cluster-id", _short_id(), "--config", str(properties), "--ignore-formatted"]
+        done = subprocess.run(
+            self.tool("kafka.tools.StorageTool", *arguments),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise ServiceError(
+                f"Kafka's log folder cannot be formatted:\n{(done.stdout + done.stderr)[-3000:]}"
+            )
+
+    def _java(self, *options: str) -> list[str]:
+        program = rocketmq_jars.java()
+        if program is None:
+            raise ServiceError("Kafka needs Java, which is not installed. Run `make services`.")
+        return [
+            program, "-Djava.net.preferIPv4Stack=true", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", *options,
+            f"-Dlog4j2.configurationFile={self.data / 'log4j2.xml'}",
+            "-cp", rocketmq_jars.fetched(_PLACE, "kafka.xml"),
+        ]  # fmt: skip
+
+    def _properties(self) -> Mapping[str, object]:
+        ports = self.settings.ports
+        login = f'username="{self.user}" password="{self.settings.password}"'
+        jaas = f'{_PLAIN} {login} user_{self.user}="{self.settings.password}";'
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@{LOOPBACK}:{ports['controller']}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,PROXIED:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": (
+                f"CLIENT://{LOOPBACK}:{ports['kafka']},PROXIED://{LOOPBACK}:{ports['proxied']},"
+                f"CONTROLLER://{LOOPBACK}:{ports['controller']}"
+            ),
+            "advertised.listeners": (
+                f"CLIENT://{LOOPBACK}:{ports['kafka']},PROXIED://{LOOPBACK}:{ports['proxy']},"
+                f"CONTROLLER://{LOOPBACK}:{ports['controller']}"
+            ),
+            "inter.broker.listener.name": "CLIENT",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "listener.name.client.plain.sasl.jaas.config": jaas,
+            "listener.name.proxied.plain.sasl.jaas.config": jaas,
+            "log.dirs": self.data / "logs",
+            "num.partitions": 4,
+            "message.max.bytes": 16 * 1024 * 1024,
+            "offsets.topic.num.partitions": 4,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.num.partitions": 2,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "share.coordinator.state.topic.replication.factor": 1,
+            "share.coordinator.state.topic.min.isr": 1,
+            # Members of tests come, go and die; people wait longer for more of them.
+            "group.initial.rebalance.delay.ms": 0,
+            "group.min.session.timeout.ms": 1000,
+            "group.consumer.min.session.timeout.ms": 1000,
+            "group.consumer.session.timeout.ms": 6000,
+            "group.consumer.min.heartbeat.interval.ms": 200,
+            "group.consumer.heartbeat.interval.ms": 500,
+            "num.network.threads": 2,
+            "num.io.threads": 4,
+            "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,
+            "log.segment.bytes": 64 * 1024 * 1024,
+            "log.index.size.max.bytes": 256 * 1024,
+        }
+
+
+def _lines(settings: Mapping[str, object]) -> list[str]:
+    return [f"{name}={value}\n" for name, value in settings.items()]
+
+
+def _short_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
