@@ -118,7 +118,7 @@ test-rocketmq-grpc: services $(ROCKETMQ_GRPC)/.installed ## the tests of rocketm
 $(ROCKETMQ_GRPC)/.installed: pyproject.toml constraints.txt Makefile
 	@test -x $(ROCKETMQ_GRPC)/bin/python || $(PYTHON) -m venv $(ROCKETMQ_GRPC)
 	$(ROCKETMQ_GRPC)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		-e ".[rocketmq-grpc,rabbitmq,postgres]" cryptography pytest pytest-timeout pytest-xdist
+		-e ".[rocketmq-grpc,rocketmq,rabbitmq,postgres]" cryptography pytest pytest-timeout pytest-xdist
 	@touch $@
 
 .PHONY: test-mysql

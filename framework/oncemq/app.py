@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from oncemq.app_options import ConsumerOptions, Strategies, TopicOptions
 from oncemq.app_process import run_loaded
 from oncemq.common.durations import parse_duration
+from oncemq.common.process_one import leave_process_one
 from oncemq.common.redaction import Redactor
 from oncemq.config import load
 from oncemq.config.build.catalog import Catalog
@@ -184,12 +185,14 @@ class App:
 
         Returns the exit code: 0 when everything that was started is settled, else 1. `processes` is not used, and nothing
         restarts the process: after a handler's hard time limit it ends with code 70, after a second signal with 130.
+        As process 1 of a container it continues in a child process; the parent passes signals on, reaps, and ends as the child does.
 
         Raises:
             OnceMQError: the app could not start.
         """
-        loaded = _as_one_process(self.load())
+        loaded = self.load()
         idle = parse_duration(until_idle) if isinstance(until_idle, str) else until_idle
+        loaded = _as_one_process(loaded, reaped=leave_process_one())
         return run_loaded(loaded, until_idle=idle)
 
     def start(self) -> None:
@@ -380,13 +383,13 @@ def _run_warnings(loaded: LoadedApp) -> list[str]:
     ]
 
 
-def _as_one_process(loaded: LoadedApp) -> LoadedApp:
+def _as_one_process(loaded: LoadedApp, *, reaped: bool) -> LoadedApp:
     """Return the app with the warnings about running it in this process alone."""
     found = _run_warnings(loaded)
-    if os.getpid() == 1:
+    if not reaped:
         found.append(
-            "this is process 1 of a container: a SIGTERM that came before now was dropped, and processes that handlers leave "
-            "behind are not reaped – start it by `oncemq -f module:app run`, or with `docker run --init`"
+            "this is process 1 of a container and has threads already: processes that handlers leave behind are not reaped – "
+            "call App.run() before anything that starts a thread, or start the app by `oncemq -f module:app run`"
         )
     plan = replace(loaded.plan, warnings=(*loaded.plan.warnings, *found))
     return replace(loaded, plan=plan)

@@ -162,7 +162,12 @@ def read_keys(properties: Mapping[str, str]) -> tuple[str, ...]:
             exact = None
         if isinstance(exact, list) and all(isinstance(key, str) for key in exact):
             return tuple(exact)
-    return tuple([key for key in properties.get(KEYS, "").split(" ") if key])
+    return tuple(split_keys(properties.get(KEYS, "")))
+
+
+def split_keys(text: str) -> list[str]:
+    """Return the keys of a text that RocketMQ holds: blanks separate them, and no other white space."""
+    return [key for key in text.split(" ") if key]
 
 
 def moment_of(milliseconds: int) -> datetime | None:

@@ -251,7 +251,8 @@ class ConsumerRuntime:
 
     def _worker(self, number: int, kind: type[Worker] = Worker) -> Worker:
         plan = self.consumer.plan
-        slot, recorder = TimeLimitSlot(), self._recorder(number)
+        recorder = self._recorder(number)
+        slot = TimeLimitSlot(recorder.overrun)
         # An event loop enforces the soft limit itself; a handler that blocks the loop needs the hard one.
         soft = None if self._twins else plan.soft_limit
         self._shop.watchdog.watch(plan.name, slot, TimeLimits(soft, plan.hard_limit))
@@ -340,7 +341,8 @@ class ConsumerRuntime:
 
     def _async_worker(self) -> AsyncWorker:
         plan, shop = self.consumer.plan, self._shop
-        seats = [InFlightSlot(self._recorder(number), TimeLimitSlot()) for number in range(plan.workers)]
+        recorders = [self._recorder(number) for number in range(plan.workers)]
+        seats = [InFlightSlot(recorder, TimeLimitSlot(recorder.overrun)) for recorder in recorders]
         for seat in seats:
             # The soft limit is enforced by the event loop; a handler that blocks the loop needs the hard one.
             shop.watchdog.watch(plan.name, seat.slot, TimeLimits(None, plan.hard_limit))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
@@ -76,7 +76,7 @@ def _rows(
         "strategies": _strategies(connection, key, shard, consumers),
         "parked": parking.of_key(connection, key),
         "history": [asdict(row) for row in history.of_key(connection, key)],
-        "suspects": _suspects(connection, key),
+        "suspects": suspects.of_key(connection, key),
         "outbox": outbox.of_key(connection, app, key),
     }
 
@@ -97,11 +97,6 @@ def _safe(row: dict[str, Any], consumer: ConsumerPlan) -> dict[str, Any]:
     """Redact the reason: it may be a handler's error with the URL that it could not reach."""
     shown = {"reason": consumer.redact(row["reason"])} if row.get("reason") else {}
     return {**row, "consumer": consumer.name, **shown}
-
-
-def _suspects(connection: Connection, key: str) -> list[dict[str, Any]]:
-    rows = select(suspects.TABLE).where(suspects.TABLE.c.key == key)
-    return [dict(row) for row in connection.execute(rows).mappings()]
 
 
 def _letters(

@@ -109,7 +109,7 @@ DEFECTS = (
     Defect(
         "crash-charged-to-the-neighbour",
         "A death is charged to exactly the message that was running.",
-        [Edit("framework/oncemq/engine/crash/flight_recorder.py", "(entries[index - 1],)", "(entries[0],)")],
+        [Edit("framework/oncemq/engine/crash/flight_recorder.py", "(entries[number - 1],)", "(entries[0],)")],
         [f"{CRASHES}::test_the_running_item_is_the_culprit"],
     ),
     Defect(

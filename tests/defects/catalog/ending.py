@@ -146,8 +146,28 @@ DEFECTS = (
     Defect(
         "process-one-without-an-init",
         "As process 1 the program can be told to end during its start, and reaps what handlers leave behind.",
-        [Edit("framework/oncemq/cli/entry.py", "    if os.getpid() == 1:\n", "    if False:\n")],
+        [Edit("framework/oncemq/common/process_one.py", "    if os.getpid() != 1:\n", "    if True:\n")],
         ["tests/unit/cli/test_process_one.py::test_a_signal_during_the_start_ends_it"],
+    ),
+    Defect(
+        "script-stays-process-one",
+        "App.run() as process 1 continues in a child, so that what handlers leave behind is reaped.",
+        [Edit("framework/oncemq/app.py", "reaped=leave_process_one()", "reaped=True")],
+        [
+            "tests/unit/cli/test_process_one.py::test_what_handlers_leave_behind_is_reaped_beside_a_script",
+        ],
+    ),
+    Defect(
+        "hard-limit-is-a-crash",
+        "The flight recorder says that the hard time limit ended the process, and so does the dead letter.",
+        [
+            Edit(
+                "framework/oncemq/engine/crash/flight_recorder.py",
+                "            self.index[0] |= _OVERRUN\n",
+                "            pass\n",
+            )
+        ],
+        ["tests/unit/engine/crash/test_hard_limit.py::test_overruns_are_counted_beside_crashes[sqlite]"],
     ),
     Defect(
         "an-async-settlement-ends-silently",

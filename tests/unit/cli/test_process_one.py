@@ -109,10 +109,68 @@ def test_a_signal_drains_it(container: subprocess.Popen[bytes]) -> None:
     assert container.wait(timeout=30) == 0
 
 
+SCRIPT = """
+import sys, threading
+from oncemq import App
+
+if "thread" in sys.argv:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("before")
+code = App.from_yaml().run("1s" if "idle" in sys.argv else None)
+print("after")
+sys.exit(code + 7)
+"""
+
+
+def script(folder: Path, *arguments: str) -> tuple[str, ...]:
+    """Return the command of a script with `App.run()` as process 1."""
+    (folder / "script.py").write_text(SCRIPT)
+    return (*CONTAINER, sys.executable, "script.py", *arguments)
+
+
+def test_what_handlers_leave_behind_is_reaped_beside_a_script(folder: Path) -> None:
+    """`App.run()` as process 1 reaps, too; what the script does before and after is done once, and its exit code counts."""
+    publish(folder, 3)
+    command = script(folder, "idle")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (7, "before\nafter\n"), done.stderr
+    assert applied(folder) == 3
+
+
+def test_a_signal_drains_a_script(folder: Path) -> None:
+    """SIGTERM to process 1 reaches `App.run()`, which returns."""
+    with subprocess.Popen(script(folder), cwd=folder, stderr=subprocess.PIPE) as running:
+        assert running.stderr is not None
+        first = until(lambda: children_of(running.pid))[0]
+        while b"consumer started" not in (line := running.stderr.readline()):
+            assert line
+        os.kill(first, signal.SIGTERM)
+        running.stderr.read()
+        assert running.wait(timeout=30) == 7
+
+
+def test_a_script_with_threads_stays_process_1_and_says_so(folder: Path) -> None:
+    """A fork would lose its threads; nothing is reaped, and the log says what to do."""
+    command = script(folder, "idle", "thread")
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 7, done.stderr
+    assert "are not reaped" in done.stderr
+
+
+def publish(folder: Path, count: int) -> None:
+    """Publish so many orders."""
+    orders = "".join(json.dumps({"order": str(number)}) + "\n" for number in range(count))
+    oncemq(folder, "publish", "order.paid", lines=orders)
+
+
+def applied(folder: Path) -> int:
+    """Return how many orders have their points."""
+    with closing(sqlite3.connect(folder / "shop.db")) as database:
+        return int(database.execute("SELECT COUNT(*) FROM points").fetchone()[0])
+
+
 def test_what_handlers_leave_behind_is_reaped(folder: Path) -> None:
     """A process whose parent has ended is no zombie for longer than a moment."""
-    orders = "".join(json.dumps({"order": str(number)}) + "\n" for number in range(5))
-    oncemq(folder, "publish", "order.paid", lines=orders)
+    publish(folder, 5)
     oncemq(folder, "run", "--until-idle", "1s", inside=CONTAINER)
-    with closing(sqlite3.connect(folder / "shop.db")) as database:
-        assert database.execute("SELECT COUNT(*) FROM points").fetchone() == (5,)
+    assert applied(folder) == 5

@@ -28,6 +28,7 @@ from oncemq_adapters.rocketmq.properties import (
     for_publishing,
     read_message,
     refuse_unread,
+    split_keys,
     to_text,
 )
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
@@ -228,7 +229,7 @@ def _open(raw: Any) -> None:
     properties, raw.body, _ = found
     system = raw.system_properties
     del system.keys[:]
-    system.keys.extend(properties.pop(KEYS, "").split())
+    system.keys.extend(split_keys(properties.pop(KEYS, "")))
     system.tag = properties.pop(TAGS, "")
     properties.pop(UNIQUE_ID, None)
     raw.user_properties.clear()
@@ -250,6 +251,6 @@ def _sending(
     message_group: str = "",
 ) -> Sending:
     check_size(properties)
-    keys = properties.pop(KEYS, "").split()
+    keys = split_keys(properties.pop(KEYS, ""))
     tag, unique = properties.pop(TAGS, ""), properties.pop(UNIQUE_ID)
     return Sending(topic, body, properties, unique, keys, tag, message_group, delay)

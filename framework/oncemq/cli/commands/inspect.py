@@ -56,7 +56,13 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "suspects": (
         "crash suspects",
-        {"consumer": "consumer", "identity": "identity", "crashes": "crashes", "crashed_at": "last at"},
+        {
+            "consumer": "consumer",
+            "identity": "identity",
+            "crashes": "crashes",
+            "hard_limits": "by the hard limit",
+            "crashed_at": "last at",
+        },
     ),
     "outbox": (
         "published, not sent yet",

@@ -8,6 +8,9 @@ from oncemq.retry.classify import Fault, classify
 
 EXHAUSTED = "attempts-exhausted"
 CRASHED = "crashed"
+HARD_LIMIT = "hard-limit"
+DIED = frozenset({CRASHED, HARD_LIMIT})
+"""Reasons of dead letters on which processes ended."""
 
 __all__ = ["INFRASTRUCTURE", "UnknownCulprit", "as_engine_error", "describe", "is_infrastructure", "judge"]
 

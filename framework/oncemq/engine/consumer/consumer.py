@@ -11,7 +11,7 @@ from oncemq.common.sharding import Layout
 from oncemq.contracts.adapter import Adapter
 from oncemq.contracts.unit import Unit
 from oncemq.contracts.verdict import Outcome, Verdict, defer, reject
-from oncemq.engine.base.error_verdicts import CRASHED, fault_of
+from oncemq.engine.base.error_verdicts import CRASHED, HARD_LIMIT, fault_of
 from oncemq.engine.consumer.contention import Contention
 from oncemq.engine.consumer.pause_gate import PauseGate
 from oncemq.engine.consumer.receiver import Intake
@@ -157,12 +157,17 @@ class Consumer:
             refusal = delivery.refusal
             return reject(str(refusal), error=refusal, code=refusal.reason)
         if delivery.crashes and delivery.message.attempt - 1 + delivery.crashes >= self.plan.retry.attempts:
-            limit = self.plan.hard_limit
-            longer = f", or ran longer than {format_duration(limit)}," if limit is not None else ""
-            return reject(
-                f"a process died{longer} {delivery.crashes} times while this message ran", code=CRASHED
-            )
+            return self._verdict_on_deaths(delivery)
         return None
+
+    def _verdict_on_deaths(self, delivery: Delivery) -> Verdict:
+        deaths, overruns = delivery.crashes, self.intake.overruns(delivery)
+        limit = self.plan.hard_limit
+        shown = "the hard limit" if limit is None else f"the hard limit of {format_duration(limit)}"
+        if overruns >= deaths:
+            return reject(f"the handler ran longer than {shown} {deaths} times", code=HARD_LIMIT)
+        part = f", {overruns} of them because its handler ran longer than {shown}" if overruns else ""
+        return reject(f"a process died {deaths} times while this message ran{part}", code=CRASHED)
 
     def immediately(self, delivery: Delivery, verdict: Verdict) -> Verdict:
         """Return the verdict, or that the message is tried again at once if its error allows that (`retry: immediate`).

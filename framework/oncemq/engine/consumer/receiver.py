@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from oncemq.errors import MessageRefused, Undecodable
+from oncemq.ledger.records.suspects import overruns
 from oncemq.message.envelope import Delivery, Envelope
 from oncemq.message.headers import CONTENT_ENCODING
 from oncemq.message.reader import Reader
@@ -99,6 +100,12 @@ class Intake:
             delivery.suspect = True
             delivery.crashes = crashes or 0
 
+    def overruns(self, delivery: Delivery) -> int:
+        """Return how many of the delivery's crashes were ended by the hard time limit."""
+        envelope = delivery.envelope
+        return 0 if envelope is None else self.suspects.get(overruns(envelope.identity), 0)
+
     def forget(self, identity: str) -> None:
         """Trust a message again."""
-        self.suspects = {other: crashes for other, crashes in self.suspects.items() if other != identity}
+        gone = {identity, overruns(identity)}
+        self.suspects = {other: crashes for other, crashes in self.suspects.items() if other not in gone}

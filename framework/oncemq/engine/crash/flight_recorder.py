@@ -5,7 +5,8 @@ A small memory-mapped file per worker, never fsynced: it must survive the proces
     u32 index | u32 length | u32 crc32 | u32 unit | identities, each u16 length + UTF-8
 
 The identities are written once per run, then one aligned 4-byte index per item, so a kill tears nothing:
-0 = nothing runs; i + 1 = item i's handler; FLUSHING = saving and committing, item at fault unknown.
+0 = nothing runs; i + 1 = item i's handler; FLUSHING = saving and committing, item at fault unknown. The bit _OVERRUN is
+added to a handler's index when its hard time limit is about to end the process.
 """
 
 import mmap
@@ -25,6 +26,7 @@ _FIRST_SIZE = 64 * 1024
 
 IDLE = 0
 FLUSHING = 0xFFFFFFFE
+_OVERRUN = 0x40000000
 
 
 class Recorder:
@@ -65,6 +67,11 @@ class Recorder:
         self._map[_HEAD.size : _HEAD.size + len(text)] = text
         self._map[4 : _HEAD.size] = struct.pack("<III", len(text), zlib.crc32(text), self._unit)
 
+    def overrun(self) -> None:
+        """Record that the process ends because the running handler exceeded its hard time limit."""
+        if self._size and self.index[0] not in (IDLE, FLUSHING):
+            self.index[0] |= _OVERRUN
+
     def close(self) -> None:
         """Remove the file: the worker ended normally."""
         if self._size:
@@ -90,6 +97,9 @@ class NoRecorder:
     def begin(self, envelopes: Sequence[Envelope]) -> None:
         """Do nothing."""
 
+    def overrun(self) -> None:
+        """Do nothing."""
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -108,11 +118,13 @@ class Crash:
         consumer: the ledger scope, from the file's name.
         suspects: (key, identity) of the running message, or of the whole unit while it was committing.
         known: the one suspect is certainly at fault; otherwise none is charged and all run alone.
+        overrun: its handler exceeded the hard time limit, which ended the process.
     """
 
     consumer: str
     suspects: tuple[tuple[str, str], ...]
     known: bool
+    overrun: bool = False
 
 
 def read_crash(path: Path, consumer: str) -> Crash | None:
@@ -130,9 +142,10 @@ def read_crash(path: Path, consumer: str) -> Crash | None:
     entries = _entries(text)
     if index == FLUSHING:
         return Crash(consumer, tuple(entries), known=False)
-    if not 1 <= index <= len(entries):
+    number = index & ~_OVERRUN
+    if not 1 <= number <= len(entries):
         return None
-    return Crash(consumer, (entries[index - 1],), known=True)
+    return Crash(consumer, (entries[number - 1],), known=True, overrun=number != index)
 
 
 def _written(envelopes: Sequence[Envelope]) -> bytes:

@@ -43,7 +43,10 @@ class SuspectBook:
         self._file = state / "suspects.json"
 
     def load(self, scope: str) -> Mapping[str, int]:
-        """Return crashes by identity; 0 for a message that is only a possible cause."""
+        """Return crashes by identity; 0 for a message that is only a possible cause.
+
+        Those that a hard time limit ended are counted a second time, by `overruns(identity)`.
+        """
         if self._engine is None:
             return self._read().get(scope, {})
         with self._engine.connect() as connection:
@@ -52,16 +55,19 @@ class SuspectBook:
     def note(self, crash: Crash) -> None:
         """Charge the message at fault; if it is unknown, put everything that ran under suspicion."""
         weight = 1 if crash.known else 0
+        counted = list(crash.suspects)
+        if crash.known and crash.overrun:
+            counted += [(key, suspects.overruns(identity)) for key, identity in crash.suspects]
         if self._engine is None:
             with only_one(self._file.parent, "suspects"):
                 book = self._read()
                 own = book.setdefault(crash.consumer, {})
-                for _, identity in crash.suspects:
+                for _, identity in counted:
                     own[identity] = own.get(identity, 0) + weight
                 self._write(book)
             return
         with self._engine.begin() as connection:
-            for key, identity in crash.suspects:
+            for key, identity in counted:
                 suspects.charge(connection, crash.consumer, key, identity, crashes=weight)
 
     def clear(self, scope: str, identities: Collection[str]) -> None:
@@ -72,6 +78,7 @@ class SuspectBook:
                 own = book.get(scope, {})
                 for identity in identities:
                     own.pop(identity, None)
+                    own.pop(suspects.overruns(identity), None)
                 self._write(book)
             return
         with self._engine.begin() as connection:

@@ -25,11 +25,13 @@ class TimeLimitSlot:
         started: monotonic seconds at which the handler began; 0.0 while none runs.
         cancel: cancels the statement that the worker's connection is running.
         overdue: the `started` of the call that exceeded the soft limit.
+        overrun: called before the hard limit ends the process.
     """
 
-    __slots__ = ("_cancelling", "cancel", "overdue", "started")
+    __slots__ = ("_cancelling", "cancel", "overdue", "overrun", "started")
 
-    def __init__(self) -> None:
+    def __init__(self, overrun: Callable[[], None] = lambda: None) -> None:
+        self.overrun = overrun
         self.started = 0.0
         self.overdue = -1.0
         self.cancel: Callable[[], None] | None = None
@@ -124,6 +126,7 @@ class Watchdog:
         elapsed = self._monotonic() - started
         if limits.hard is not None and elapsed > limits.hard.total_seconds():
             try:
+                slot.overrun()
                 self._on_hard(consumer)
                 faulthandler.dump_traceback(file=sys.__stderr__ or 2, all_threads=True)
             finally:

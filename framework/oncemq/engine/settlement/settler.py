@@ -14,7 +14,7 @@ from oncemq.common.error_text import MAX_ERROR_TEXT, NO_TEXT, clean_text, descri
 from oncemq.common.redaction import Redactor
 from oncemq.contracts.adapter import DeadLetterRequest, RetryRequest, SettleFailed, Settling
 from oncemq.contracts.verdict import Outcome, Verdict, reject, retry
-from oncemq.engine.base.error_verdicts import CRASHED, EXHAUSTED
+from oncemq.engine.base.error_verdicts import DIED, EXHAUSTED
 from oncemq.engine.base.overtaken import OVERTAKEN, tries_of
 from oncemq.errors import BrokerError, BrokerRefused, DeliveryVoid, OnceMQError, SettleError
 from oncemq.message import headers
@@ -292,7 +292,7 @@ class Settler:
 
     def _as_dead(self, delivery: Delivery, verdict: Verdict, code: str) -> DeadLetterRequest:
         # A message on which processes died is dead-lettered before the attempt that this delivery would have been.
-        attempts = delivery.message.attempt + delivery.crashes - (code == CRASHED)
+        attempts = delivery.message.attempt + delivery.crashes - (code in DIED)
         cause = self._cause(delivery, verdict) | {headers.REASON: code} | self._trace(verdict)
         return DeadLetterRequest(delivery, self._headers(delivery, attempts) | cause)
 

@@ -1,7 +1,11 @@
-"""Messages that were running when a process died: they run isolated until one attempt is over."""
+"""Messages that were running when a process died: they run isolated until one attempt is over.
+
+Deaths by a handler's hard time limit are counted in a second row, whose identity is `overruns(identity)`.
+"""
 
 from collections.abc import Collection
 from datetime import datetime
+from hashlib import blake2b
 
 from sqlalchemy import Column, Connection, Integer, delete, select
 
@@ -19,9 +23,16 @@ TABLE = ledger_table(
     Column("crashed_at", Moment, nullable=False),
 )
 
+_OVERRUNS = "hard-limit:"
+
+
+def overruns(identity: str) -> str:
+    """Return the name under which deaths by the hard time limit of this message are counted."""
+    return f"{_OVERRUNS}{blake2b(identity.encode(), digest_size=16).hexdigest()}"
+
 
 def load(connection: Connection, consumer: str) -> dict[str, int]:
-    """Return by identity how often a process died while the message ran."""
+    """Return by identity, and by `overruns(identity)`, how often a process died while the message ran."""
     found = select(TABLE.c.identity, TABLE.c.crashes).where(TABLE.c.consumer == consumer)
     return {row.identity: row.crashes for row in connection.execute(found)}
 
@@ -51,5 +62,18 @@ def charge(
 def clear(connection: Connection, consumer: str, identities: Collection[str]) -> None:
     """Delete the crash counts of messages that are settled."""
     if identities:
-        ours = (TABLE.c.consumer == consumer) & TABLE.c.identity.in_(sorted(identities))
+        names = sorted({*identities, *map(overruns, identities)})
+        ours = (TABLE.c.consumer == consumer) & TABLE.c.identity.in_(names)
         connection.execute(delete(TABLE).where(ours))
+
+
+def of_key(connection: Connection, key: str) -> list[dict[str, object]]:
+    """Return the suspects of a key; `hard_limits` says how many of the crashes were ended by the hard time limit."""
+    found = [dict(row) for row in connection.execute(select(TABLE).where(TABLE.c.key == key)).mappings()]
+    by_name = {(row["consumer"], row["identity"]): row["crashes"] for row in found}
+    counted = {(row["consumer"], overruns(str(row["identity"]))) for row in found}
+    return [
+        {**row, "hard_limits": by_name.get((row["consumer"], overruns(str(row["identity"]))), 0)}
+        for row in found
+        if (row["consumer"], row["identity"]) not in counted
+    ]

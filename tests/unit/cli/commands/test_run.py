@@ -202,7 +202,9 @@ def test_a_hard_limit_ends_the_process_and_charges_the_message(shop: Shop) -> No
     said = shop.finish("run", "--until-idle", "4s")
     assert shop.points() == [order["order"] for order in orders(5)]
     assert len(shop.ran("500")) == 3
-    assert [dead["reason"] for dead in shop.dead()] == ["crashed"]
+    [dead] = shop.dead()
+    assert dead["reason"] == "hard-limit"
+    assert dead["error"].endswith(": the handler ran longer than the hard limit of 1s 3 times")
     assert "in award" in said
     assert "hard time limit" in said
 
