@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from alone.compare import differences
 from alone.world import world
-from support.databases import database
+from support.database.databases import database
 
 __all__ = ["database"]
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, rela
 from oncemq.ledger import schema
 from oncemq.ledger.messages import outbox
 from oncemq.ledger.sql.column_types import MYSQL_NAMES
-from support.shared_database import drop_database
+from support.database.shared_database import drop_database
 
 
 class Base(DeclarativeBase):

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from oncemq_adapters.rocketmq import RocketMQAdapter
-from support.hostile_brokers import SCOPE, HostileEmbedded, HostileRabbitMQ, HostileRocketMQ
-from support.hostile_journey import LONG, SEED, journey
+from support.hostile.brokers import SCOPE, HostileEmbedded, HostileRabbitMQ, HostileRocketMQ
+from support.hostile.journey import LONG, SEED, journey
 
 HEALTHY, HOSTILE = (2000, 2000) if LONG else (40, 80)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from oncemq_adapters.rocketmq import RocketMQAdapter
-from support.hostile_brokers import SCOPE, HostileBroker, HostileEmbedded, HostileRabbitMQ, HostileRocketMQ
-from support.hostile_journey import LONG, SEED
-from support.hostile_neighbours import neighbours
+from support.hostile.brokers import SCOPE, HostileBroker, HostileEmbedded, HostileRabbitMQ, HostileRocketMQ
+from support.hostile.journey import LONG, SEED
+from support.hostile.neighbours import neighbours
 
 pytestmark = pytest.mark.timeout(1800 if LONG else 120)
 

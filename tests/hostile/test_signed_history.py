@@ -11,11 +11,11 @@ from pika import BasicProperties
 from oncemq.message import headers as names
 from oncemq.message.signed_history import HistoryKeys
 from oncemq_adapters.rocketmq import RocketMQAdapter
+from support.apps.program import eventually
+from support.brokers.rabbitmq import connect
 from support.engine import running
-from support.hostile_brokers import SCOPE, HostileBroker, HostileEmbedded, HostileRabbitMQ, HostileRocketMQ
-from support.hostile_journey import always_failing, assert_signed_attempts_count
-from support.program import eventually
-from support.rabbitmq import connect
+from support.hostile.brokers import SCOPE, HostileBroker, HostileEmbedded, HostileRabbitMQ, HostileRocketMQ
+from support.hostile.journey import always_failing, assert_signed_attempts_count
 
 KEYS = HistoryKeys("k" * 32)
 

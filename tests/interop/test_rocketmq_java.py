@@ -20,9 +20,9 @@ from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.names import ALLOCATIONS, BY_CIRCLE
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import look_at
-from support.java_peer import JavaPeer, compiled
-from support.rocketmq import adapter_on
-from support.rocketmq_bench import account_url
+from support.brokers.java_peer import JavaPeer, compiled
+from support.brokers.rocketmq import adapter_on
+from support.brokers.rocketmq_bench import account_url
 
 GRACE = timedelta(seconds=5)
 

@@ -22,7 +22,7 @@ from oncemq.operate.forgetting import Forgetting
 from oncemq.testing.recording_sink import RecordingSink
 from services import catalog
 from services.rocketmq import RocketMQ
-from support.rocketmq import adapter_on
+from support.brokers.rocketmq import adapter_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

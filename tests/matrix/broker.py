@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from oncemq.message.envelope import Message
-from support.random_broker import TAG, RandomBroker
+from support.model.random_broker import TAG, RandomBroker
 
 
 class HoldingBroker(RandomBroker):

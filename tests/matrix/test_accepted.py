@@ -12,7 +12,7 @@ from matrix.refusals import refusals
 from matrix.tables import Base
 from matrix.trial import Places, Trial
 from oncemq.ledger.database.engine import make_engine
-from support.shared_database import shared_database
+from support.database.shared_database import shared_database
 
 PAIRS = [
     pytest.param(pair, marks=[pytest.mark.server] if pair.redis else [], id=str(pair))

@@ -28,7 +28,7 @@ from oncemq.testing.scripted import ScriptedAdapter
 from services.waiting import wait_until
 from support.engine import running
 from support.heard import Heard
-from support.random_broker import TAG
+from support.model.random_broker import TAG
 
 Identity = tuple[str, int]
 """A thing's letter, and the message's number."""

@@ -26,9 +26,9 @@ from oncemq.observe import logs
 from oncemq.retry.backoff import RetryPolicy
 from oncemq_strategies.unique_key.strategy import UniqueKey
 from poison.ways import ON_ROCKETMQ, WAYS
+from support.apps.program import eventually
 from support.effects import effects, give
 from support.engine import make_app, make_consumer, running
-from support.program import eventually
 from support.units import build
 
 ATTEMPTS = 2

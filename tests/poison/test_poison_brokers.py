@@ -16,8 +16,8 @@ from oncemq.contracts.adapter import Adapter
 from oncemq.observe import logs
 from poison.crowd import Crowd
 from poison.ways import HARD_TO_CARRY, ON_ROCKETMQ, PYTHON
-from support import rabbitmq, rocketmq
-from support.databases import database, engine
+from support.brokers import rabbitmq, rocketmq
+from support.database.databases import database, engine
 
 __all__ = ["database", "engine"]
 

@@ -17,7 +17,7 @@ from oncemq.observe import logs
 from oncemq_adapters.embedded import EmbeddedAdapter
 from poison.crowd import Crowd
 from poison.ways import WAYS
-from support.databases import database, engine
+from support.database.databases import database, engine
 
 __all__ = ["database", "engine"]
 

@@ -25,7 +25,7 @@ collect_ignore_glob = [] if _installed() else ["test_*.py"]
 def bench(rocketmq_url: str) -> Iterator[Bench]:
     """Return a bench on the shared proxy."""
     # This file is read also where the package is not installed.
-    from support.rocketmq_grpc import ProxiedGrpc  # noqa: PLC0415
+    from support.brokers.rocketmq_grpc import ProxiedGrpc  # noqa: PLC0415
 
     harness = ProxiedGrpc(url_from(f"{RocketMQ.variable}_GRPC"), rocketmq_url)
     bench = Bench(harness)

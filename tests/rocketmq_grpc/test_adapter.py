@@ -6,7 +6,7 @@ import pytest
 
 from oncemq.testing.adapter_suite import AdapterSuite
 from services.rocketmq import RocketMQ
-from support.rocketmq_grpc import ProxiedGrpc
+from support.brokers.rocketmq_grpc import ProxiedGrpc
 from support.servers import url_from
 
 

@@ -11,10 +11,10 @@ from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import Subscription
 from oncemq.testing.recording_sink import RecordingSink
 from services.rocketmq import RocketMQ
+from support.brokers.rocketmq import adapter_on as member_on
+from support.brokers.rocketmq_bench import Bench
+from support.brokers.rocketmq_grpc import adapter_on
 from support.facts import facts_of
-from support.rocketmq import adapter_on as member_on
-from support.rocketmq_bench import Bench
-from support.rocketmq_grpc import adapter_on
 from support.servers import url_from
 
 NO_TIME = timedelta(seconds=1)

@@ -15,7 +15,7 @@ from oncemq_adapters.rocketmq.grpc.groups import AddedQueues
 from oncemq_adapters.rocketmq.grpc.requests import Sending
 from oncemq_adapters.rocketmq.grpc.topics import parse_proxied
 from oncemq_adapters.rocketmq.remoting.admin.offset_requests import committed_offset
-from support.rocketmq_queues import queue_console
+from support.brokers.rocketmq_queues import queue_console
 
 
 def with_options(topic: Topic, **options: object) -> Topic:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from oncemq.testing.adapter_suite.bench import Bench, bodies
 from oncemq_adapters.rocketmq.grpc.receiver import AT_ONCE
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY
-from support.rocketmq_memory import assert_unpacked_bytes_are_counted
+from support.brokers.rocketmq_memory import assert_unpacked_bytes_are_counted
 
 
 def test_an_outage_is_noticed_with_a_full_window(bench: Bench) -> None:

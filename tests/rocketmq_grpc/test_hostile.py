@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from services.rocketmq import RocketMQ
-from support.hostile_brokers import HostileRocketMQ
-from support.hostile_journey import LONG, SEED, assert_signed_attempts_count, journey
-from support.hostile_neighbours import neighbours
-from support.rocketmq_grpc import adapter_on
+from support.brokers.rocketmq_grpc import adapter_on
+from support.hostile.brokers import HostileRocketMQ
+from support.hostile.journey import LONG, SEED, assert_signed_attempts_count, journey
+from support.hostile.neighbours import neighbours
 from support.servers import url_from
 
 HEALTHY, HOSTILE = (2000, 2000) if LONG else (40, 40)

@@ -15,9 +15,9 @@ from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.grpc import RocketMQGrpcAdapter
 from services import catalog
 from services.ports import LOOPBACK
-from support.certificates import Authority
-from support.rocketmq_grpc import adapter_on
-from support.tls_servers import TlsRocketMQ
+from support.brokers.rocketmq_grpc import adapter_on
+from support.tls.certificates import Authority
+from support.tls.servers import TlsRocketMQ
 
 # One server for all of them, however many processes run tests.
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]

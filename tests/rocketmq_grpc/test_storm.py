@@ -11,9 +11,9 @@ from storm.grid import attack
 from storm.killer import POINTS
 from storm.rocketmq_havoc import RocketField, kill_both, kill_broker
 from storm.rocketmq_storm import LONG, messages_of, storm
-from support.places import Place
-from support.rocketmq_grpc import adapter_on
-from support.rocketmq_memory import stay_flat
+from support.brokers.places import Place
+from support.brokers.rocketmq_grpc import adapter_on
+from support.brokers.rocketmq_memory import stay_flat
 from support.servers import own_server, url_from
 
 VARIABLE = f"{RocketMQ.variable}_GRPC"

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from oncemq.testing.adapter_suite.bench import Bench
-from support.rocketmq_native import ProxiedNativeRocketMQ
+from support.brokers.rocketmq_native import ProxiedNativeRocketMQ
 
 collect_ignore_glob = [] if find_spec("rocketmq") else ["test_*.py"]
 

@@ -9,8 +9,8 @@ from oncemq.common.clock import SystemClock
 from oncemq.contracts.adapter import AdapterScope
 from oncemq.testing.adapter_suite import AdapterSuite
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
+from support.brokers.rocketmq_native import ProxiedNativeRocketMQ
 from support.facts import facts_of
-from support.rocketmq_native import ProxiedNativeRocketMQ
 
 
 class TestNativeRocketMQAdapter(AdapterSuite):

@@ -6,8 +6,8 @@ import pytest
 
 from oncemq.testing.adapter_suite.bench import Bench
 from oncemq_adapters.rocketmq.native.member import Member
-from support.rocketmq_memory import assert_unpacked_bytes_are_counted
-from support.rocketmq_queues import queue_console
+from support.brokers.rocketmq_memory import assert_unpacked_bytes_are_counted
+from support.brokers.rocketmq_queues import queue_console
 
 COMPRESSED, LZ4, ZSTD = 1, 1 << 8, 2 << 8
 

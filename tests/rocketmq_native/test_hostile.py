@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
-from support.hostile_brokers import SCOPE, HostileRocketMQ
-from support.hostile_journey import LONG, SEED, assert_signed_attempts_count, journey
-from support.hostile_neighbours import neighbours
+from support.hostile.brokers import SCOPE, HostileRocketMQ
+from support.hostile.journey import LONG, SEED, assert_signed_attempts_count, journey
+from support.hostile.neighbours import neighbours
 
 HEALTHY, HOSTILE = (2000, 2000) if LONG else (40, 40)
 

@@ -1,7 +1,7 @@
 """Queues that are added while librocketmq consumes: it finds them by itself, and nothing in them is skipped."""
 
 from oncemq.testing.adapter_suite.bench import Bench
-from support.rocketmq_queues import queue_console
+from support.brokers.rocketmq_queues import queue_console
 
 ADDED, EACH = range(4, 12), 10
 

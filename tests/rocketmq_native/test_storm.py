@@ -13,9 +13,9 @@ from storm.grid import attack
 from storm.killer import POINTS
 from storm.rocketmq_havoc import RocketField, kill_both, kill_broker
 from storm.rocketmq_storm import LONG, messages_of, storm
-from support.places import Place
-from support.rocketmq_memory import stay_flat
-from support.rocketmq_queues import assert_joining_broker_is_read
+from support.brokers.places import Place
+from support.brokers.rocketmq_memory import stay_flat
+from support.brokers.rocketmq_queues import assert_joining_broker_is_read
 from support.servers import own_server
 
 MESSAGES = messages_of(50_000, 2500)

@@ -1,5 +1,5 @@
 """Lends the tests of this folder one database of each kind."""
 
-from support.databases import database, engine
+from support.database.databases import database, engine
 
 __all__ = ["database", "engine"]

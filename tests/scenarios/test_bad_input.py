@@ -8,8 +8,8 @@ import pytest
 
 from oncemq.message import headers
 from oncemq.message.envelope import OutgoingMessage
-from support.judged_app import CONSUMER, JudgedApp, fine
-from support.places import EMBEDDED, POSTGRESQL, Place, make_place
+from support.apps.judged_app import CONSUMER, JudgedApp, fine
+from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -7,8 +7,8 @@ import pytest
 from oncemq.config import load
 from oncemq.config.build.catalog import Catalog
 from oncemq.errors import OnceMQError
-from support.canary import ENCODED, HARD, PASSWORD, assert_unseen, told_by
 from support.declared import CATALOG, declare
+from support.hostile.canary import ENCODED, HARD, PASSWORD, assert_unseen, told_by
 
 ENVIRONMENT = {"SECRET": PASSWORD, "HARD": HARD}
 

@@ -28,9 +28,9 @@ from oncemq.observe.health import health, readiness
 from oncemq.observe.metrics import MetricsObserver
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.scripted import ScriptedAdapter
-from support.canary import ENCODED, HARD, PASSWORD, assert_unseen, logged
+from support.apps.program import eventually
 from support.engine import make_app, make_consumer, running
-from support.program import eventually
+from support.hostile.canary import ENCODED, HARD, PASSWORD, assert_unseen, logged
 
 FORMS = {
     "in a URL": f"amqp://user:{PASSWORD}@host:5672/",

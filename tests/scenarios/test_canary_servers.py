@@ -18,8 +18,8 @@ from oncemq.engine.application import Application
 from oncemq.errors import OnceMQError
 from oncemq_adapters.rabbitmq.connection.address import parse_address
 from services.waiting import wait_until
-from support.canary import ENCODED, HARD, PASSWORD, STEM, assert_unseen, logged, told_by
-from support.command_line import _program
+from support.apps.command_line import _program
+from support.hostile.canary import ENCODED, HARD, PASSWORD, STEM, assert_unseen, logged, told_by
 
 APP = """\
 app: shop

@@ -22,9 +22,9 @@ from oncemq_strategies.tiered.strategy import Tiered
 from services import catalog
 from services.redis_cluster import RedisCluster
 from services.waiting import wait_until
-from support.contender import Contender, master_of, on_replica, waits
-from support.ledgers import BOOKED, ledger_engine
-from support.moving_slot import MovingSlot
+from support.database.ledgers import BOOKED, ledger_engine
+from support.redis.contender import Contender, master_of, on_replica, waits
+from support.redis.moving_slot import MovingSlot
 from support.units import UnitBench, build, orders
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.program import Program
+from support.apps.program import Program
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

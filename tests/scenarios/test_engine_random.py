@@ -5,7 +5,7 @@ import os
 import pytest
 from sqlalchemy import Engine
 
-from support.random_case import Case, Oracle
+from support.model.random_case import Case, Oracle
 
 SEEDS = int(os.environ.get("ONCEMQ_TEST_SEEDS", "21"))
 FIRST = int(os.environ.get("ONCEMQ_TEST_FIRST_SEED", "0"))

@@ -13,7 +13,7 @@ import yaml
 
 from interop import redisson
 from services.catalog import FOLDER
-from support.places import EMBEDDED, POSTGRESQL, ROCKETMQ, Place, make_place
+from support.brokers.places import EMBEDDED, POSTGRESQL, ROCKETMQ, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

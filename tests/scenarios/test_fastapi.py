@@ -16,8 +16,8 @@ from sqlalchemy.orm import DeclarativeBase, Session
 from oncemq import idempotent_requests as requests
 from oncemq.errors import HandlerFault, RequestConflict, RequestInProgress
 from oncemq.idempotent_requests import IdempotentASGI, RequestLedger, Rules, idempotent, in_session
-from support.ledgers import ledger_engine
-from support.payments import METADATA, PAYMENTS, payments
+from support.apps.payments import METADATA, PAYMENTS, payments
+from support.database.ledgers import ledger_engine
 
 DEADLINE = 30
 Lent = Annotated[Session, Depends(requests.session)]

@@ -18,10 +18,10 @@ from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.redis import RedisClient
 from oncemq.redis.connect import make_client
+from support.database.shared_database import drop_database
 from support.effects import Base
-from support.histories import CHAINS, LOCKED, OUTSIDE, Reference, draw_history, wrong_with
-from support.history_life import LEDGER, OTHER, HistoryLife, clean, play_together
-from support.shared_database import drop_database
+from support.model.histories import CHAINS, LOCKED, OUTSIDE, Reference, draw_history, wrong_with
+from support.model.history_life import LEDGER, OTHER, HistoryLife, clean, play_together
 
 ON_THE_MODEL = int(os.environ.get("ONCEMQ_HISTORIES_MODEL", "3000"))
 ON_DATABASES = int(os.environ.get("ONCEMQ_HISTORIES", "36"))

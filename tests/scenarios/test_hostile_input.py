@@ -25,11 +25,11 @@ from oncemq.message.headers import REASON
 from oncemq.message.reader import Reader
 from oncemq_adapters.embedded.adapter import InMemoryAdapter
 from oncemq_strategies.unique_key.strategy import UniqueKey
+from support.brokers.readers import READERS, assert_usable
 from support.declared import CATALOG
 from support.effects import Base, Effect
 from support.engine import make_app, make_consumer, running
-from support.generated import Files, Messages
-from support.readers import READERS, assert_usable
+from support.hostile.generated import Files, Messages
 from support.units import build
 
 LONG = os.environ.get("ONCEMQ_HOSTILE") == "long"

@@ -22,7 +22,7 @@ from oncemq.ledger.records.states import TABLE as STATES
 from oncemq_strategies.state_machine.strategy import StateMachine
 from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.declared import declare
-from support.names import HOSTILE, RESERVED
+from support.hostile.names import HOSTILE, RESERVED
 from support.units import UnitBench, build
 
 APP = """\

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from oncemq.message import headers
-from support.judged_app import CONSUMER, JudgedApp, fine
-from support.places import EMBEDDED, MARIADB, POSTGRESQL, Place, make_place
-from support.program import eventually
+from support.apps.judged_app import CONSUMER, JudgedApp, fine
+from support.apps.program import eventually
+from support.brokers.places import EMBEDDED, MARIADB, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -9,7 +9,7 @@ import pika
 import pytest
 from sqlalchemy import make_url
 
-from support.program import Program, eventually
+from support.apps.program import Program, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

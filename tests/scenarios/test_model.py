@@ -16,11 +16,11 @@ from sqlalchemy import Engine, create_engine, make_url, text
 
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
+from support.database.shared_database import drop_database
 from support.effects import Base
-from support.model_database import DatabaseFaults
-from support.model_judge import CHAINS
-from support.model_life import ALL_TROUBLES, LEDGER, Model
-from support.shared_database import drop_database
+from support.model.database import DatabaseFaults
+from support.model.judge import CHAINS
+from support.model.life import ALL_TROUBLES, LEDGER, Model
 
 LONG = os.environ.get("ONCEMQ_HOSTILE") == "long"
 EXAMPLES, STEPS = (int(os.environ.get("ONCEMQ_EXAMPLES", "2000")), 80) if LONG else (60, 40)

@@ -17,9 +17,9 @@ from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.messages import outbox
 from oncemq.message.envelope import OutgoingMessage
+from support.apps.program import eventually
+from support.apps.publishing_app import Spec
 from support.effects import Base, effects
-from support.program import eventually
-from support.publishing_app import Spec
 
 pytestmark = pytest.mark.timeout(120)
 

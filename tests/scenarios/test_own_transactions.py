@@ -14,9 +14,9 @@ from sqlalchemy import Engine
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.messages import outbox
-from support.caller import app
+from support.apps.caller import app
+from support.apps.program import Program, eventually
 from support.effects import Base, effects
-from support.program import Program, eventually
 
 TESTS = Path(__file__).parent.parent
 EXPECTED = sorted(
@@ -69,7 +69,7 @@ def test_each_committed_message_takes_effect_once(
     plan = declared.plan()
     for adapter in plan.adapters.values():
         adapter.prepare([consumer.subscription for consumer in plan.consumers])
-    command = [sys.executable, "-m", "support.caller", broker, database, fresh]
+    command = [sys.executable, "-m", "support.apps.caller", broker, database, fresh]
     died = subprocess.run(command, cwd=TESTS, capture_output=True, text=True, timeout=60, check=False)
     assert died.returncode == -signal.SIGKILL, died.stderr[-2000:]
     with engine.connect() as connection:

@@ -17,8 +17,8 @@ from oncemq.cli.demo.events import as_networks_do, read_events
 from oncemq.cli.demo.tally import tally
 from oncemq.config import load
 from oncemq.contracts.adapter import Confirmed
-from support.places import EMBEDDED, POSTGRESQL, Place, make_place
-from support.program import Program
+from support.apps.program import Program
+from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

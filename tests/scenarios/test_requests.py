@@ -14,10 +14,10 @@ import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from support.ledgers import ledger_engine
-from support.payments import METADATA, order, payments
+from support.apps.payments import METADATA, order, payments
+from support.database.ledgers import ledger_engine
 
-SERVER = Path(__file__).parents[1] / "support" / "payments_server.py"
+SERVER = Path(__file__).parents[1] / "support" / "apps" / "payments_server.py"
 KEYS, COPIES = 40, 5
 
 

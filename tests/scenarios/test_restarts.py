@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from support.judged_app import CONSUMER, JudgedApp, fine
-from support.places import Place
-from support.program import Started, eventually
-from support.quorum import wait_until_named
+from support.apps.judged_app import CONSUMER, JudgedApp, fine
+from support.apps.program import Started, eventually
+from support.brokers.places import Place
+from support.brokers.quorum import wait_until_named
 from support.servers import OwnServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(300)]

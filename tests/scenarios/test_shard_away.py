@@ -27,10 +27,10 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe import logs
 from oncemq.observe.state import PauseReason
 from oncemq.testing.tcp_proxy import TcpProxy
+from support.apps.program import eventually
 from support.effects import Base, effects, give
 from support.engine import running
 from support.heard import Heard
-from support.program import eventually
 
 LAYOUT = Layout.even(2)
 KEYS = [f"k{number}" for number in range(40)]

@@ -22,8 +22,8 @@ from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.messages import outbox, parking
 from oncemq.ledger.records import claims
 from oncemq.message.envelope import OutgoingMessage
+from support.database.shared_database import drop_database
 from support.effects import Base, effects, give
-from support.shared_database import drop_database
 
 SHARDS = 3
 KEYS = [f"k{number}" for number in range(12)]

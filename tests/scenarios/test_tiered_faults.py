@@ -12,7 +12,7 @@ from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import make_client
 from oncemq_strategies.tiered.strategy import Tiered
 from services.waiting import wait_until
-from support.ledgers import BOOKED, ledger_engine
+from support.database.ledgers import BOOKED, ledger_engine
 from support.servers import OwnServer
 from support.units import UnitBench, build, orders
 

@@ -18,9 +18,9 @@ from oncemq.engine.publishers.transactional_publisher import TransactionalPublis
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.messages import transactions
+from support.apps.program import eventually
+from support.apps.transactional_app import Spec
 from support.effects import Base, Name, effects
-from support.program import eventually
-from support.transactional_app import Spec
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.server]
 

@@ -15,8 +15,8 @@ import pytest
 from oncemq.config import load
 from oncemq.contracts.adapter import Confirmed
 from oncemq.message.envelope import OutgoingMessage
-from support.places import EMBEDDED, POSTGRESQL, Place, make_place
-from support.program import Program, eventually
+from support.apps.program import Program, eventually
+from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -12,7 +12,7 @@ from services.rocketmq import RocketMQBroker
 from services.server import Server
 from storm.havoc import Field, field_of
 from storm.rocketmq_havoc import RocketField
-from support.places import Place
+from support.brokers.places import Place
 from support.servers import own_server
 
 

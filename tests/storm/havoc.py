@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from services.rabbitmq import RabbitMQ, _script
 from storm.stage import wait_for
-from support.places import Place
+from support.brokers.places import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from storm import havoc
 from storm.assassin import Assassin, is_frozen
 from storm.rocketmq_reader import Reader
 from storm.stage import wait_for
-from support.places import Place
+from support.brokers.places import Place
 
 FORGOTTEN_WITHIN = 180.0
 """Seconds; a broker waits 120 for a member's next word, and looks every 10."""

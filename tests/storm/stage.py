@@ -22,8 +22,8 @@ from storm.files import FIRED, TRIED, lines
 from storm.handlers import Base
 from storm.nursery import TESTS, Child, Nursery
 from storm.oracle import Question
-from support.places import Place
-from support.program import Program
+from support.apps.program import Program
+from support.brokers.places import Place
 
 CONSUMER = "judge"
 STATES = ("purchased", "approved", "shipped", "delivered")

@@ -19,11 +19,11 @@ from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq.message.envelope import Message
 from oncemq_strategies.unique_key.strategy import UniqueKey
 from storm.contention import ROWS, Contention, snapshots
+from support.database.shared_database import shared_database
 from support.effects import Base, Effect, empty
 from support.engine import make_app, make_consumer, running
 from support.heard import Heard
-from support.random_broker import TAG
-from support.shared_database import shared_database
+from support.model.random_broker import TAG
 from support.units import build
 
 CODES = {

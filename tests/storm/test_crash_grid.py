@@ -11,7 +11,7 @@ from storm.grid import attack, die
 from storm.killer import POINTS, PROGRESS
 from storm.nursery import Nursery
 from storm.stage import Settings, Stage
-from support.places import EMBEDDED, MARIADB, POSTGRESQL, ROCKETMQ_POSTGRESQL, Place, make_place
+from support.brokers.places import EMBEDDED, MARIADB, POSTGRESQL, ROCKETMQ_POSTGRESQL, Place, make_place
 
 LONG = "ONCEMQ_STORM_KILLS" in os.environ
 KILLS = int(os.environ.get("ONCEMQ_STORM_KILLS", "1"))

@@ -14,7 +14,7 @@ import pytest
 from storm.assassin import Assassin
 from storm.nursery import Nursery
 from storm.stage import Settings, Stage, report, wait_for
-from support.places import EMBEDDED, POSTGRESQL, Place, make_place
+from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
 MESSAGES = 50_000 if LONG else 400

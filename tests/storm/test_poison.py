@@ -13,7 +13,7 @@ from storm.evidence import Letter, Seen
 from storm.files import TRIED, seen
 from storm.nursery import Nursery
 from storm.stage import Settings, Stage, bodies, report, wait_for
-from support.places import EMBEDDED, POSTGRESQL, Place, make_place
+from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -10,7 +10,7 @@ import pytest
 from storm.havoc import Field
 from storm.nursery import Child, Nursery
 from storm.stage import CONSUMER, Settings, Stage, bodies, report, wait_for
-from support.quorum import wait_until_named
+from support.brokers.quorum import wait_until_named
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(400)]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from support.rocketmq import adapter_on
-from support.rocketmq_memory import stay_flat
+from support.brokers.rocketmq import adapter_on
+from support.brokers.rocketmq_memory import stay_flat
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ from storm.nursery import Nursery
 from storm.rocketmq_reader import Reader
 from storm.rocketmq_storm import LONG
 from storm.stage import Settings, Stage, bodies, report, wait_for
-from support.places import Place
-from support.rocketmq import adapter_on
-from support.rocketmq_queues import assert_joining_broker_is_read
+from support.brokers.places import Place
+from support.brokers.rocketmq import adapter_on
+from support.brokers.rocketmq_queues import assert_joining_broker_is_read
 from support.servers import own_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(300)]

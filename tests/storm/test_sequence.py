@@ -11,7 +11,7 @@ from storm.assassin import Assassin
 from storm.nursery import Nursery
 from storm.orders import as_networks_do
 from storm.stage import Settings, Stage, report, wait_for
-from support.places import POSTGRESQL, ROCKETMQ_POSTGRESQL, Place, make_place
+from support.brokers.places import POSTGRESQL, ROCKETMQ_POSTGRESQL, Place, make_place
 
 LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
 MESSAGES = 200_000 if LONG else 1600

@@ -15,8 +15,8 @@ from storm.havoc import FAULTS, Field
 from storm.nursery import Nursery
 from storm.orders import as_networks_do, events, order_file
 from storm.stage import CONSUMER, Settings, Stage, report, wait_for
-from support.places import Place
-from support.quorum import declare_delays, wait_until_named
+from support.brokers.places import Place
+from support.brokers.quorum import declare_delays, wait_until_named
 
 MESSAGES = int(os.environ.get("ONCEMQ_STORM_MESSAGES", "8000"))
 SLICE = min(20_000, MESSAGES // len(FAULTS) + 1)

@@ -16,8 +16,8 @@ from oncemq.contracts.broker_queries import Backlog
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.embedded import EmbeddedAdapter
-from support import rabbitmq, rocketmq
-from support.program import eventually
+from support.apps.program import eventually
+from support.brokers import rabbitmq, rocketmq
 
 GRACE = timedelta(seconds=5)
 

@@ -14,7 +14,7 @@ from oncemq.testing.adapter_suite.delivering import Delivering
 from oncemq.testing.adapter_suite.publishing import Publishing
 from oncemq.testing.adapter_suite.retrying import Retrying
 from oncemq.testing.adapter_suite.settling import Settling
-from support.in_memory import InMemoryHarness
+from support.brokers.in_memory import InMemoryHarness
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

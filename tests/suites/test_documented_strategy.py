@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oncemq.testing.strategy_suite import ChainSpec, StrategySuite
-from support.shared_database import shared_database
+from support.database.shared_database import shared_database
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "applied_once.py"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oncemq.testing.adapter_suite import AdapterSuite
-from support.embedded import EmbeddedHarness
+from support.brokers.embedded import EmbeddedHarness
 
 
 class TestEmbeddedAdapter(AdapterSuite):

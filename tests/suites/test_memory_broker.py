@@ -15,7 +15,7 @@ from oncemq.testing.adapter_suite.publishing import Publishing
 from oncemq.testing.adapter_suite.retrying import Retrying
 from oncemq.testing.adapter_suite.settling import Settling
 from oncemq.testing.kit.memory_broker import MemoryAdapter, MemoryBroker
-from support.in_memory import InMemoryHarness
+from support.brokers.in_memory import InMemoryHarness
 
 
 class _Pumped(MemoryAdapter):

@@ -10,9 +10,9 @@ import pytest
 
 from oncemq import App, AppPublisher, NewMessage, PartlyPublished
 from oncemq.errors import BrokerUnavailable
-from support.program import eventually
-from support.rabbitmq import ProxiedRabbitMQ
-from support.rocketmq import ProxiedRocketMQ
+from support.apps.program import eventually
+from support.brokers.rabbitmq import ProxiedRabbitMQ
+from support.brokers.rocketmq import ProxiedRocketMQ
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(180)]
 

@@ -12,8 +12,8 @@ from oncemq.errors import BrokerRefused, LedgerError
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.database.probe import prove
 from oncemq_adapters.rabbitmq import RabbitMQAdapter
-from support.tls_cases import CASES, Case, Material, Serve, serving
-from support.tls_servers import TlsMariaDB, TlsPostgreSQL, TlsRabbitMQ
+from support.tls.cases import CASES, Case, Material, Serve, serving
+from support.tls.servers import TlsMariaDB, TlsPostgreSQL, TlsRabbitMQ
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(300)]
 

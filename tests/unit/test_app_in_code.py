@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from oncemq import App
 from oncemq.cli.exit_codes import CONFIG
 from oncemq.errors import ConfigError, LedgerError, Reject
+from support.apps.program import Program
 from support.effects import Base, effects, give
-from support.program import Program
 
 SHOP = """
 from pathlib import Path

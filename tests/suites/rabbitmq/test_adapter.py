@@ -9,7 +9,7 @@ from services import catalog
 from services.container import Container
 from services.rabbitmq import RabbitMQ
 from services.server import Server
-from support.rabbitmq import OwnRabbitMQ, ProxiedRabbitMQ
+from support.brokers.rabbitmq import OwnRabbitMQ, ProxiedRabbitMQ
 
 
 class TestRabbitMQAdapter(AdapterSuite):

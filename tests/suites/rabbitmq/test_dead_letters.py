@@ -11,8 +11,8 @@ import pytest
 from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerError
 from oncemq_adapters.rabbitmq.adapter import RabbitMQAdapter
-from support.program import eventually
-from support.rabbitmq import adapter_on, connect
+from support.apps.program import eventually
+from support.brokers.rabbitmq import adapter_on, connect
 
 APP = """
 app: loyalty
@@ -27,7 +27,7 @@ def award(order: dict) -> None:
 HALF_READ = """
 import sys
 from oncemq.contracts.adapter import Subscription
-from support.rabbitmq import adapter_on
+from support.brokers.rabbitmq import adapter_on
 
 letters = adapter_on(sys.argv[1]).dead_letters(Subscription("points", sys.argv[2], sys.argv[3]), 1000)
 next(letters), next(letters)

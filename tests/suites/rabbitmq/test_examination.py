@@ -11,9 +11,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerRefused
-from support.command_line import CommandLine
+from support.apps.command_line import CommandLine
+from support.brokers.rabbitmq import adapter_on
 from support.facts import facts_of
-from support.rabbitmq import adapter_on
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from oncemq.message import headers as names
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rabbitmq.connection.pika_connection import TolerantConnection
 from oncemq_adapters.rabbitmq.messages.raw_properties import raw_of
-from support.hostile_amqp import MESSAGES, headers_only, long_string, send
-from support.rabbitmq import adapter_on, connect
+from support.brokers.rabbitmq import adapter_on, connect
+from support.hostile.amqp import MESSAGES, headers_only, long_string, send
 
 GRACE = timedelta(seconds=5)
 CAUSE = {

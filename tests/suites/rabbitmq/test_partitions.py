@@ -18,7 +18,7 @@ from oncemq.testing.adapter_suite.holder import Holder
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rabbitmq import RabbitMQAdapter
 from oncemq_adapters.rabbitmq.topology.declare import queue_exists
-from support.rabbitmq import ProxiedRabbitMQ, adapter_on, connect
+from support.brokers.rabbitmq import ProxiedRabbitMQ, adapter_on, connect
 
 PATIENCE = 20.0
 

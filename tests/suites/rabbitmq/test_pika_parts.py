@@ -15,7 +15,7 @@ from oncemq_adapters.rabbitmq.connection import pika_connection as connection
 from oncemq_adapters.rabbitmq.connection.address import parse_address
 from oncemq_adapters.rabbitmq.connection.link import Link
 from oncemq_adapters.rabbitmq.connection.pika_connection import Connection
-from support.rabbitmq import adapter_on
+from support.brokers.rabbitmq import adapter_on
 from unit.adapters.rabbitmq.connection.test_pika_connection import Reading, delivery
 
 PARTS = ("RECEIVING_PART", "CUTTING_PART", "BLOCKING_PART")

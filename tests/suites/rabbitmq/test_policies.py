@@ -16,8 +16,8 @@ from oncemq.testing.recording_sink import RecordingSink
 from services import catalog
 from services.container import Container
 from services.rabbitmq import RabbitMQ
+from support.brokers.rabbitmq import adapter_on, connect
 from support.facts import facts_of
-from support.rabbitmq import adapter_on, connect
 
 GRACE = timedelta(seconds=5)
 

@@ -9,7 +9,7 @@ import pytest
 from oncemq.contracts.adapter import CONFIRMED, Adapter, Refused
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rabbitmq.publishing import confirms, publisher
-from support.rabbitmq import adapter_on, connect
+from support.brokers.rabbitmq import adapter_on, connect
 
 AT_ONCE = publisher._AT_ONCE
 

@@ -10,7 +10,7 @@ from oncemq.contracts.adapter import RetryRequest, Subscription
 from oncemq.errors import BrokerError
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rabbitmq.connection.errors import Unconfirmed
-from support.rabbitmq import adapter_on, connect
+from support.brokers.rabbitmq import adapter_on, connect
 
 
 def test_a_delay_queue_that_never_confirms_holds_up_no_retry(

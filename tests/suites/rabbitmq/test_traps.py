@@ -34,8 +34,8 @@ from services import catalog
 from services.container import Container
 from services.rabbitmq import RabbitMQ
 from services.server import Server
+from support.brokers.rabbitmq import adapter_on, connect, through
 from support.facts import facts_of
-from support.rabbitmq import adapter_on, connect, through
 
 SOON = timedelta(milliseconds=100)
 GRACE = timedelta(seconds=5)

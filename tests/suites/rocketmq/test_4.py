@@ -8,7 +8,7 @@ import pytest
 from oncemq.contracts.capabilities import Capabilities
 from oncemq.testing.adapter_suite import DeadLetters, Delivering, Publishing, Retrying
 from services.rocketmq_4 import RocketMQ4
-from support.rocketmq import ProxiedRocketMQ
+from support.brokers.rocketmq import ProxiedRocketMQ
 from support.servers import own_server
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]  # the first time its jars are fetched

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from oncemq.testing.adapter_suite import AdapterSuite
-from support.rocketmq import ProxiedRocketMQ
+from support.brokers.rocketmq import ProxiedRocketMQ
 
 
 class TestRocketMQAdapter(AdapterSuite):

@@ -12,7 +12,7 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq import RocketMQAdapter
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import ONE_PULL
-from support.rocketmq import adapter_on
+from support.brokers.rocketmq import adapter_on
 
 Open = Callable[..., tuple[RocketMQAdapter, RecordingSink]]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from oncemq.common.problems import Severity
-from support.rocketmq_bench import Bench
+from support.brokers.rocketmq_bench import Bench
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from oncemq.errors import BrokerRefused
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq import RocketMQAdapter
+from support.brokers.rocketmq import adapter_on
 from support.facts import facts_of
-from support.rocketmq import adapter_on
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from oncemq.testing.adapter_suite.bench import Bench
-from support.rocketmq import ProxiedRocketMQ
-from support.rocketmq_memory import assert_unpacked_bytes_are_counted
+from support.brokers.rocketmq import ProxiedRocketMQ
+from support.brokers.rocketmq_memory import assert_unpacked_bytes_are_counted
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq import RocketMQAdapter
+from support.brokers.rocketmq import adapter_on
+from support.brokers.rocketmq_bench import account_url
 from support.facts import facts_of
-from support.rocketmq import adapter_on
-from support.rocketmq_bench import account_url
 
 Open = Callable[[str], tuple[RocketMQAdapter, RecordingSink]]
 

@@ -11,8 +11,8 @@ from oncemq.common.problems import Severity
 from oncemq.contracts.adapter import Subscription
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.remoting.adapter import RocketMQAdapter
+from support.brokers.rocketmq import adapter_on
 from support.facts import facts_of
-from support.rocketmq import adapter_on
 
 
 class Group:

@@ -13,7 +13,7 @@ from oncemq.contracts.adapter import Confirmed, Refused
 from oncemq.errors import Unroutable
 from oncemq.message.envelope import OutgoingMessage
 from oncemq_adapters.rocketmq import RocketMQAdapter
-from support.rocketmq import adapter_on
+from support.brokers.rocketmq import adapter_on
 
 APP = """\
 app: shop

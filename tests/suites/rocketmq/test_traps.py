@@ -18,9 +18,9 @@ from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.remoting.protocol.frames import FrameReader
 from services import catalog
 from services.rocketmq import BROKER, NAME_SERVER, RocketMQBroker
-from support.rocketmq import ProxiedRocketMQ, adapter_on
-from support.rocketmq_bench import Bench
-from support.rocketmq_queues import queue_console
+from support.brokers.rocketmq import ProxiedRocketMQ, adapter_on
+from support.brokers.rocketmq_bench import Bench
+from support.brokers.rocketmq_queues import queue_console
 
 GRACE = timedelta(seconds=5)
 Open = Callable[..., tuple[Adapter, RecordingSink]]

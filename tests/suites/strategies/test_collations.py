@@ -22,7 +22,7 @@ from support.chains import (
     PRECONDITION,
     UNIQUE,
 )
-from support.collations import KINDS, Column, Kind, database_of
+from support.database.collations import KINDS, Column, Kind, database_of
 
 BY_CONSTRAINT = ("unique_key", {"table": "$TABLE", "columns": {"entity": "body.id"}})
 

@@ -15,7 +15,7 @@ from oncemq.testing.strategy_suite.crashes import deliver_and_die
 from oncemq.testing.strategy_suite.duplicates import Duplicates
 from oncemq.testing.strategy_suite.failures import Failures
 from support.chains import LOCKED, LOCKED_DIRECT, under_locks_of
-from support.shared_database import shared_database
+from support.database.shared_database import shared_database
 
 
 @pytest.fixture(scope="module")

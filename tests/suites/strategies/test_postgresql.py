@@ -6,7 +6,7 @@ import pytest
 
 from oncemq.testing.strategy_suite import ChainSpec, DirectStrategySuite, StrategySuite
 from support.chains import CHAINS, DIRECT, ON_ROWS
-from support.shared_database import shared_database
+from support.database.shared_database import shared_database
 
 ALL = {**CHAINS, **ON_ROWS}
 

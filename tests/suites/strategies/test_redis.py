@@ -9,7 +9,7 @@ from oncemq.testing.strategy_suite import ChainSpec, DirectStrategySuite, Strate
 from oncemq.testing.strategy_suite.duplicates import Duplicates
 from oncemq.testing.strategy_suite.failures import Failures
 from support.chains import FLAGS, TIERS
-from support.shared_database import shared_database
+from support.database.shared_database import shared_database
 
 
 @pytest.fixture(scope="module")

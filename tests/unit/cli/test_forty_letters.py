@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from oncemq import App
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
-from support.command_line import run_program
+from support.apps.command_line import run_program
 from support.effects import Base, effects
 
 APP = """

@@ -8,7 +8,7 @@ import pytest
 from oncemq.ledger.messages import dead_letters as ledger
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message
-from support.command_line import CommandLine
+from support.apps.command_line import CommandLine
 
 DIED = datetime(2026, 1, 1, 10, tzinfo=UTC)
 MESSAGE = Message("order.paid", b"\xff large", "m-1", {"tenant": "a"}, attempt=6)

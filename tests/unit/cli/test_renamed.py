@@ -17,7 +17,7 @@ from oncemq.errors import ConfigError
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.records import processed
-from support.command_line import run_program
+from support.apps.command_line import run_program
 from support.effects import Base, effects
 
 IDLE = timedelta(seconds=1)

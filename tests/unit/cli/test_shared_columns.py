@@ -11,7 +11,7 @@ from oncemq.app_process import run_loaded
 from oncemq.config import load
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
-from support.command_line import run_program
+from support.apps.command_line import run_program
 
 APP = """
 app: {app}

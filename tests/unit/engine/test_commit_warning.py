@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from oncemq.testing.scripted import ScriptedAdapter
-from support.databases import database
+from support.database.databases import database
 from support.effects import effects, empty, give
 from support.engine import make_app, make_consumer, running
 from support.heard import Heard

@@ -16,7 +16,7 @@ from oncemq.ledger.messages import outbox, outbox_refused
 from oncemq.ledger.messages.outbox_refused import DEAD_LETTER, Chosen
 from oncemq.message.outgoing import OutgoingTopic, WhenUnroutable
 from oncemq.testing.scripted import ScriptedAdapter
-from support.databases import database
+from support.database.databases import database
 from support.effects import effects, empty, give
 from support.engine import make_app, make_consumer, make_topic, running
 from support.heard import Heard

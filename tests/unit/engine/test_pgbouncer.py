@@ -21,10 +21,10 @@ from oncemq.ledger.database.probe import prove, startup_warnings
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.unique_key.strategy import UniqueKey
 from services.install import install_packages
+from support.apps.program import eventually
 from support.effects import Base, effects, give
 from support.engine import make_app, make_consumer, running
 from support.heard import Heard
-from support.program import eventually
 from support.units import build
 
 MESSAGES = 300

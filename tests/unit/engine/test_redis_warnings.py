@@ -9,7 +9,7 @@ import pytest
 from oncemq.ledger.database.engine import make_engine
 from oncemq.redis.connect import make_client
 from oncemq.testing.scripted import ScriptedAdapter
-from support.command_line import CommandLine
+from support.apps.command_line import CommandLine
 from support.engine import make_app, make_consumer, running
 from support.heard import Heard
 from support.servers import OwnServer

@@ -19,9 +19,9 @@ from oncemq.observe.health import readiness
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq.testing.tcp_proxy import TcpProxy
 from oncemq_strategies.unique_key.strategy import UniqueKey
+from support.apps.program import eventually
 from support.effects import Base, effects, give
 from support.engine import make_app, make_consumer, running
-from support.program import eventually
 from support.units import build
 
 SERVERS = ["mariadb", "postgresql"]

@@ -28,7 +28,7 @@ class Supervised:
             "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "support.supervised", str(folder), *arguments],
+            [sys.executable, "-m", "support.apps.supervised", str(folder), *arguments],
             cwd=TESTS,
             env=environment,
         )

@@ -12,10 +12,10 @@ from oncemq.ledger.records.history import HistoryRow
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.unique_key.strategy import UniqueKey
-from support.databases import database, engine
+from support.apps.program import eventually
+from support.database.databases import database, engine
 from support.effects import give
 from support.engine import make_app, make_consumer, running
-from support.program import eventually
 from support.units import build
 
 __all__ = ["database", "engine"]

@@ -8,8 +8,8 @@ from sqlalchemy import delete
 
 from oncemq.idempotent_requests import RequestLedger, Rules
 from oncemq.testing.fake_clock import FakeClock
-from support.payments import METADATA, PAYMENTS, SERVICES, Handler, MakeService, Service, pay
-from support.shared_database import shared_database
+from support.apps.payments import METADATA, PAYMENTS, SERVICES, Handler, MakeService, Service, pay
+from support.database.shared_database import shared_database
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from oncemq.errors import ConfigError, HandlerFault
 from oncemq.idempotent_requests import IdempotentASGI, RequestLedger, Rules, in_session, session
 from oncemq.ledger.database.engine import make_engine
-from support.payments import PAYMENTS, ASGIService, Reply, order, pay, payments
+from support.apps.payments import PAYMENTS, ASGIService, Reply, order, pay, payments
 
 Endpoint = Callable[[Any], Any]
 

@@ -24,7 +24,7 @@ from oncemq.errors import (
 from oncemq.idempotent_requests import NOT_DONE, RequestLedger, idempotent
 from oncemq.idempotent_requests.http import digest_of
 from oncemq.ledger.records import requests
-from support.payments import PAYMENTS, payments
+from support.apps.payments import PAYMENTS, payments
 
 
 @dataclass

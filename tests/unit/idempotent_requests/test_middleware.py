@@ -12,7 +12,7 @@ from sqlalchemy import text
 from oncemq.errors import HandlerFault
 from oncemq.idempotent_requests import NOT_DONE, RUN_AGAIN, UNKNOWN, Answer, RequestLedger, session
 from oncemq.testing.fake_clock import FakeClock
-from support.payments import Call, MakeService, order, pay, payments
+from support.apps.payments import Call, MakeService, order, pay, payments
 
 LEASE = timedelta(seconds=61)
 

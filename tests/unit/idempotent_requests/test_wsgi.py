@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from oncemq.idempotent_requests import IdempotentWSGI, RequestLedger, Rules
-from support.payments import Call, Reply, WSGIService, pay, payments
+from support.apps.payments import Call, Reply, WSGIService, pay, payments
 
 
 class Body:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from oncemq.errors import MessageRefused
 from oncemq.message.envelope import Message
 from oncemq.message.reader import Reader
-from support.nasties import Nasty, nasties
-from support.readers import READERS, assert_usable
+from support.brokers.readers import READERS, assert_usable
+from support.hostile.nasties import Nasty, nasties
 
 LIMIT_SECONDS = 0.1
 

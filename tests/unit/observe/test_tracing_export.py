@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from support.program import Program
+from support.apps.program import Program
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 APP = """\

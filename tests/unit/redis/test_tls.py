@@ -11,8 +11,8 @@ from oncemq.redis.probe import prove
 from oncemq.redis.tls import TlsFiles
 from services.ports import LOOPBACK
 from services.redis import ask
-from support.tls_cases import CASES, Case, Material, Serve, serving
-from support.tls_servers import TlsRedis, TlsRedisCluster
+from support.tls.cases import CASES, Case, Material, Serve, serving
+from support.tls.servers import TlsRedis, TlsRedisCluster
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 

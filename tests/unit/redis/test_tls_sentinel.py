@@ -17,8 +17,8 @@ from oncemq.redis.tls import TlsFiles
 from oncemq_strategies.redisson import Lock
 from services import catalog
 from services.ports import LOOPBACK
-from support.certificates import Authority, Certificate
-from support.tls_servers import TlsSentinel
+from support.tls.certificates import Authority, Certificate
+from support.tls.servers import TlsSentinel
 
 pytestmark = [
     pytest.mark.server,

@@ -21,8 +21,8 @@ from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
 from oncemq_strategies.pessimistic_lock import PessimisticLock
-from support import rides
-from support.rides import TABLE, Ride
+from support.database import rides
+from support.database.rides import TABLE, Ride
 
 DEADLINE = 30.0
 MakeBench = Callable[..., Bench]

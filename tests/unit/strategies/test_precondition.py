@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from oncemq.contracts.verdict import Outcome
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
-from support import rides
-from support.rides import TABLE, add_point
+from support.database import rides
+from support.database.rides import TABLE, add_point
 
 MakeBench = Callable[..., Bench]
 

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from oncemq.testing.fake_clock import FakeClock
-from support.ledgers import ledger_engine
+from support.database.ledgers import ledger_engine
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.adapter_suite.holder import Holder
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.embedded import EmbeddedAdapter
-from support.embedded import EmbeddedHarness
-from support.embedded_broker import (
+from support.brokers.embedded import EmbeddedHarness
+from support.brokers.embedded_broker import (
     SUBSCRIPTION,
     build,
     consuming,
@@ -49,7 +49,7 @@ def test_confirmed_survives_sigkill_of_the_publisher(tmp_path: Path):
     """Everything that a publisher saw confirmed before it was killed is there."""
     path = tmp_path / "broker.db"
     script = textwrap.dedent(f"""
-        from support.embedded_broker import build, publish
+        from support.brokers.embedded_broker import build, publish
         adapter = build({url_of(path)!r})
         adapter.prepare([])
         number = 0

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from oncemq.common.problems import Severity
 from oncemq.contracts.checks import ConsumerFacts, Effects
-from support.embedded_broker import build
+from support.brokers.embedded_broker import build
 
 SECOND = timedelta(seconds=1)
 

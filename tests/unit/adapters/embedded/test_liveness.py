@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oncemq_adapters.embedded.members import Life, _born, is_dead, this_process
-from support.embedded_broker import eventually
+from support.brokers.embedded_broker import eventually
 
 
 def test_this_process_lives():

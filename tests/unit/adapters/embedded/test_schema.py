@@ -7,7 +7,7 @@ import pytest
 
 from oncemq.contracts.adapter import Subscription
 from oncemq.errors import BrokerRefused
-from support.embedded_broker import SUBSCRIPTION, consuming, publish, publishing, rows
+from support.brokers.embedded_broker import SUBSCRIPTION, consuming, publish, publishing, rows
 
 
 def test_another_version_is_refused(tmp_path: Path):

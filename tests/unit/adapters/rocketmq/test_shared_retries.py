@@ -20,7 +20,7 @@ from oncemq_adapters.rocketmq.remoting.consumer.subscriptions import Part
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.errors import Denied
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
-from support.stored import stored
+from support.brokers.stored import stored
 
 ONE, TWO = "one", "two"
 RETRIES = "%RETRY%g"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from oncemq.cli.exit_codes import INTERRUPTED
-from support.command_line import CommandLine
+from support.apps.command_line import CommandLine
 
 
 @pytest.fixture

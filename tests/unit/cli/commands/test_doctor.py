@@ -10,7 +10,7 @@ import pytest
 
 from oncemq.cli.entry import main
 from oncemq.cli.main import COMMANDS
-from support.command_line import run_program
+from support.apps.command_line import run_program
 
 _APP = """
 app: shop

@@ -17,7 +17,7 @@ from oncemq.ledger.records import claims, history, processed, sequences, states
 from oncemq.ledger.records.forgetting import Choice
 from oncemq.operate.forgetting import Forgetting
 from services.waiting import wait_until
-from support.command_line import CommandLine
+from support.apps.command_line import CommandLine
 
 APP = """
 app: {app}

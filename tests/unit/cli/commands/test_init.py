@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from oncemq.cli.commands.init import BROKERS, DATABASES, STRATEGIES
-from support.command_line import run_program
-from support.program import Program
+from support.apps.command_line import run_program
+from support.apps.program import Program
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from oncemq.cli.exit_codes import DATABASE
 from oncemq.idempotent_requests.http import identity_of
 from oncemq.ledger.records import history, processed, requests, states, suspects
 from oncemq.ledger.records.history import HistoryRow
-from support.command_line import CommandLine
+from support.apps.command_line import CommandLine
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from oncemq.common.clock import SystemClock
 from oncemq.ledger.messages import outbox
 from oncemq.ledger.messages.outbox import Claim
 from oncemq.message.envelope import OutgoingMessage
-from support.command_line import CommandLine
+from support.apps.command_line import CommandLine
 
 NOW = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from oncemq.cli.publish_lines import MAX_LINE
-from support.command_line import CommandLine
+from support.apps.command_line import CommandLine
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from oncemq.common.clock import SystemClock
 from oncemq.ledger.purge import BATCH
 from oncemq.ledger.records import history, processed, suspects
 from oncemq.ledger.records.history import HistoryRow
-from support.command_line import CommandLine
+from support.apps.command_line import CommandLine
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from oncemq.idempotent_requests import RequestLedger, idempotent
 from oncemq.idempotent_requests.http import identity_of
 from oncemq.ledger.records import requests
 from oncemq.ledger.records.requests import State
-from support.command_line import CommandLine
+from support.apps.command_line import CommandLine
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 LATER = timedelta(hours=1)

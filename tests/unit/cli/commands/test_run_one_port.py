@@ -6,7 +6,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.request import urlopen
 
-from support.program import Program, eventually
+from support.apps.program import Program, eventually
 
 _APP = """
 app: shop

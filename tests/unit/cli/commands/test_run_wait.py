@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
-from support.rabbitmq import through
+from support.brokers.rabbitmq import through
 
 APP = """
 app: {name}

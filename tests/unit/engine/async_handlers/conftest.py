@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from oncemq.testing.event_loop import Loop
-from support.databases import database, engine
+from support.database.databases import database, engine
 
 __all__ = ["database", "engine"]
 

@@ -23,9 +23,9 @@ from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.sequence.strategy import SequenceStrategy
 from oncemq_strategies.state_machine.strategy import StateMachine
 from oncemq_strategies.unique_key.strategy import UniqueKey
-from support.databases import database, engine
+from support.apps.program import eventually
+from support.database.databases import database, engine
 from support.engine import make_app, make_consumer, running
-from support.program import eventually
 from support.units import build
 from unit.engine.parking.test_parking import SOON, Seen
 

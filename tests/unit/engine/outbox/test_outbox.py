@@ -27,11 +27,11 @@ from oncemq.ledger.messages import outbox
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.observers import Observers
 from oncemq.testing.scripted import ScriptedAdapter
-from support.databases import database
+from support.apps.program import eventually
+from support.database.databases import database
 from support.effects import effects, empty, give
 from support.engine import make_app, make_consumer, make_topic, running
 from support.heard import Heard
-from support.program import eventually
 
 __all__ = ["database"]
 

@@ -18,8 +18,8 @@ from oncemq.errors import BrokerRefused
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.messages import outbox
+from support.apps.program import eventually
 from support.effects import Base, effects, give
-from support.program import eventually
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from oncemq.engine.application import Application
 from oncemq.message import headers
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.scripted import ScriptedAdapter
+from support.apps.program import eventually
 from support.engine import make_app, make_consumer, running
-from support.program import eventually
 
 
 def handler_of(kind: str, work: Callable[[], None]) -> Callable[..., Any]:

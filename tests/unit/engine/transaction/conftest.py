@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.databases import database, engine
+from support.database.databases import database, engine
 from support.units import UnitBench
 
 __all__ = ["database", "engine"]

@@ -16,7 +16,7 @@ from oncemq.ledger.records import history
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.unique_key.strategy import UniqueKey
-from support.databases import database, engine
+from support.database.databases import database, engine
 from support.effects import effects, give
 from support.engine import make_app, make_consumer, running
 from support.heard import Heard

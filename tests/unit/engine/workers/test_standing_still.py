@@ -14,7 +14,7 @@ from oncemq.engine.workers import failure_isolation as rescue
 from oncemq.errors import InfrastructureError
 from oncemq.ledger.records.exclusive_units import enter_exclusive, others_exclusive
 from oncemq_strategies.unique_key.strategy import UniqueKey
-from support.databases import database, engine
+from support.database.databases import database, engine
 from support.effects import effects, give
 from support.units import UnitBench, orders
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, create_engine, make_url, text
 from oncemq.errors import LedgerError
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
-from support.shared_database import shared_database
+from support.database.shared_database import shared_database
 
 MYSQL = "GRANT SELECT, INSERT, UPDATE, DELETE ON `{database}`.* TO {account}"
 LEAST = {

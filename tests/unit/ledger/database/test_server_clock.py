@@ -21,7 +21,7 @@ from oncemq.testing.strategy_suite import ChainSpec
 from oncemq.testing.strategy_suite.bench import Bench, message
 from oncemq.upkeep.purging import Purger
 from oncemq.upkeep.runner import Upkeep
-from support.ledgers import ledger_engine
+from support.database.ledgers import ledger_engine
 
 AHEAD, BEHIND = timedelta(days=30), timedelta(days=-8)
 KEEP = timedelta(days=7)

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.sql.equality import Equality
-from support.collations import KINDS, Kind, database_of
+from support.database.collations import KINDS, Kind, database_of
 
 
 @pytest.fixture(params=KINDS, ids=str, scope="module")

@@ -31,7 +31,7 @@ from oncemq.testing.strategy_suite.chain_spec import ChainSpec
 from oncemq_strategies.claims.base import UNKNOWN_EFFECT
 from oncemq_strategies.claims.ledger_claims import ClaimBook, Phase
 from oncemq_strategies.claims.two_phase import TwoPhase
-from support.embedded_broker import eventually
+from support.brokers.embedded_broker import eventually
 
 DEADLINE = 20.0
 LATER = timedelta(days=400)

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from oncemq_strategies.common.coalescing import Together
-from support.embedded_broker import eventually
+from support.brokers.embedded_broker import eventually
 
 PATIENCE = 20.0
 

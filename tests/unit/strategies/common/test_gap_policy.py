@@ -17,8 +17,8 @@ from oncemq.testing.strategy_suite.bench import Bench
 from oncemq.testing.strategy_suite.parking import waiting
 from oncemq_strategies.optimistic_lock.strategy import OptimisticLock
 from oncemq_strategies.state_machine.strategy import StateMachine
-from support import rides
-from support.rides import add_point
+from support.database import rides
+from support.database.rides import add_point
 
 MakeBench = Callable[..., Bench]
 

@@ -15,8 +15,8 @@ from oncemq.errors import ConfigError
 from oncemq.ledger.database.engine import make_engine
 from oncemq.message.envelope import Message
 from oncemq.testing.strategy_suite.bench import Bench
-from support import rides
-from support.rides import TABLE, Ride, VersionedRide, add_point
+from support.database import rides
+from support.database.rides import TABLE, Ride, VersionedRide, add_point
 
 DEADLINE = 30.0
 MakeBench = Callable[..., Bench]

@@ -15,7 +15,7 @@ from oncemq.ledger import schema
 from oncemq.redis.routes import slot_of
 from oncemq_strategies.common.redis_marks import key_in_redis
 from oncemq_strategies.tiered.strategy import Tiered
-from support.ledgers import BOOKED, ledger_engine
+from support.database.ledgers import BOOKED, ledger_engine
 from support.units import UnitBench, build, orders
 
 SHARED = {"bloom": {"shared": True, "expected": 1000}}

@@ -12,7 +12,7 @@ from oncemq.errors import ConfigError
 from oncemq.testing.scripted import ScriptedAdapter
 from oncemq_strategies.redisson import BloomFilter
 from oncemq_strategies.tiered.strategy import Tiered
-from support.ledgers import BOOKED, ledger_engine
+from support.database.ledgers import BOOKED, ledger_engine
 from support.units import UnitBench, build, orders
 
 TTL_MS = 100_000

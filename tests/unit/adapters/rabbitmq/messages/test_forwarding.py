@@ -15,7 +15,7 @@ from oncemq_adapters.rabbitmq.messages.field_tables import (
 from oncemq_adapters.rabbitmq.messages.forwarding import MOST_BYTES, next_hop, opened, replayed
 from oncemq_adapters.rabbitmq.messages.properties import read_any
 from oncemq_adapters.rabbitmq.messages.raw_properties import RawProperties
-from support.hostile_amqp import MESSAGES, NOT_FINITE, headers_only, long_string, padded
+from support.hostile.amqp import MESSAGES, NOT_FINITE, headers_only, long_string, padded
 
 ADDED = {names.ATTEMPT: "2", names.REASON: "rejected", names.ERROR_TEXT: "e" * 2000, names.CONSUMER: "points"}
 UNREADABLE = MESSAGES["header: timestamp in milliseconds"]

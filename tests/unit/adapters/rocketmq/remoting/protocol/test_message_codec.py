@@ -17,7 +17,7 @@ from oncemq_adapters.rocketmq.remoting.protocol.message_codec import (
     decode,
     unpack,
 )
-from support.stored import LONG_TOPIC, SHORT_TOPIC, stored
+from support.brokers.stored import LONG_TOPIC, SHORT_TOPIC, stored
 
 
 @pytest.mark.parametrize("magic", [SHORT_TOPIC, LONG_TOPIC])

@@ -11,7 +11,7 @@ from oncemq.contracts.adapter import Adapter, AdapterScope
 from oncemq.testing.adapter_suite import AdapterHarness, Topic
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rocketmq.grpc import RocketMQGrpcAdapter
-from support.rocketmq_queues import send_hostile
+from support.brokers.rocketmq_queues import send_hostile
 
 
 def adapter_on(url: str, **options: Any) -> RocketMQGrpcAdapter:

@@ -11,8 +11,8 @@ from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq.ledger.records.states import TABLE as STATES
+from support.database.shared_database import drop_database
 from support.effects import Base, empty
-from support.shared_database import drop_database
 
 
 @pytest.fixture(

@@ -12,8 +12,8 @@ from oncemq.ledger.records.row_mutexes import TABLE as LOCKED_ROWS
 from oncemq.message.envelope import Message
 from oncemq.upkeep.purging import purge_tasks
 from support.effects import empty
-from support.model_judge import CHAINS, REFUSED, Judge
-from support.model_process import ATTEMPTS, FAILING, GOOD, SCOPE, STATES, WORKERS, Killed, Process
+from support.model.judge import CHAINS, REFUSED, Judge
+from support.model.process import ATTEMPTS, FAILING, GOOD, SCOPE, STATES, WORKERS, Killed, Process
 
 KEEP = timedelta(days=7)
 LEDGER = (processed.TABLE, states.TABLE, history.TABLE, LOCKED_ROWS)

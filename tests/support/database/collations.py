@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.types import UserDefinedType
 
 from oncemq.ledger.database.engine import make_engine
-from support.shared_database import shared_database
+from support.database.shared_database import shared_database
 
 
 @dataclass(frozen=True, slots=True)

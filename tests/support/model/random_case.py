@@ -23,8 +23,8 @@ from oncemq_strategies.state_machine.strategy import StateMachine
 from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.effects import Effect, Shared, empty
 from support.engine import make_app, make_consumer, running
-from support.random_broker import TAG, RandomBroker
-from support.random_faults import (
+from support.model.random_broker import TAG, RandomBroker
+from support.model.random_faults import (
     AFTER,
     BEFORE,
     EXPIRE_ALL,

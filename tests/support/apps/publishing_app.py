@@ -1,6 +1,6 @@
 """An app that publishes what it applies and counts what arrives of that; a program that can be killed on its way.
 
-Run as `python -m support.publishing_app SPEC`, with a `Spec` as JSON.
+Run as `python -m support.apps.publishing_app SPEC`, with a `Spec` as JSON.
 """
 
 import json
@@ -44,7 +44,7 @@ class Spec:
 
     def command(self) -> list[str]:
         """Return the program that runs the app until SIGTERM."""
-        return [sys.executable, "-m", "support.publishing_app", json.dumps(asdict(self))]
+        return [sys.executable, "-m", "support.apps.publishing_app", json.dumps(asdict(self))]
 
     def plan(self) -> AppPlan:
         """Return the app: `ship` publishes every order it applies, `count` leaves its effect."""

@@ -21,9 +21,9 @@ from oncemq.redis import RedisClient
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.strategy_suite.effects import Name
 from support.effects import Base, Effect, empty
-from support.histories import KNOW_COPIES, OUTSIDE, Ends, History, options_of
-from support.model_broker import ModelBroker
-from support.model_process import CONSUMER, Bad, Killed, Process, Told
+from support.model.broker import ModelBroker
+from support.model.histories import KNOW_COPIES, OUTSIDE, Ends, History, options_of
+from support.model.process import CONSUMER, Bad, Killed, Process, Told
 
 LEDGER = (
     processed.TABLE,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from oncemq.message.envelope import Message
-from support.nasties import ENCODINGS, SHAPES, TEXTS, VALUES, Nasty, nasties
+from support.hostile.nasties import ENCODINGS, SHAPES, TEXTS, VALUES, Nasty, nasties
 
 MOSTLY_SHORT = 4096
 _TOKENS = [

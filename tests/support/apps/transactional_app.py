@@ -1,6 +1,6 @@
 """A shop that takes orders in a transaction and tells a topic of them; a program that can be killed on its way.
 
-Run as `python -m support.transactional_app SPEC`, with a `Spec` as JSON.
+Run as `python -m support.apps.transactional_app SPEC`, with a `Spec` as JSON.
 """
 
 import json
@@ -41,7 +41,7 @@ class Spec:
 
     def command(self) -> list[str]:
         """Return the program that takes one order."""
-        return [sys.executable, "-m", "support.transactional_app", json.dumps(asdict(self))]
+        return [sys.executable, "-m", "support.apps.transactional_app", json.dumps(asdict(self))]
 
     def plan(self) -> AppPlan:
         """Return the app: `count` leaves an effect for every order it hears of, copies included."""

@@ -28,7 +28,7 @@ from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.fake_clock import FakeClock
 from support.effects import TAKE_THE_TAKEN, Effect, Name
 from support.engine import make_consumer
-from support.model_broker import ModelBroker
+from support.model.broker import ModelBroker
 
 ATTEMPTS = 3
 CONSUMER = "model"

@@ -1,6 +1,6 @@
 """A program that publishes from transactions of its own and is killed right after a commit.
 
-Run as `python -m support.caller BROKER DATABASE TOPIC`; 20 messages plainly, 40 in transactions of which every second one
+Run as `python -m support.apps.caller BROKER DATABASE TOPIC`; 20 messages plainly, 40 in transactions of which every second one
 is rolled back, one more whose process dies between its commit and everything that follows.
 """
 

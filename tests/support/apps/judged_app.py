@@ -17,8 +17,8 @@ from oncemq.config import load
 from oncemq.contracts.adapter import Confirmed, DeadLetter, Refused
 from oncemq.engine.plan import AppPlan
 from oncemq.message.envelope import OutgoingMessage
-from support.places import Place
-from support.program import Program
+from support.apps.program import Program
+from support.brokers.places import Place
 
 CONSUMER = "judge"
 _APP = """

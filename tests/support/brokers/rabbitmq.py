@@ -13,7 +13,7 @@ from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rabbitmq import RabbitMQAdapter
 from services.container import Container
 from services.server import Server
-from support.hostile_amqp import MESSAGES, send
+from support.hostile.amqp import MESSAGES, send
 
 
 def adapter_on(url: str, **options: Any) -> RabbitMQAdapter:

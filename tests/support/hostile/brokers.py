@@ -29,9 +29,9 @@ from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.retry_copies import REMOVED
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
-from support.hostile_amqp import send
-from support.odd_messages import TEXTS, Odd, Rocket, amqp, odd_body, odd_headers, rocket
-from support.rabbitmq import connect
+from support.brokers.rabbitmq import connect
+from support.hostile.amqp import send
+from support.hostile.odd_messages import TEXTS, Odd, Rocket, amqp, odd_body, odd_headers, rocket
 
 SCOPE = AdapterScope("tests", "hostile", SystemClock())
 _TRAVELS_NOT = ("delivery_mode", "expiration", "user_id", "headers")

@@ -12,9 +12,9 @@ from oncemq.ledger.records import history, processed, states
 from oncemq.message.envelope import Message
 from oncemq.testing.fake_clock import FakeClock
 from support.effects import Effect
-from support.model_broker import ModelBroker
-from support.model_database import DatabaseFaults
-from support.model_process import ATTEMPTS, GOOD, STATES, Process, Strategies, Told
+from support.model.broker import ModelBroker
+from support.model.database import DatabaseFaults
+from support.model.process import ATTEMPTS, GOOD, STATES, Process, Strategies, Told
 
 REFUSED = {"no-key": b'{"version": 1}', "undecodable": b"{", "invalid-key": b'{"key": "k", "version": "x"}'}
 

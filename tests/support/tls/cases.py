@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from services import catalog
 from services.ports import LOOPBACK
-from support.certificates import Authority, Certificate, self_signed
-from support.tls_servers import TlsMariaDB, TlsPostgreSQL, TlsRabbitMQ, TlsRedis
+from support.tls.certificates import Authority, Certificate, self_signed
+from support.tls.servers import TlsMariaDB, TlsPostgreSQL, TlsRabbitMQ, TlsRedis
 
 Serve = Callable[[str], None]
 """Have the server show another certificate, by its label."""

@@ -7,12 +7,12 @@ from pathlib import Path
 from socketserver import ThreadingMixIn
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import uvicorn
 
 from oncemq.idempotent_requests import IdempotentASGI, IdempotentWSGI, RequestLedger, Rules
-from support.payments import asgi_app, pay, wsgi_app
+from support.apps.payments import asgi_app, pay, wsgi_app
 
 
 class Threads(ThreadingMixIn, WSGIServer):

@@ -32,9 +32,9 @@ from oncemq.operate.letters import Letters
 from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_strategies.unique_key.strategy import UniqueKey
+from support.apps.program import eventually
 from support.engine import make_app, make_consumer, running
-from support.hostile_brokers import HostileBroker
-from support.program import eventually
+from support.hostile.brokers import HostileBroker
 from support.units import build
 
 LONG = os.environ.get("ONCEMQ_HOSTILE") == "long"

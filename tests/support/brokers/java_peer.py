@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from services import rocketmq_jars
 
-SOURCE = Path(__file__).parents[1] / "interop" / "RocketMQPeer.java"
+SOURCE = Path(__file__).parents[2] / "interop" / "RocketMQPeer.java"
 
 
 @dataclass(frozen=True, slots=True)

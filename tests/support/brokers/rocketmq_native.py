@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
-from support.rocketmq import TwoDoors, broker_address, through
+from support.brokers.rocketmq import TwoDoors, broker_address, through
 
 
 class RewritingProxy(TcpProxy):

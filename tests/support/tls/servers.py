@@ -13,7 +13,7 @@ from services.process import Launch
 from services.rabbitmq import PASSWORD, USER, RabbitMQ
 from services.redis import Redis, ask
 from services.rocketmq import RocketMQ
-from support.certificates import Certificate
+from support.tls.certificates import Certificate
 
 
 class TlsRabbitMQ(RabbitMQ):

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from support.hostile_brokers import HostileBroker
-from support.hostile_journey import LONG, Journey
+from support.hostile.brokers import HostileBroker
+from support.hostile.journey import LONG, Journey
 
 HEALTHY, HOSTILE = (20_000, 200) if LONG else (400, 4)
 LEAST = 0.5

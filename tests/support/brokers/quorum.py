@@ -8,8 +8,8 @@ from typing import Any
 from oncemq_adapters.rabbitmq.topology.declare import holding
 from oncemq_adapters.rabbitmq.topology.delays import all_steps
 from services.container import Container
-from support.program import eventually
-from support.rabbitmq import connect
+from support.apps.program import eventually
+from support.brokers.rabbitmq import connect
 
 
 def wait_until_named(server: Any, queue: str) -> None:

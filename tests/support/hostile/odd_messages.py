@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from support.hostile_amqp import MESSAGES, MOST_PROPERTIES, entry, headers_only, long_string, padded, table
+from support.hostile.amqp import MESSAGES, MOST_PROPERTIES, entry, headers_only, long_string, padded, table
 
 FORGED = {
     "oncemq-attempt": "99",

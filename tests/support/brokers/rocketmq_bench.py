@@ -10,8 +10,8 @@ from uuid import uuid4
 from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import group_settings
+from support.brokers.rocketmq import adapter_on
 from support.facts import facts_of
-from support.rocketmq import adapter_on
 
 UPDATE_BROKER_CONFIG, UPDATE_GROUP = 25, 200
 CREATE_USER, CREATE_RIGHTS = 3001, 3006

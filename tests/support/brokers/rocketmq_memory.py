@@ -17,7 +17,7 @@ from oncemq.contracts.adapter import Adapter, Confirmed, Subscription
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.testing.adapter_suite.bench import Bench
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import LARGEST_BODY, MOST_UNPACKED
-from support.rocketmq_queues import queue_console
+from support.brokers.rocketmq_queues import queue_console
 
 _LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
 BATCH = 500
