@@ -209,7 +209,7 @@ bench-guarantees: setup services ## what each strategy costs on PostgreSQL: thro
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[dev,bench]"
 	@$(BIN)/python -m benchmarks.guarantees $(BENCH)
 
-HOSTILE := tests/scenarios/test_hostile_input.py tests/scenarios/test_hostile_names.py tests/scenarios/test_model.py tests/hostile
+HOSTILE := tests/scenarios/input/test_hostile_input.py tests/scenarios/input/test_hostile_names.py tests/scenarios/random/test_model.py tests/hostile
 
 .PHONY: hostile
 hostile: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## hostile producers on every broker and their neighbours, a million messages, 100,000 files, the model; SEED=1 EXAMPLES=2000 ONLY=…
@@ -222,7 +222,7 @@ hostile: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## host
 .PHONY: histories
 histories: setup services ## random histories against every strategy and pair: 1,000,000 on the model, 10,000 on databases; SEED=0 MODEL=… REAL=…
 	@ONCEMQ_HISTORIES_MODEL=$(or $(MODEL),1000000) ONCEMQ_HISTORIES=$(or $(REAL),10000) ONCEMQ_HISTORIES_SEED=$(or $(SEED),0) \
-		$(PYTEST) tests/scenarios/test_histories.py --durations 5
+		$(PYTEST) tests/scenarios/random/test_histories.py --durations 5
 
 .PHONY: poison
 poison: setup services ## every way to fail at every place of a queue, small and large units, 300 neighbours

@@ -14,7 +14,7 @@ from oncemq.redis.address import Formation, parse_address
 from services.catalog import FOLDER
 from services.errors import ServiceError
 from services.install import install_packages
-from services.rocketmq_jars import collect
+from services.servers.rocketmq_jars import collect
 
 HERE = Path(__file__).parent
 JDK = "default-jdk-headless"

@@ -21,7 +21,7 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq.operate.forgetting import Forgetting
 from oncemq.testing.recording_sink import RecordingSink
 from services import catalog
-from services.rocketmq import RocketMQ
+from services.servers.rocketmq import RocketMQ
 from support.brokers.rocketmq import adapter_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 import pytest
 
 from oncemq.testing.adapter_suite.bench import Bench
-from services.rocketmq import RocketMQ
+from services.servers.rocketmq import RocketMQ
 from support.servers import url_from
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from oncemq.testing.adapter_suite import AdapterSuite
-from services.rocketmq import RocketMQ
+from services.servers.rocketmq import RocketMQ
 from support.brokers.rocketmq_grpc import ProxiedGrpc
 from support.servers import url_from
 

@@ -10,7 +10,7 @@ import pytest
 from oncemq.common.problems import Problem, Severity
 from oncemq.contracts.adapter import Subscription
 from oncemq.testing.recording_sink import RecordingSink
-from services.rocketmq import RocketMQ
+from services.servers.rocketmq import RocketMQ
 from support.brokers.rocketmq import adapter_on as member_on
 from support.brokers.rocketmq_bench import Bench
 from support.brokers.rocketmq_grpc import adapter_on

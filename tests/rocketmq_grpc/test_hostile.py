@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from services.rocketmq import RocketMQ
+from services.servers.rocketmq import RocketMQ
 from support.brokers.rocketmq_grpc import adapter_on
 from support.hostile.brokers import HostileRocketMQ
 from support.hostile.journey import LONG, SEED, assert_signed_attempts_count, journey

@@ -15,7 +15,7 @@ from oncemq.errors import ConfigError
 from oncemq_adapters.rocketmq.grpc.checks import check_consumer
 from oncemq_adapters.rocketmq.grpc.copies import unpack
 from oncemq_adapters.rocketmq.grpc.settings import parse_settings
-from services.rocketmq import RocketMQ
+from services.servers.rocketmq import RocketMQ
 from support.servers import url_from
 
 URL = "rocketmq+grpc://key:secret@one:8081,two"

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from services.rocketmq import RocketMQ
-from storm.grid import attack
-from storm.killer import POINTS
-from storm.rocketmq_havoc import RocketField, kill_both, kill_broker
-from storm.rocketmq_storm import LONG, messages_of, storm
+from services.servers.rocketmq import RocketMQ
+from storm.attack.grid import attack
+from storm.attack.killer import POINTS
+from storm.rocketmq.havoc import RocketField, kill_both, kill_broker
+from storm.rocketmq.storm import LONG, messages_of, storm
 from support.brokers.places import Place
 from support.brokers.rocketmq_grpc import adapter_on
 from support.brokers.rocketmq_memory import stay_flat

@@ -9,7 +9,7 @@ import pytest
 
 from oncemq.testing.adapter_suite.bench import Bench, bodies, later, numbered
 from oncemq.testing.adapter_suite.holder import Holder
-from storm.rocketmq_reader import Reader
+from storm.oracle.rocketmq_reader import Reader
 
 MODULE = b"oncemq_adapters.librocketmq"
 MANY_LIVES = 20

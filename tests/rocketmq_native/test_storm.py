@@ -8,11 +8,11 @@ import pytest
 from oncemq.common.clock import SystemClock
 from oncemq.contracts.adapter import AdapterScope
 from oncemq_adapters.rocketmq.native import NativeRocketMQAdapter
-from services.rocketmq import RocketMQBroker, RocketMQPair
-from storm.grid import attack
-from storm.killer import POINTS
-from storm.rocketmq_havoc import RocketField, kill_both, kill_broker
-from storm.rocketmq_storm import LONG, messages_of, storm
+from services.servers.rocketmq import RocketMQBroker, RocketMQPair
+from storm.attack.grid import attack
+from storm.attack.killer import POINTS
+from storm.rocketmq.havoc import RocketField, kill_both, kill_broker
+from storm.rocketmq.storm import LONG, messages_of, storm
 from support.brokers.places import Place
 from support.brokers.rocketmq_memory import stay_flat
 from support.brokers.rocketmq_queues import assert_joining_broker_is_read

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from services.container import Container, docker_works
 from services.errors import ServiceError
-from services.kafka import Kafka
-from services.mariadb import MariaDB
-from services.postgresql import PostgreSQL
 from services.process import Launch, Process
-from services.rabbitmq import RabbitMQ
-from services.redis import Redis
-from services.redis_cluster import RedisCluster
-from services.rocketmq import RocketMQ, RocketMQPair
-from services.rocketmq_4 import RocketMQ4
 from services.server import Server
+from services.servers.kafka import Kafka
+from services.servers.mariadb import MariaDB
+from services.servers.postgresql import PostgreSQL
+from services.servers.rabbitmq import RabbitMQ
+from services.servers.redis import Redis
+from services.servers.redis_cluster import RedisCluster
+from services.servers.rocketmq import RocketMQ, RocketMQPair
+from services.servers.rocketmq_4 import RocketMQ4
 
 KINDS: Sequence[type[Server]] = (RabbitMQ, PostgreSQL, MariaDB, RocketMQ, Kafka, Redis, RedisCluster)
 OF_TESTS_ONLY: Sequence[type[Server]] = (RocketMQPair, RocketMQ4)

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from services.postgresql import PostgreSQL
-from services.rabbitmq import RabbitMQ
-from services.rocketmq import RocketMQBroker
 from services.server import Server
-from storm.havoc import Field, field_of
-from storm.rocketmq_havoc import RocketField
+from services.servers.postgresql import PostgreSQL
+from services.servers.rabbitmq import RabbitMQ
+from services.servers.rocketmq import RocketMQBroker
+from storm.attack.havoc import Field, field_of
+from storm.rocketmq.havoc import RocketField
 from support.brokers.places import Place
 from support.servers import own_server
 

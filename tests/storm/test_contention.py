@@ -18,7 +18,7 @@ from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.records.processed import TABLE as PROCESSED
 from oncemq.message.envelope import Message
 from oncemq_strategies.unique_key.strategy import UniqueKey
-from storm.contention import ROWS, Contention, snapshots
+from storm.attack.contention import ROWS, Contention, snapshots
 from support.database.shared_database import shared_database
 from support.effects import Base, Effect, empty
 from support.engine import make_app, make_consumer, running

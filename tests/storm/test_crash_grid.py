@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from storm.grid import attack, die
-from storm.killer import POINTS, PROGRESS
-from storm.nursery import Nursery
-from storm.stage import Settings, Stage
+from storm.attack.grid import attack, die
+from storm.attack.killer import POINTS, PROGRESS
+from storm.attack.nursery import Nursery
+from storm.attack.stage import Settings, Stage
 from support.brokers.places import EMBEDDED, MARIADB, POSTGRESQL, ROCKETMQ_POSTGRESQL, Place, make_place
 
 LONG = "ONCEMQ_STORM_KILLS" in os.environ

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from storm.assassin import Assassin
-from storm.nursery import Nursery
-from storm.stage import Settings, Stage, report, wait_for
+from storm.attack.assassin import Assassin
+from storm.attack.nursery import Nursery
+from storm.attack.stage import Settings, Stage, report, wait_for
 from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 LONG = "ONCEMQ_STORM_MESSAGES" in os.environ

@@ -2,9 +2,9 @@
 
 import pytest
 
-from storm import judge as kinds
-from storm.evidence import Effect, Evidence, Fate, Fault, Letter, Note, Promise, Seen, Sent
-from storm.judge import judge
+from storm.oracle import judge as kinds
+from storm.oracle.evidence import Effect, Evidence, Fate, Fault, Letter, Note, Promise, Seen, Sent
+from storm.oracle.judge import judge
 
 SENT = {
     "a1": Sent("a", step=1),

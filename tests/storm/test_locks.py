@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from oncemq.redis.connect import make_client
-from storm import lock_crowd
-from storm.lock_crowd import LOCKS, Inside
+from storm.attack import lock_crowd
+from storm.attack.lock_crowd import LOCKS, Inside
 
 TURNS = int(os.environ.get("ONCEMQ_STORM_ACQUISITIONS", "10000"))
 CONTENDERS, PROCESSES = 20, 2

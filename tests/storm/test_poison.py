@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from storm.assassin import Assassin
-from storm.evidence import Letter, Seen
-from storm.files import TRIED, seen
-from storm.nursery import Nursery
-from storm.stage import Settings, Stage, bodies, report, wait_for
+from storm.attack.assassin import Assassin
+from storm.attack.files import TRIED, seen
+from storm.attack.nursery import Nursery
+from storm.attack.stage import Settings, Stage, bodies, report, wait_for
+from storm.oracle.evidence import Letter, Seen
 from support.brokers.places import EMBEDDED, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

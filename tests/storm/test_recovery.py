@@ -7,9 +7,9 @@ from time import monotonic
 
 import pytest
 
-from storm.havoc import Field
-from storm.nursery import Child, Nursery
-from storm.stage import CONSUMER, Settings, Stage, bodies, report, wait_for
+from storm.attack.havoc import Field
+from storm.attack.nursery import Child, Nursery
+from storm.attack.stage import CONSUMER, Settings, Stage, bodies, report, wait_for
 from support.brokers.quorum import wait_until_named
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(400)]

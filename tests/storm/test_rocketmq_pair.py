@@ -11,11 +11,11 @@ from oncemq.contracts.adapter import Confirmed, Subscription
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from services import ports
-from services.rocketmq import BROKER, NAME_SERVER, RocketMQPair
-from storm.nursery import Nursery
-from storm.rocketmq_reader import Reader
-from storm.rocketmq_storm import LONG
-from storm.stage import Settings, Stage, bodies, report, wait_for
+from services.servers.rocketmq import BROKER, NAME_SERVER, RocketMQPair
+from storm.attack.nursery import Nursery
+from storm.attack.stage import Settings, Stage, bodies, report, wait_for
+from storm.oracle.rocketmq_reader import Reader
+from storm.rocketmq.storm import LONG
 from support.brokers.places import Place
 from support.brokers.rocketmq import adapter_on
 from support.brokers.rocketmq_queues import assert_joining_broker_is_read

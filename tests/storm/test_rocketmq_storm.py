@@ -2,8 +2,8 @@
 
 import pytest
 
-from storm.rocketmq_havoc import FAULTS, SHORT, RocketField
-from storm.rocketmq_storm import LONG, messages_of, storm
+from storm.rocketmq.havoc import FAULTS, SHORT, RocketField
+from storm.rocketmq.storm import LONG, messages_of, storm
 
 MESSAGES = messages_of(200_000, 2500)
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(400 + MESSAGES // 40)]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from storm.assassin import Assassin
-from storm.nursery import Nursery
-from storm.orders import as_networks_do
-from storm.stage import Settings, Stage, report, wait_for
+from storm.attack.assassin import Assassin
+from storm.attack.nursery import Nursery
+from storm.attack.orders import as_networks_do
+from storm.attack.stage import Settings, Stage, report, wait_for
 from support.brokers.places import POSTGRESQL, ROCKETMQ_POSTGRESQL, Place, make_place
 
 LONG = "ONCEMQ_STORM_MESSAGES" in os.environ

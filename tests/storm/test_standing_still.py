@@ -10,8 +10,8 @@ from sqlalchemy import Connection, insert
 
 from oncemq.ledger.database.engine import make_engine
 from oncemq.ledger.records.processed import TABLE
-from storm.nursery import Nursery
-from storm.stage import CONSUMER, Settings, Stage, bodies, wait_for
+from storm.attack.nursery import Nursery
+from storm.attack.stage import CONSUMER, Settings, Stage, bodies, wait_for
 from support.brokers.places import MARIADB, POSTGRESQL, Place, make_place
 
 pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.timeout(300)]

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from storm.assassin import Assassin
-from storm.havoc import FAULTS, Field
-from storm.nursery import Nursery
-from storm.orders import as_networks_do, events, order_file
-from storm.stage import CONSUMER, Settings, Stage, report, wait_for
+from storm.attack.assassin import Assassin
+from storm.attack.havoc import FAULTS, Field
+from storm.attack.nursery import Nursery
+from storm.attack.orders import as_networks_do, events, order_file
+from storm.attack.stage import CONSUMER, Settings, Stage, report, wait_for
 from support.brokers.places import Place
 from support.brokers.quorum import declare_delays, wait_until_named
 

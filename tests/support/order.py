@@ -21,9 +21,9 @@ APART: Sequence[str] = (
     "tests/poison/test_poison_ways.py",
     "tests/rocketmq_native/test_storm.py",
     "tests/rocketmq_grpc/test_storm.py",
-    "tests/scenarios/test_histories.py",
-    "tests/scenarios/test_hostile_input.py",
-    "tests/scenarios/test_model.py",
+    "tests/scenarios/random/test_histories.py",
+    "tests/scenarios/input/test_hostile_input.py",
+    "tests/scenarios/random/test_model.py",
     "tests/storm/test_crash_grid.py",
     "tests/storm/test_locks.py",
 )

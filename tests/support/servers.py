@@ -13,14 +13,14 @@ from sqlalchemy import URL, create_engine, make_url, text
 from services import catalog
 from services.container import Container
 from services.errors import ServiceError
-from services.kafka import Kafka
-from services.mariadb import MariaDB
-from services.postgresql import PostgreSQL
-from services.rabbitmq import RabbitMQ
-from services.redis import Redis
-from services.redis_cluster import RedisCluster
-from services.rocketmq import RocketMQ, RocketMQBroker
 from services.server import Server
+from services.servers.kafka import Kafka
+from services.servers.mariadb import MariaDB
+from services.servers.postgresql import PostgreSQL
+from services.servers.rabbitmq import RabbitMQ
+from services.servers.redis import Redis
+from services.servers.redis_cluster import RedisCluster
+from services.servers.rocketmq import RocketMQ, RocketMQBroker
 
 OwnServer = Callable[[], Server | Container]
 

@@ -12,8 +12,8 @@ import pytest
 
 from services import catalog, ports
 from services.__main__ import forget_environment
-from services.postgresql import PostgreSQL
 from services.process import Launch, Process
+from services.servers.postgresql import PostgreSQL
 from services.settings import Settings
 from support.servers import url_from
 
@@ -78,7 +78,7 @@ def test_servers_of_a_killed_test_run_are_stopped_later(folder: Path) -> None:
     """A run that died by SIGKILL leaves a server behind; the next stop finds and removes it."""
     script = (
         "import os, pathlib, signal, sys; from services.catalog import OwnServers; "
-        "from services.postgresql import PostgreSQL; server = OwnServers(pathlib.Path(sys.argv[1])).make(PostgreSQL); "
+        "from services.servers.postgresql import PostgreSQL; server = OwnServers(pathlib.Path(sys.argv[1])).make(PostgreSQL); "
         "server.start(); print(server.port, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     died = subprocess.run(

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from services import catalog, install, kafka, rocketmq_jars
+from services import catalog, install
 from services.container import Container
 from services.errors import ServiceError
-from services.mariadb import MariaDB
-from services.rocketmq import RocketMQ
+from services.servers import kafka, rocketmq_jars
+from services.servers.mariadb import MariaDB
+from services.servers.rocketmq import RocketMQ
 
 
 class NotInstalled(MariaDB):

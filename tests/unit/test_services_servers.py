@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, make_url, text
 from services import ports
 from services.account import remove_folder
 from services.catalog import OwnServers
-from services.postgresql import PostgreSQL
+from services.servers.postgresql import PostgreSQL
 from support.servers import OwnServer
 
 

@@ -1,28 +1,9 @@
 """Every seeded defect, by what it hurts."""
 
-from defects.catalog import (
-    acknowledging,
-    alone,
-    blaming,
-    brokers,
-    claiming,
-    committing,
-    ending,
-    equality,
-    failing,
-    guarding,
-    hostile_messages,
-    in_redis,
-    looking_after,
-    one_clock,
-    ordering,
-    publishing,
-    reading,
-    remembering,
-    rocketmq,
-    sharding,
-    stored,
-)
+from defects.catalog import looking_after
+from defects.catalog.brokers import adapters, guarding, hostile_messages, publishing, reading, rocketmq
+from defects.catalog.engine import acknowledging, alone, blaming, committing, ending, failing, ordering
+from defects.catalog.ledger import claiming, equality, in_redis, one_clock, remembering, sharding, stored
 from defects.defect import Defect
 
 DEFECTS: tuple[Defect, ...] = (
@@ -33,7 +14,7 @@ DEFECTS: tuple[Defect, ...] = (
     *ending.DEFECTS,
     *blaming.DEFECTS,
     *failing.DEFECTS,
-    *brokers.DEFECTS,
+    *adapters.DEFECTS,
     *publishing.DEFECTS,
     *reading.DEFECTS,
     *in_redis.DEFECTS,

@@ -7,8 +7,8 @@ import pytest
 from oncemq.testing.adapter_suite import AdapterSuite, Outages
 from services import catalog
 from services.container import Container
-from services.rabbitmq import RabbitMQ
 from services.server import Server
+from services.servers.rabbitmq import RabbitMQ
 from support.brokers.rabbitmq import OwnRabbitMQ, ProxiedRabbitMQ
 
 

@@ -15,7 +15,7 @@ from oncemq.message.envelope import Message
 from oncemq.testing.recording_sink import RecordingSink
 from services import catalog
 from services.container import Container
-from services.rabbitmq import RabbitMQ
+from services.servers.rabbitmq import RabbitMQ
 from support.brokers.rabbitmq import adapter_on, connect
 from support.facts import facts_of
 

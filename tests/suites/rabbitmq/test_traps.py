@@ -32,8 +32,8 @@ from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
 from oncemq_adapters.rabbitmq.publishing import confirms
 from services import catalog
 from services.container import Container
-from services.rabbitmq import RabbitMQ
 from services.server import Server
+from services.servers.rabbitmq import RabbitMQ
 from support.brokers.rabbitmq import adapter_on, connect, through
 from support.facts import facts_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from oncemq.contracts.capabilities import Capabilities
 from oncemq.testing.adapter_suite import DeadLetters, Delivering, Publishing, Retrying
-from services.rocketmq_4 import RocketMQ4
+from services.servers.rocketmq_4 import RocketMQ4
 from support.brokers.rocketmq import ProxiedRocketMQ
 from support.servers import own_server
 

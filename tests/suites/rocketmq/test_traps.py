@@ -17,7 +17,7 @@ from oncemq.message.envelope import OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq.remoting.protocol.frames import FrameReader
 from services import catalog
-from services.rocketmq import BROKER, NAME_SERVER, RocketMQBroker
+from services.servers.rocketmq import BROKER, NAME_SERVER, RocketMQBroker
 from support.brokers.rocketmq import ProxiedRocketMQ, adapter_on
 from support.brokers.rocketmq_bench import Bench
 from support.brokers.rocketmq_queues import queue_console

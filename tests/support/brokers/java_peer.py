@@ -11,7 +11,7 @@ from threading import Condition, Thread
 from typing import Self
 from urllib.parse import urlsplit
 
-from services import rocketmq_jars
+from services.servers import rocketmq_jars
 
 SOURCE = Path(__file__).parents[2] / "interop" / "RocketMQPeer.java"
 

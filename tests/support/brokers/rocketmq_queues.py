@@ -15,7 +15,7 @@ from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
-from services.rocketmq import BROKER, RocketMQPair
+from services.servers.rocketmq import BROKER, RocketMQPair
 
 _NEW_TOPIC = {
     "defaultTopic": TEMPLATE,

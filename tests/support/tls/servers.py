@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from services import amqp
-from services.mariadb import USER as MARIADB_USER
-from services.mariadb import MariaDB
 from services.ports import LOOPBACK
-from services.postgresql import PostgreSQL
 from services.process import Launch
-from services.rabbitmq import PASSWORD, USER, RabbitMQ
-from services.redis import Redis, ask
-from services.rocketmq import RocketMQ
+from services.protocols import amqp
+from services.servers.mariadb import USER as MARIADB_USER
+from services.servers.mariadb import MariaDB
+from services.servers.postgresql import PostgreSQL
+from services.servers.rabbitmq import PASSWORD, USER, RabbitMQ
+from services.servers.redis import Redis, ask
+from services.servers.rocketmq import RocketMQ
 from support.tls.certificates import Certificate
 
 

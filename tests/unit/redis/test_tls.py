@@ -10,7 +10,7 @@ from oncemq.redis.connect import make_client
 from oncemq.redis.probe import prove
 from oncemq.redis.tls import TlsFiles
 from services.ports import LOOPBACK
-from services.redis import ask
+from services.servers.redis import ask
 from support.tls.cases import CASES, Case, Material, Serve, serving
 from support.tls.servers import TlsRedis, TlsRedisCluster
 

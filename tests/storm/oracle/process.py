@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from storm import collect
-from storm.child import MESSAGES
-from storm.evidence import Evidence, Fate, Fault, Promise
-from storm.files import ARRIVALS, TRIED, seen
-from storm.judge import judge
+from storm.attack.child import MESSAGES
+from storm.attack.files import ARRIVALS, TRIED, seen
+from storm.oracle import collect
+from storm.oracle.evidence import Evidence, Fate, Fault, Promise
+from storm.oracle.judge import judge
 
 
 @dataclass(frozen=True, slots=True)

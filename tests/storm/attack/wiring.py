@@ -17,9 +17,9 @@ from oncemq.contracts.unit import Item, Run
 from oncemq.contracts.verdict import PROCEED, Verdict
 from oncemq.engine.plan import AppPlan
 from oncemq.message.envelope import Delivery
-from storm.files import MOVED, Trace
-from storm.killer import Killer
-from storm.rocketmq_wiring import wire_rocketmq
+from storm.attack.files import MOVED, Trace
+from storm.attack.killer import Killer
+from storm.rocketmq.wiring import wire_rocketmq
 
 _COM_QUERY = 3
 

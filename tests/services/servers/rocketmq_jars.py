@@ -9,7 +9,7 @@ from pathlib import Path
 from services.errors import ServiceError
 
 VERSION, VERSION_4 = "5.3.3", "4.9.7"
-FOLDER = Path(__file__).parents[2] / ".services" / "jars"
+FOLDER = Path(__file__).parents[3] / ".services" / "jars"
 COLLECT = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 DIGESTS = Path(__file__).with_name("jars.sha256")
 """What each jar is, byte by byte: a name and a version can be served with other content."""

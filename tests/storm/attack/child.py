@@ -17,10 +17,10 @@ from oncemq.engine.application import Application
 from oncemq.errors import OnceMQError
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.logs import configure
-from storm import handlers
-from storm.files import ARRIVALS, SENDS, Trace
-from storm.killer import Killer
-from storm.wiring import wired
+from storm.attack import handlers
+from storm.attack.files import ARRIVALS, SENDS, Trace
+from storm.attack.killer import Killer
+from storm.attack.wiring import wired
 
 APP = "app.yaml"
 MESSAGES = "messages.tsv"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SHIPPED = Path(__file__).parents[2] / "examples" / "order-lifecycle" / "orders.csv"
+SHIPPED = Path(__file__).parents[3] / "examples" / "order-lifecycle" / "orders.csv"
 STEPS = ("purchased", "approved", "shipped", "delivered")
 
 

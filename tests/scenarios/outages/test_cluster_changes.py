@@ -20,7 +20,7 @@ from oncemq_strategies.redis_lock.strategy import RedisLock
 from oncemq_strategies.redisson import FairLock, FencedLock, Lock, NotHeld
 from oncemq_strategies.tiered.strategy import Tiered
 from services import catalog
-from services.redis_cluster import RedisCluster
+from services.servers.redis_cluster import RedisCluster
 from services.waiting import wait_until
 from support.database.ledgers import BOOKED, ledger_engine
 from support.redis.contender import Contender, master_of, on_replica, waits

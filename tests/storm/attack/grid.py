@@ -4,9 +4,9 @@ import random
 import signal
 from collections.abc import Sequence
 
-from storm.killer import AT_THE_END, PROGRESS, fired
-from storm.nursery import Child, Nursery
-from storm.stage import Settings, Stage, Verdict, bodies, report, wait_for
+from storm.attack.killer import AT_THE_END, PROGRESS, fired
+from storm.attack.nursery import Child, Nursery
+from storm.attack.stage import Settings, Stage, Verdict, bodies, report, wait_for
 from support.brokers.places import Place
 
 KINDS = {"flaky": 0.1, "reject": 0.1, "transient": 0.05, "raises": 0.01, "sets": 0.05, "mixes": 0.1}

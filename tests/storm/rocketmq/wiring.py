@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from storm.killer import PROGRESS, Killer
+from storm.attack.killer import PROGRESS, Killer
 
 Send = Callable[[Sequence[Any]], Sequence[Any]]
 

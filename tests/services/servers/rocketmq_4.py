@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from services import rocketmq_jars
-from services.rocketmq import RocketMQBroker
+from services.servers import rocketmq_jars
+from services.servers.rocketmq import RocketMQBroker
 
 _LOG = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">

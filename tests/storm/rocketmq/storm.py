@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any
 
-from storm.assassin import Assassin, freeze, kill, leave
-from storm.nursery import Nursery
-from storm.orders import as_they_happened, events, order_file
-from storm.rocketmq_havoc import BROKER_DIES, SAVED_EVERY, Fault, RocketField
-from storm.stage import Settings, Stage, Verdict, report, wait_for
+from storm.attack.assassin import Assassin, freeze, kill, leave
+from storm.attack.nursery import Nursery
+from storm.attack.orders import as_they_happened, events, order_file
+from storm.attack.stage import Settings, Stage, Verdict, report, wait_for
+from storm.rocketmq.havoc import BROKER_DIES, SAVED_EVERY, Fault, RocketField
 
 LONG = "ONCEMQ_STORM_MESSAGES" in os.environ
 KINDS = {"flaky": 0.02, "reject": 0.01}

@@ -2,7 +2,7 @@
 
 from defects.defect import Defect, Edit
 
-AWAY = "tests/scenarios/test_shard_away.py"
+AWAY = "tests/scenarios/outages/test_shard_away.py"
 
 DEFECTS = (
     Defect(

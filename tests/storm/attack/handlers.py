@@ -15,7 +15,7 @@ from sqlalchemy import String, insert, select, text, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from oncemq import Envelope, Reject, Retry
-from storm.files import TRIED, Trace
+from storm.attack.files import TRIED, Trace
 
 
 class Base(DeclarativeBase):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
-from storm.files import FIRED, Trace
+from storm.attack.files import FIRED, Trace
 
 POINTS = (
     "received",

@@ -8,11 +8,11 @@ from time import monotonic
 from typing import Any
 
 from services import ports
-from services.rocketmq import BROKER, NAME_SERVER, RocketMQ
-from storm import havoc
-from storm.assassin import Assassin, is_frozen
-from storm.rocketmq_reader import Reader
-from storm.stage import wait_for
+from services.servers.rocketmq import BROKER, NAME_SERVER, RocketMQ
+from storm.attack import havoc
+from storm.attack.assassin import Assassin, is_frozen
+from storm.attack.stage import wait_for
+from storm.oracle.rocketmq_reader import Reader
 from support.brokers.places import Place
 
 FORGOTTEN_WITHIN = 180.0

@@ -8,7 +8,7 @@ from typing import ClassVar
 from services.errors import ServiceError
 from services.ports import LOOPBACK
 from services.process import Launch
-from services.redis import Redis, ask, plain_settings
+from services.servers.redis import Redis, ask, plain_settings
 
 MASTERS = 3
 NODES = 2 * MASTERS

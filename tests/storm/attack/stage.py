@@ -15,13 +15,13 @@ from typing import Any
 
 from sqlalchemy import create_engine, text
 
-from storm.child import APP, MESSAGES, Order
-from storm.collect import letters
-from storm.evidence import Fate, Fault, Letter
-from storm.files import FIRED, TRIED, lines
-from storm.handlers import Base
-from storm.nursery import TESTS, Child, Nursery
-from storm.oracle import Question
+from storm.attack.child import APP, MESSAGES, Order
+from storm.attack.files import FIRED, TRIED, lines
+from storm.attack.handlers import Base
+from storm.attack.nursery import TESTS, Child, Nursery
+from storm.oracle.collect import letters
+from storm.oracle.evidence import Fate, Fault, Letter
+from storm.oracle.process import Question
 from support.apps.program import Program
 from support.brokers.places import Place
 
@@ -41,7 +41,7 @@ topics:
 consumers:
   judge:
     topic: {name}
-    handler: "storm.handlers:apply"
+    handler: "storm.attack.handlers:apply"
     retry: {{attempts: {attempts}, backoff: {{first: {first}, factor: {factor}, max: {most}}}}}
     {more}
 """
@@ -207,7 +207,7 @@ class Stage:
             [asdict(fault) for fault in faults],
         )
         done = subprocess.run(
-            [sys.executable, "-m", "storm.oracle"],
+            [sys.executable, "-m", "storm.oracle.process"],
             input=json.dumps(asdict(question)),
             capture_output=True,
             text=True,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from storm.evidence import Seen
+from storm.oracle.evidence import Seen
 
 TRIED = "tried.log"
 ARRIVALS = "arrivals.log"

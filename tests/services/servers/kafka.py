@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from services import rocketmq_jars
 from services.account import Account
 from services.errors import ServiceError
 from services.ports import LOOPBACK
 from services.process import Launch
 from services.server import Server
+from services.servers import rocketmq_jars
 
 VERSION = "4.1.2"
 _PLACE = rocketmq_jars.FOLDER / f"kafka-{VERSION}"

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from storm.evidence import Effect, Evidence, Fate, Promise, Seen
+from storm.oracle.evidence import Effect, Evidence, Fate, Promise, Seen
 
 _APPLIED = frozenset({Fate.APPLIED})
 _NOTED = {"stale": Fate.STALE, "parked": Fate.PARKED}

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, Thread
 
-from storm.nursery import Child
-from storm.stage import Stage, wait_for
+from storm.attack.nursery import Child
+from storm.attack.stage import Stage, wait_for
 
 Harm = Callable[[Child], str]
 """Returns what is known to have happened; empty if nothing, because the child had ended by itself."""

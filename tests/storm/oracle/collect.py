@@ -12,9 +12,9 @@ from typing import Any
 import pika
 from sqlalchemy import Connection, create_engine, text
 
-from storm.evidence import Effect, Letter, Note, Sent
-from storm.files import SENDS, lines
-from storm.rocketmq_reader import Reader
+from storm.attack.files import SENDS, lines
+from storm.oracle.evidence import Effect, Letter, Note, Sent
+from storm.oracle.rocketmq_reader import Reader
 
 REASON, ATTEMPT = "oncemq-reason", "oncemq-attempt"
 LADDER = tuple(

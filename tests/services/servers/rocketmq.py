@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from services import ports, remoting, rocketmq_jars
+from services import ports
 from services.account import Account
 from services.errors import ServiceError
 from services.ports import LOOPBACK
 from services.process import Launch
+from services.protocols import remoting
 from services.server import Server
+from services.servers import rocketmq_jars
 
 NAME_SERVER, BROKER = "namesrv", "broker"
 OPEN = [

@@ -17,9 +17,9 @@ from pathlib import Path
 from threading import Condition, Lock, Thread
 from typing import Any, Self
 
-from storm.child import Order, main, order_from
+from storm.attack.child import Order, main, order_from
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 class Child:
@@ -80,7 +80,7 @@ class Nursery:
         self._children: list[Child] = []
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "storm.nursery"],
+                [sys.executable, "-m", "storm.attack.nursery"],
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": str(TESTS), "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.PIPE,

@@ -12,8 +12,8 @@ import pika
 from sqlalchemy import make_url
 
 from oncemq.testing.tcp_proxy import LOOPBACK, TcpProxy
-from services.rabbitmq import RabbitMQ, _script
-from storm.stage import wait_for
+from services.servers.rabbitmq import RabbitMQ, _script
+from storm.attack.stage import wait_for
 from support.brokers.places import Place
 
 

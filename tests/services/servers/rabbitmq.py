@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from services import amqp
 from services.errors import ServiceError
 from services.ports import LOOPBACK
 from services.process import Launch
+from services.protocols import amqp
 from services.server import Server
 
 USER = PASSWORD = "guest"
