@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import text
 
-from benchmarks import drain, embedded, inside, latency, locks, look_ups
-from benchmarks.drain import COUNT, FILE, LEFT, QUEUE, SUM, Drain
-from benchmarks.load import Orders
-from benchmarks.load_dramatiq import publish_for_dramatiq
+from benchmarks import inside, locks, look_ups
 from benchmarks.peers.publishing import measure as publishing
 from benchmarks.peers.span_sink import span_sink
-from benchmarks.rocketmq import java, python_with
-from benchmarks.servers import Servers
+from benchmarks.runs import drain, embedded, latency
+from benchmarks.runs.drain import COUNT, FILE, LEFT, QUEUE, SUM, Drain
+from benchmarks.runs.rocketmq import java, python_with
+from benchmarks.stage.load import Orders
+from benchmarks.stage.load_dramatiq import publish_for_dramatiq
+from benchmarks.stage.servers import Servers
 
 Measure = Callable[[Servers, float], dict[str, float]]
 """Called with the servers and a scale for the number of messages; returns figures by name."""

@@ -10,8 +10,8 @@ from time import perf_counter
 from sqlalchemy import delete, insert
 from sqlalchemy.orm import Session
 
-from benchmarks.servers import Servers, servers
-from benchmarks.tables import Points, Processed
+from benchmarks.stage.servers import Servers, servers
+from benchmarks.stage.tables import Points, Processed
 
 MESSAGES, UNIT, ROUNDS = 12_000, 400, 3
 SHARES = (0.0, 0.01, 0.1)

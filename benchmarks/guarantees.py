@@ -22,8 +22,8 @@ from uuid import uuid4
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from benchmarks.servers import Servers, servers, surroundings
-from benchmarks.tables import THINGS, Points, Thing
+from benchmarks.stage.servers import Servers, servers, surroundings
+from benchmarks.stage.tables import THINGS, Points, Thing
 from oncemq import App, Done, Envelope, NotDone, Publisher
 from oncemq.config.build.catalog import Catalog
 from oncemq.contracts.adapter import SettleFailed

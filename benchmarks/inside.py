@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from benchmarks.servers import ROOT, Servers
+from benchmarks.stage.servers import ROOT, Servers
 
 _MESSAGES = 100_000
 _KEYS = 1_000_000

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.servers import ROOT, Servers
+from benchmarks.stage.servers import ROOT, Servers
 from oncemq.redis.address import parse_address
 from oncemq.redis.connect import make_client
 from oncemq_strategies.redis_lock.unit_locks import Tried, UnitLocks

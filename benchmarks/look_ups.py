@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from benchmarks.locks import url_of
-from benchmarks.servers import Servers
+from benchmarks.stage.servers import Servers
 from oncemq.redis.client import RedisClient
 from oncemq.redis.connect import make_client
 from oncemq.testing.scopes import scope_for

@@ -10,7 +10,7 @@ from benchmarks import plot, report
 from benchmarks.cases import CASES
 from benchmarks.report import Results
 from benchmarks.rows import LONG, QUICK, ROWS, Row
-from benchmarks.servers import ROOT, Servers, servers, surroundings
+from benchmarks.stage.servers import ROOT, Servers, servers, surroundings
 
 QUICK_SCALE = 0.15
 _HERE = ROOT / "benchmarks" / "results"

@@ -10,7 +10,7 @@ from faststream import FastStream
 from faststream.rabbit import Channel, RabbitBroker, RabbitQueue
 
 from benchmarks.peers.environment import QUEUE, RABBITMQ, effect_outside, told
-from benchmarks.tables import OrderPaid
+from benchmarks.stage.tables import OrderPaid
 
 CONCURRENCY = 32
 

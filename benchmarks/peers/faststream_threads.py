@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import sessionmaker
 
 from benchmarks.peers.environment import POSTGRESQL, QUEUE, RABBITMQ, told
-from benchmarks.tables import OrderPaid, Points, Processed
+from benchmarks.stage.tables import OrderPaid, Points, Processed
 
 CONCURRENCY = 20
 

@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
 from benchmarks.peers.environment import POSTGRESQL, QUEUE, RABBITMQ, told
-from benchmarks.tables import OrderPaid, Points, Processed
+from benchmarks.stage.tables import OrderPaid, Points, Processed
 
 CONCURRENCY = 20
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, insert, text
 from sqlalchemy.orm import Session
 
 from benchmarks.peers.environment import POSTGRESQL, QUEUE, RABBITMQ, told
-from benchmarks.tables import Points
+from benchmarks.stage.tables import Points
 
 BATCH = 200
 _NEW = text(

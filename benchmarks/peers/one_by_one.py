@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import sessionmaker
 
 from benchmarks.peers.environment import POSTGRESQL, QUEUE, RABBITMQ, told
-from benchmarks.tables import OrderPaid, Points, Processed
+from benchmarks.stage.tables import OrderPaid, Points, Processed
 
 sessions = sessionmaker(create_engine(told(POSTGRESQL)), expire_on_commit=False)
 

@@ -4,8 +4,9 @@ from collections import Counter
 from importlib.metadata import entry_points
 
 import pytest
-from benchmarks import engine_cost, guarantees, load, look_ups
-from benchmarks.servers import Servers
+from benchmarks import engine_cost, guarantees, look_ups
+from benchmarks.stage import load
+from benchmarks.stage.servers import Servers
 from sqlalchemy import create_engine
 
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from benchmarks.peers.counting import counter
 from benchmarks.peers.environment import effect_outside
-from benchmarks.tables import OrderPaid, Points, User
+from benchmarks.stage.tables import OrderPaid, Points, User
 from oncemq import Batch
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
-from benchmarks.drain import environment_of
-from benchmarks.load import Queue, publish
 from benchmarks.peers.publishing.orders import order
-from benchmarks.processes import running
-from benchmarks.servers import ROOT, Servers
-from benchmarks.told import free_address
+from benchmarks.runs.drain import environment_of
+from benchmarks.runs.processes import running
+from benchmarks.runs.told import free_address
+from benchmarks.stage.load import Queue, publish
+from benchmarks.stage.servers import ROOT, Servers
 
 Measure = Callable[[Servers, float], dict[str, float]]
 

@@ -2,9 +2,8 @@
 
 import dramatiq
 import pika
+from benchmarks.stage.load import send
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
-
-from benchmarks.load import send
 
 
 def publish_for_dramatiq(url: str, queue: str, bodies: list[dict[str, object]]) -> None:

@@ -7,7 +7,8 @@ import json
 import sys
 from datetime import timedelta
 
-from benchmarks.servers import ROOT
+from benchmarks.stage.servers import ROOT
+
 from oncemq.common.clock import SystemClock
 from oncemq.contracts.adapter import AdapterScope, Subscription
 from oncemq_adapters.rocketmq import RocketMQAdapter

@@ -6,13 +6,13 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+from benchmarks.runs.drain import END, WARM_UP
+from benchmarks.runs.processes import Processes, running
+from benchmarks.stage import tables
+from benchmarks.stage.load import Orders
+from benchmarks.stage.servers import Servers
 from sqlalchemy import create_engine, text
 
-from benchmarks import tables
-from benchmarks.drain import END, WARM_UP
-from benchmarks.load import Orders
-from benchmarks.processes import Processes, running
-from benchmarks.servers import Servers
 from oncemq.ledger import schema
 from oncemq.ledger.database.engine import make_engine
 

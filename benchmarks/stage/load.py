@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pika
+from benchmarks.stage.tables import USERS
 
-from benchmarks.tables import USERS
 from oncemq.common.clock import SystemClock
 from oncemq.contracts.adapter import AdapterScope, Subscription
 from oncemq_adapters.rabbitmq import RabbitMQAdapter

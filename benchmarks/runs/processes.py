@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.servers import ROOT
+from benchmarks.stage.servers import ROOT
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _GRACE = 30.0

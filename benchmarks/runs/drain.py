@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-from sqlalchemy import text
-
-from benchmarks import load, rocketmq
-from benchmarks.load import Orders, Partitions, Queue
 from benchmarks.peers import counting
-from benchmarks.processes import Processes, running
-from benchmarks.rocketmq import Topic
-from benchmarks.servers import Servers
-from benchmarks.told import free_address, told
+from benchmarks.runs import rocketmq
+from benchmarks.runs.processes import Processes, running
+from benchmarks.runs.rocketmq import Topic
+from benchmarks.runs.told import free_address, told
+from benchmarks.stage import load
+from benchmarks.stage.load import Orders, Partitions, Queue
+from benchmarks.stage.servers import Servers
+from sqlalchemy import text
 
 WARM_UP, END = 0.1, 0.98
 """The window that counts, as shares of the whole; it opens only when every process consumes."""

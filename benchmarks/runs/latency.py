@@ -17,13 +17,12 @@ from typing import Self
 from uuid import uuid4
 
 import psycopg
+from benchmarks.runs.drain import END
+from benchmarks.runs.processes import Processes, running
+from benchmarks.stage import load
+from benchmarks.stage.load import Orders, Queue
+from benchmarks.stage.servers import ROOT, Servers
 from sqlalchemy import make_url, text
-
-from benchmarks import load
-from benchmarks.drain import END
-from benchmarks.load import Orders, Queue
-from benchmarks.processes import Processes, running
-from benchmarks.servers import ROOT, Servers
 
 _CHANNEL = "bench_done"
 _WARM_UP = 0.2
@@ -166,7 +165,7 @@ class _Scene:
         """Publish from a process of its own; returns the time of each message."""
         times = self._folder / "times"
         arguments = [self._servers.rabbitmq, self.name, str(count), str(rate), str(times)]
-        subprocess.run([sys.executable, "-m", "benchmarks.pace", *arguments], cwd=ROOT, check=True)
+        subprocess.run([sys.executable, "-m", "benchmarks.runs.pace", *arguments], cwd=ROOT, check=True)
         return list(json.loads(times.read_text()))
 
     def __exit__(self, *error: object) -> None:

@@ -1,4 +1,4 @@
-"""The publisher of latency measurements: `python -m benchmarks.pace URL QUEUE COUNT RATE FILE`; rate 0 is flat out."""
+"""The publisher of latency measurements: `python -m benchmarks.runs.pace URL QUEUE COUNT RATE FILE`; rate 0 is flat out."""
 
 import json
 import sys
@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 
 import pika
-
-from benchmarks.latency import orders
+from benchmarks.runs.latency import orders
 
 
 def publish(url: str, queue: str, count: int, rate: float) -> list[float]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pika
+from benchmarks.stage import tables
 from sqlalchemy import Engine, create_engine, inspect, make_url, text
 
-from benchmarks import tables
 from oncemq.ledger import schema
 from oncemq.ledger.schema import VERSIONS
 from oncemq_adapters.rocketmq.address import parse_address
@@ -20,7 +20,7 @@ from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.protocol.connection import Connection
 from oncemq_adapters.rocketmq.remoting.protocol.frames import loose_json
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 _RUNTIME_INFO = 28
 PACKAGES = (
     *("oncemq", "faststream", "aio-pika", "dramatiq", "pika", "SQLAlchemy", "psycopg", "pydantic"),
