@@ -11,7 +11,7 @@ import zstandard
 from oncemq.contracts.adapter import DeadLetterRequest
 from oncemq.message import headers as names
 from oncemq.testing.adapter_suite.bench import Bench, later
-from support.rocketmq_queues import queue_console
+from support.brokers.rocketmq_queues import queue_console
 
 COMPRESSED, KIND_LZ4, KIND_ZSTD, KIND_ZLIB = 1, 1 << 8, 2 << 8, 3 << 8
 PLAIN = b'{"order": 1}' * 1000

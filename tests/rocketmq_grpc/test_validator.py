@@ -13,9 +13,9 @@ from oncemq.testing.adapter_suite.bench import Bench, later
 from oncemq_adapters.rocketmq.properties import to_text
 from oncemq_adapters.rocketmq.remoting.protocol import codes
 from oncemq_adapters.rocketmq.remoting.protocol.send_request import Outgoing, send_fields
-from services.rocketmq import RocketMQ
-from support.rocketmq_grpc import ProxiedGrpc
-from support.rocketmq_queues import queue_console
+from services.servers.rocketmq import RocketMQ
+from support.brokers.rocketmq_grpc import ProxiedGrpc
+from support.brokers.rocketmq_queues import queue_console
 from support.servers import url_from
 
 RESERVED = (
