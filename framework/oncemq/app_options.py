@@ -64,6 +64,14 @@ class LimitOptions(TypedDict, total=False):
     hard: Span
 
 
+class ExpiresOptions(TypedDict, total=False):
+    """When a message is too old to run, and what becomes of it."""
+
+    after: Span
+    deadline: str
+    then: Literal["ignore", "dead_letter"]
+
+
 class BatchOptions(TypedDict, total=False):
     """How many messages may share one transaction."""
 
@@ -79,6 +87,7 @@ class ConsumerOptions(TypedDict, total=False):
     batch: BatchOptions
     retry: RetryOptions
     on_retry: Literal["go_on", "hold_key"]
+    expires: Span | ExpiresOptions
     isolate: bool
     keep: Span
     limits: LimitOptions

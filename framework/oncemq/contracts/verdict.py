@@ -16,6 +16,7 @@ class Outcome(StrEnum):
     PROCEED = "applied"
     DUPLICATE = "duplicate"
     STALE = "stale"
+    EXPIRED = "expired"
     PARKED = "parked"
     DEFER = "deferred"
     WAIT = "waiting"
@@ -26,8 +27,8 @@ class Outcome(StrEnum):
     VOID = "void"
 
 
-_FINAL = frozenset({Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE})
-_ACKNOWLEDGED = frozenset({Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
+_FINAL = frozenset({Outcome.PROCEED, Outcome.DUPLICATE, Outcome.STALE, Outcome.EXPIRED})
+_ACKNOWLEDGED = _FINAL | {Outcome.PARKED}
 _HOLDS_KEY = frozenset({Outcome.DEFER, Outcome.RETRY, Outcome.RETURNED})
 
 
@@ -117,6 +118,11 @@ VOID = Verdict(Outcome.VOID)
 def stale(reason: str) -> Verdict:
     """Return: too late, a newer version has been applied; acknowledged and noted."""
     return Verdict(Outcome.STALE, reason)
+
+
+def expired(reason: str) -> Verdict:
+    """Return: too old, its time is over; acknowledged and noted."""
+    return Verdict(Outcome.EXPIRED, reason)
 
 
 def parked(reason: str, place: Place = Place()) -> Verdict:

@@ -81,6 +81,9 @@ class Observer:
     def stale(self, consumer: str, delivery: Delivery, *, reason: str) -> None:
         """A message came too late: a newer one had been applied."""
 
+    def expired(self, consumer: str, delivery: Delivery, *, reason: str) -> None:
+        """A message was too old to run."""
+
     def retried(
         self,
         consumer: str,

@@ -167,6 +167,10 @@ class LogObserver(Observer):
         """One line."""
         self._log.info("message is stale", **delivery_fields(consumer, delivery), reason=reason)
 
+    def expired(self, consumer: str, delivery: Delivery, *, reason: str) -> None:
+        """One line."""
+        self._log.warning("message expired", **delivery_fields(consumer, delivery), reason=reason)
+
     def retried(
         self,
         consumer: str,

@@ -32,6 +32,7 @@ from oncemq.contracts.adapter import Adapter, Subscription
 from oncemq.contracts.checks import ConsumerFacts
 from oncemq.contracts.publisher import Publisher, Publishers, unknown_topic
 from oncemq.contracts.strategy import Scope, Strategy
+from oncemq.engine.base.expiry import Expiry
 from oncemq.engine.plan import ConsumerPlan, Part
 from oncemq.errors import ConfigError, OnceMQError
 from oncemq.handler.binding import BoundHandler, bind
@@ -106,6 +107,7 @@ def build_consumer(
     if function is not None and chain is not None:
         handler = _bind(function, chain, settled, around, publishers)
     _check(settled, around, chain, handler)
+    last = _expiry(settled, around)
     if handler is None or chain is None or reader is None or len(around.report.problems.errors) > before:
         return None
     parts = _more_parts(function, settled, around, publishers)
@@ -122,7 +124,7 @@ def build_consumer(
         reader=reader,
         handler=handler,
         effects=settled.effects,
-        strategies=tuple(chain),
+        strategies=(*chain, *last),
         retry=settled.retry,
         workers=settled.workers,
         unit_time=settled.unit_time,
@@ -134,7 +136,7 @@ def build_consumer(
         redact=Redactor(around.report.problems.secrets, row_values=around.row_values),
         keep=settled.keep if chain else None,
         history_keys=around.history_keys.get(settled.broker),
-        more_parts=parts,
+        more_parts=tuple(Part((*part.strategies, *last), part.handler) for part in parts),
         other_scopes=tuple(f"{around.app}.{other}" for other in settled.other_names),
     )
 
@@ -152,6 +154,19 @@ def _more_parts(
             return None
         parts.append(Part(tuple(chain), handler))
     return tuple(parts)
+
+
+def _expiry(settled: ConsumerSettings, around: BuildContext) -> tuple[Strategy, ...]:
+    """Return the chain's last step where messages expire; an unusable deadline is reported."""
+    if settled.expires_after is None and settled.deadline is None:
+        return ()
+    deadline = None
+    if settled.deadline is not None:
+        try:
+            deadline = compile_expression(settled.deadline)
+        except ValueError as error:
+            around.report.at(settled.path("expires"), f"the deadline is not usable: {error}")
+    return (Expiry(settled.expires_after, deadline, bury=settled.bury_expired, clock=around.clock),)
 
 
 def _handler(settled: ConsumerSettings, around: BuildContext) -> Any:

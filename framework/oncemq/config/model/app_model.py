@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
+from oncemq.config.model.expires import ExpiresField
 from oncemq.config.model.fields import (
     VARIABLE,
     Address,
@@ -162,6 +163,11 @@ class ConsumerOptions(Section):
         description="While a message is tried again, later ones of its key wait (`hold_key`, the default with `state_machine`, "
         "`optimistic_lock` and `sequence`) or `go_on` (the default of others).",
         examples=["hold_key"],
+    )
+    expires: ExpiresField | None = Field(
+        None,
+        description="A message that is too old does not run: a duration since it was published, or the expression of its deadline.",
+        examples=["10m", "headers.deadline"],
     )
     keep: Duration | None = Field(
         None,

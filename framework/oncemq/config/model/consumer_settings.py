@@ -60,6 +60,9 @@ class ConsumerSettings:
         retry_rules: other policies by exception, as declared.
         hold_key: after a Retry the key's later messages wait in the ledger until it is done; None = as the
             strategies require.
+        expires_after: how long a message may wait since it was published; None = as long as it likes.
+        deadline: the expression of a message's own deadline; None = it has none.
+        bury_expired: an expired message becomes a dead letter, also if it was never tried.
         keep: how long dedup records are kept.
         workers: threads or tasks.
         in_flight: maximum of unsettled deliveries.
@@ -90,6 +93,9 @@ class ConsumerSettings:
     retry: RetryPolicy
     retry_rules: tuple[RetryRule, ...]
     hold_key: bool | None
+    expires_after: timedelta | None
+    deadline: str | None
+    bury_expired: bool
     keep: timedelta
     workers: int
     in_flight: int
@@ -232,6 +238,9 @@ def settle(name: str, consumer: Consumer, topic: Topic, broker: str, model: AppM
         retry=usual,
         retry_rules=tuple(sources.retry_rules(usual)),
         hold_key=_chosen(sources.first("on_retry")),
+        expires_after=sources.first("expires", "after"),
+        deadline=sources.first("expires", "deadline"),
+        bury_expired=sources.first("expires", "then") == "dead_letter",
         keep=sources.first("keep", default=DEFAULT_KEEP),
         workers=sources.first("workers", default=1 if transactional else EXTERNAL_WORKERS),
         in_flight=sources.first("in_flight", default=DEFAULT_IN_FLIGHT),

@@ -56,7 +56,7 @@ def make_item(delivery: Delivery, reader: Reader) -> Item:
     return Item(delivery, envelope, payload)
 
 
-_NOTED = frozenset({Outcome.DUPLICATE, Outcome.STALE, Outcome.PARKED})
+_NOTED = frozenset({Outcome.DUPLICATE, Outcome.STALE, Outcome.EXPIRED, Outcome.PARKED})
 
 
 def history_rows(run: Run, now: datetime) -> list[HistoryRow]:

@@ -136,6 +136,8 @@ class Settler:
             for delivery, verdict in verdicts:
                 if verdict.outcome is Outcome.STALE:
                     self._observers.stale(self._consumer, delivery, reason=verdict.reason)
+                elif verdict.outcome is Outcome.EXPIRED:
+                    self._observers.expired(self._consumer, delivery, reason=verdict.reason)
         if len(done) < len(verdicts):
             self._settle_failed([(d, v) for d, v in verdicts if not v.acknowledged])
 

@@ -24,6 +24,7 @@ class Status(StrEnum):
     APPLIED = "applied"
     DUPLICATE = "duplicate"
     STALE = "stale"
+    EXPIRED = "expired"
     PARKED = "parked"
     RETRIED = "retried"
     DEAD_LETTER = "dead letter"
@@ -34,6 +35,7 @@ _STATUS: Final[Mapping[Decision, Status]] = {
     Decision.PROCEED: Status.APPLIED,
     Decision.DUPLICATE: Status.DUPLICATE,
     Decision.STALE: Status.STALE,
+    Decision.EXPIRED: Status.EXPIRED,
     Decision.PARKED: Status.PARKED,
     Decision.RETRY: Status.RETRIED,
     Decision.REJECT: Status.DEAD_LETTER,
@@ -132,6 +134,11 @@ class Outcome:
     def stale(self) -> bool:
         """A newer version had been applied; the handler did not run."""
         return self._all(Status.STALE)
+
+    @property
+    def expired(self) -> bool:
+        """It was too old, and acknowledged; the handler did not run."""
+        return self._all(Status.EXPIRED)
 
     @property
     def parked(self) -> bool:

@@ -4,6 +4,8 @@ from defects.defect import Defect, Edit
 
 CHAIN = "framework/oncemq/engine/base/strategy_chain.py"
 CHAINS = "tests/unit/engine/base/test_strategy_chain.py"
+EXPIRY = "framework/oncemq/engine/base/expiry.py"
+EXPIRIES = "tests/unit/engine/base/test_expiry.py"
 OVERTAKEN = "tests/unit/engine/base/test_overtaken.py"
 SEQUENCE = "strategies/oncemq_strategies/sequence/strategy.py"
 BUILD = "tests/unit/config/build/test_plan.py"
@@ -14,6 +16,18 @@ DEFECTS = (
         "What was tried and failed is never settled as stale, nor as a duplicate of another message.",
         [Edit(CHAIN, "if was_tried(item.delivery) else verdict", "if False else verdict")],
         [f"{CHAINS}::test_what_failed_before_is_not_settled_unless_its_copy_was"],
+    ),
+    Defect(
+        "failure-expires-in-silence",
+        "What was tried and failed does not expire without a dead letter.",
+        [Edit(EXPIRY, "if was_tried(item.delivery):", "if False:")],
+        [f"{EXPIRIES}::test_a_message_that_failed_is_never_dropped_in_silence"],
+    ),
+    Defect(
+        "expired-message-runs",
+        "A message whose time is over does not run.",
+        [Edit(EXPIRY, "if until < now else PROCEED", "if False else PROCEED")],
+        [f"{EXPIRIES}::test_the_history_has_it"],
     ),
     Defect(
         "immediate-try-forgotten",
