@@ -173,6 +173,10 @@ STORM = ONCEMQ_STORM_MESSAGES=$(or $(MESSAGES),1000000) ONCEMQ_STORM_KILLS=$(or 
 texts: setup ## every text that a user can see, where it stands and what the user is told to do; for review
 	@PYTHONPATH=tests $(BIN)/python -m support.texts
 
+.PHONY: promises
+promises: setup ## every promise of README, docs, help, schema and docstrings with the tests that name it
+	@PYTHONPATH=tests $(BIN)/python -m promises
+
 .PHONY: storm
 storm: setup services ## attack it for hours: deaths, outages, poison; MESSAGES=1000000 KILLS=20 OUTAGE=60 ONLY=test_storm.py
 	@rm -f .services/storm.jsonl

@@ -1,24 +1,15 @@
-"""docs/guarantees.md names files, tests and defects that are there."""
+"""docs/guarantees.md names files, tests and defects that are there, and every other page has its promises in the list."""
 
-import ast
 import re
 from pathlib import Path
 
 from defects.catalog import DEFECTS
+from promises import Promise, is_there, listed, pages, without, wrong
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text()
 CATALOG = {defect.name: defect for defect in DEFECTS}
 SECTIONS = PAGE.split("\n## ")[1:]
-
-
-def _defined(path: Path) -> set[str]:
-    """Return the names of a file's test functions and classes, inherited ones not included."""
-    return {
-        node.name
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    }
 
 
 def test_every_named_file_is_there() -> None:
@@ -30,12 +21,9 @@ def test_every_named_file_is_there() -> None:
 
 def test_every_named_test_is_there() -> None:
     """A test that is renamed, or goes, is noticed; those of a shipped suite are looked for in the suite."""
-    suites = set().union(*(_defined(path) for path in (ROOT / "framework/oncemq/testing").rglob("*.py")))
-    missing = []
-    for path, names in re.findall(r"`(tests/[^`:]+\.py)::([^`\[]+)", PAGE):
-        known = _defined(ROOT / path) | suites
-        missing += [f"{path}::{names}" for name in names.split("::") if name not in known]
-    assert missing == []
+    named = re.findall(r"`(tests/[^`:]+\.py::[^`]+)`", PAGE)
+    assert named
+    assert [test for test in named if not is_there(test)] == []
 
 
 def test_every_named_defect_says_the_same_as_the_catalog() -> None:
@@ -62,3 +50,29 @@ def test_every_promise_has_a_guard() -> None:
         for section in SECTIONS
         if "\nEnforced in `" not in section or "| defect `" not in section
     ] == []
+
+
+def test_every_page_has_its_promises() -> None:
+    """Each page, the help, the schema and the docstrings: what the list says stands there, and its tests are there."""
+    assert list(wrong(listed(), pages())) == []
+    assert all(without().values())
+
+
+def test_a_page_without_promises_is_found() -> None:
+    """A new page passes only with its promises, or with the reason why it makes none."""
+    known = "tests/unit/test_guarantees.py"
+    promises = [Promise("a.md", "runs once", (known,))]
+    assert list(wrong(promises, {"a.md": "It runs\nonce."})) == []
+    (found,) = wrong(promises, {"a.md": "It runs once.", "new.md": "It never stops."})
+    assert found.startswith("new.md: none of its promises")
+
+
+def test_a_sentence_or_a_test_that_goes_is_found() -> None:
+    """Who rewords a page, or renames a test, has to look at the promise again."""
+    known = "tests/unit/test_guarantees.py::test_a_sentence_or_a_test_that_goes_is_found"
+    text = {"a.md": "It runs once."}
+    assert list(wrong([Promise("a.md", "runs twice", (known,))], text)) == ["a.md: does not say 'runs twice'"]
+    (found,) = wrong([Promise("a.md", "runs once", (f"{known}_not",))], text)
+    assert found == f"a.md: {known}_not is not there"
+    (found,) = wrong([Promise("a.md", "runs once", ())], text)
+    assert found == "a.md: no test names 'runs once'"

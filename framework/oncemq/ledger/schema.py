@@ -333,5 +333,5 @@ def _other_version(engine: Engine, current: int, wanted: int) -> str:
         )
     return (
         f"the ledger in {place(engine)} has version {current}, but this OnceMQ needs {wanted}: "
-        "stop the app's processes and type `oncemq tables upgrade`"
+        "run `oncemq tables upgrade`; processes that run already go on"
     )
