@@ -24,6 +24,10 @@ COMMANDS = {
     "status": Command(
         "oncemq.cli.commands.status:status", "Show what waits, what failed and which processes run."
     ),
+    "pause": Command(
+        "oncemq.cli.commands.live.pause:pause", "Stop a consumer in all processes, until it is resumed."
+    ),
+    "resume": Command("oncemq.cli.commands.live.pause:resume", "End the pause of a consumer."),
     "publish": Command("oncemq.cli.commands.publish:publish", "Publish JSON lines to a topic."),
     "dead-letters": Command(
         "oncemq.cli.commands.dead_letters:dead_letters", "List, show, replay or purge dead letters."

@@ -21,6 +21,7 @@ from oncemq.engine.crash.time_limits import Watchdog
 from oncemq.engine.crash.worker_registry import WorkerRegistry
 from oncemq.engine.database_watch import DatabaseWatch
 from oncemq.engine.group_ownership import own
+from oncemq.engine.ordered_pauses import OrderedPauses
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
 from oncemq.engine.plan import AppPlan
@@ -133,6 +134,7 @@ class Application:
         self._relays = Relay.of(plan, self._publishing, self._observer, self._point)
         self._standing = StatusReporter(plan, self._crews, self._observer)
         self._roster = WorkerRegistry(plan)
+        self._pauses = OrderedPauses(plan, self._crews, self._observer)
         self._clock_watch = ClockWatch(plan, self._observer)
         self._database_watch = DatabaseWatch(plan, self._observer, self._visit)
         self._upkeep: Sequence[Upkeep] = ()
@@ -193,6 +195,7 @@ class Application:
         through_cuts(partial(self._man, book))
         self._monitor.serve(self.state)
         through_cuts(self._roster.sign_on)
+        through_cuts(self._pauses.begin)
         self._database_watch.start()
         for crew in self._crews.values():
             crew.start()
@@ -271,6 +274,7 @@ class Application:
 
     def _visit(self) -> None:
         """Do what takes statements: heartbeat, suspects, counts. Not in the main thread, which obeys signals."""
+        self._pauses.look()
         self._standing.count()
         try:
             self._roster.still_here()
@@ -343,8 +347,13 @@ class Application:
         self._leaving.set()
         returned = 0
         for name, crew in self._crews.items():
-            returned += self._quietly(f"returning what waits for {name}", crew.hand_back) or 0
+            back = partial(self._hand_back, crew)
+            returned += self._quietly(f"returning what waits for {name}", back) or 0
         return all(finished), returned
+
+    @staticmethod
+    def _hand_back(crew: ConsumerRuntime) -> int:
+        return crew.hand_back(crew.consumer.scheduler.close())
 
     def _seconds_until(self, moment: float) -> float:
         return max(0.0, moment - self._plan.clock.monotonic())

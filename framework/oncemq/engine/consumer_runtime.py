@@ -213,9 +213,8 @@ class ConsumerRuntime:
             else:
                 recorder.disown()
 
-    def hand_back(self) -> int:
+    def hand_back(self, left: Sequence[Delivery]) -> int:
         """Return deliveries to the broker that were never started, and settle those that failed; returns their number."""
-        left = self.consumer.scheduler.close()
         settler, failed = self._settler(), dict(self.consumer.failed_among(left))
         settler.settle(list(failed.items()))
         settler.hand_back([delivery for delivery in left if delivery not in failed])

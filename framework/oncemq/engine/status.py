@@ -60,6 +60,8 @@ class StatusReporter:
         now = self._plan.clock.monotonic()
         for row in self.rows():
             broker = self._crews[row.consumer].consumer.plan.broker
+            if row.pauses:
+                continue  # some clients leave the group while they are paused
             if not row.subscribed and row.consumer not in self._lost_at:
                 self._lost_at[row.consumer] = now
                 self._observers.connection_lost(broker, row.consumer)

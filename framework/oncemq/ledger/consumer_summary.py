@@ -1,14 +1,15 @@
 """Reads a summary of whole consumers from the ledger, for operators."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, literal_column, select
 
 from oncemq.ledger.coordination import workers
 from oncemq.ledger.coordination.workers import Worker
 from oncemq.ledger.messages import parking
-from oncemq.ledger.records import claims, processed
+from oncemq.ledger.records import claims, history, processed
 
 SILENT_AFTER = timedelta(seconds=60)
 """A process without a heartbeat for so long counts as dead."""
@@ -20,11 +21,13 @@ class ConsumerSummary:
 
     Args:
         parked: number of parked messages.
+        oldest_parked: since when the oldest of them waits, aware; None if there is none.
         next_due: when the first of those with a time is due, aware; None if there is none.
         last_applied: when the latest message took effect, aware; None if nothing is recorded.
     """
 
     parked: int
+    oldest_parked: datetime | None
     next_due: datetime | None
     last_applied: datetime | None
 
@@ -37,8 +40,10 @@ def of_consumer(connection: Connection, scope: str) -> ConsumerSummary:
         scope: the consumer's ledger scope.
     """
     parked = parking.TABLE.c
-    waiting = select(func.count(), func.min(parked.due_at)).where(parked.consumer == scope)
-    count, next_due = connection.execute(waiting).one()
+    waiting = select(func.count(), func.min(parked.parked_at), func.min(parked.due_at)).where(
+        parked.consumer == scope
+    )
+    count, oldest, next_due = connection.execute(waiting).one()
     applied = [
         connection.execute(select(func.max(moment)).where(consumer == scope)).scalar()
         for consumer, moment in (
@@ -46,7 +51,53 @@ def of_consumer(connection: Connection, scope: str) -> ConsumerSummary:
             (claims.TABLE.c.consumer, claims.TABLE.c.done_at),
         )
     ]
-    return ConsumerSummary(count, next_due, max((at for at in applied if at is not None), default=None))
+    return ConsumerSummary(
+        count, oldest, next_due, max((at for at in applied if at is not None), default=None)
+    )
+
+
+MOST_COUNTED = 1_000_000
+"""Recent messages are counted up to this number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """Messages of a consumer since a moment.
+
+    Args:
+        outcomes: their number by outcome: `applied`, `duplicate`, `stale`, `parked`, `retry`, or a dead letter's reason.
+    """
+
+    outcomes: Mapping[str, int]
+
+
+def recent(connection: Connection, scope: str, since: datetime) -> Recent:
+    """Count the outcomes of a consumer since a moment, from indexes.
+
+    Args:
+        connection: for reading.
+        scope: the consumer's ledger scope.
+        since: aware.
+    """
+    past, noted = processed.TABLE.c, history.TABLE.c
+    applied = 0
+    for consumer, moment in (
+        (past.consumer, past.processed_at),
+        (claims.TABLE.c.consumer, claims.TABLE.c.done_at),
+    ):
+        some = (
+            select(literal_column("1"))
+            .where(consumer == scope, moment >= since)
+            .limit(MOST_COUNTED)
+            .subquery()
+        )
+        applied += int(connection.execute(select(func.count()).select_from(some)).scalar_one())
+    late = (
+        select(noted.outcome).where(noted.consumer == scope, noted.at >= since).limit(MOST_COUNTED).subquery()
+    )
+    counted = select(late.c.outcome, func.count()).group_by(late.c.outcome)
+    others = {str(outcome): int(count) for outcome, count in connection.execute(counted)}
+    return Recent(({"applied": applied} if applied else {}) | others)
 
 
 def processes(connection: Connection, app: str) -> list[Worker]:

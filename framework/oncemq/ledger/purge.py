@@ -25,6 +25,7 @@ from sqlalchemy import (
 from oncemq.ledger.database.connect import READ_ONLY
 from oncemq.ledger.database.server_clock import server_moment
 from oncemq.ledger.records import (
+    audit,
     claims,
     history,
     processed,
@@ -61,6 +62,7 @@ PROCESSED = Aged(processed.TABLE, "processed_at")
 CLAIMS = Aged(claims.TABLE, "done_at")
 """Only rows that are done expire; the others wait for an answer."""
 HISTORY = Aged(history.TABLE, "at")
+AUDIT = Aged(audit.TABLE, "at")
 SUSPECTS = Aged(suspects.TABLE, "crashed_at")
 STATES = Aged(states.TABLE, "changed_at")
 LOCKED_ROWS = Aged(locked_rows.TABLE, "locked_at", "scope")

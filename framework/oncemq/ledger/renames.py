@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Column, Connection, Table, delete, func, select, update
 
-from oncemq.ledger.coordination import groups
+from oncemq.ledger.coordination import groups, pauses
 from oncemq.ledger.coordination.groups import Owned
 from oncemq.ledger.messages import dead_letters, parking
 from oncemq.ledger.records import (
+    audit,
     claims,
     history,
     key_fingerprints,
@@ -68,6 +69,8 @@ _KEPT = (
     _Kept(parking.TABLE, parking.TABLE.c.consumer, noun="parked message"),
     _Kept(dead_letters.TABLE, dead_letters.TABLE.c.consumer, noun="dead letter"),
     _Kept(history.TABLE, history.TABLE.c.consumer),
+    _Kept(audit.TABLE, audit.TABLE.c.consumer),
+    _Kept(pauses.TABLE, pauses.TABLE.c.consumer, pauses.TABLE.c.kind),
     _Kept(lanes.TABLE, lanes.TABLE.c.consumer, lanes.TABLE.c.consumer),
     _Kept(locked_rows.TABLE, locked_rows.TABLE.c.scope, locked_rows.TABLE.c.key),
 )

@@ -25,12 +25,13 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from oncemq.common.clock import SystemClock
 from oncemq.errors import LedgerError
-from oncemq.ledger.coordination import groups, leases, shards, workers
+from oncemq.ledger.coordination import groups, leases, pauses, shards, workers
 from oncemq.ledger.database import rights
 from oncemq.ledger.database.connect import READ_ONLY, place
 from oncemq.ledger.database.schema_lock import changing_schema, wait_for_schema
 from oncemq.ledger.messages import dead_letters, outbox, parking, transactions
 from oncemq.ledger.records import (
+    audit,
     claims,
     history,
     key_fingerprints,
@@ -97,6 +98,8 @@ TABLES: tuple[Table, ...] = (
     leases.TABLE,
     locked_rows.TABLE,
     outbox.TABLE,
+    pauses.TABLE,
+    audit.TABLE,
     requests.TABLE,
     transactions.TABLE,
     workers.TABLE,

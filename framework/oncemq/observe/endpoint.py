@@ -1,4 +1,4 @@
-"""HTTP server for machines: `/metrics`, `/healthz`, `/readyz`, on an address or, for a supervisor, on a local socket."""
+"""HTTP server for machines: `/metrics`, `/healthz`, `/readyz`, `/status`, on an address or, for a supervisor, on a local socket."""
 
 import json
 import os

@@ -10,8 +10,10 @@ from datetime import timedelta
 from typing import Any
 
 from oncemq.common.redaction import Redactor, escape
+from oncemq.ledger.coordination.pauses import Pause
 from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase
 
+_ORDERED = frozenset({PauseReason.ASKED, PauseReason.BREAKER})
 STUCK_AFTER = timedelta(minutes=1)
 """How long a consumer may have messages and settle none."""
 
@@ -73,6 +75,8 @@ def readiness(state: AppState, now: float, stuck_after: timedelta = STUCK_AFTER)
     if state.database_silent is not None:
         problems.append(f"the database has not answered for {state.database_silent:.0f} s")
     for row in state.consumers:
+        if row.paused in _ORDERED:
+            continue  # what it was told to do; a rollout must not wait for its end
         if row.paused is not None:
             problems.append(f"consumer {row.consumer} is paused ({row.paused.value}){_detail(row)}")
         elif not row.subscribed:
@@ -114,6 +118,16 @@ def _report(state: AppState, now: float, problems: list[str]) -> Report:
     return Report(not problems, state.phase, tuple(problems), rows)
 
 
+def _pause(pause: Pause) -> dict[str, Any]:
+    return {
+        "kind": pause.kind,
+        "who": _safe(pause.who),
+        "why": _safe(pause.why),
+        "since": pause.since.isoformat(),
+        "until": None if pause.until is None else pause.until.isoformat(),
+    }
+
+
 def _row(row: ConsumerState, now: float) -> dict[str, Any]:
     return {
         "consumer": row.consumer,
@@ -125,4 +139,5 @@ def _row(row: ConsumerState, now: float) -> dict[str, Any]:
         "seconds_since_progress": round(max(0.0, now - row.last_progress), 1),
         "exclusive": row.exclusive,
         "detail": _safe(row.detail),
+        "pauses": [_pause(pause) for pause in row.pauses],
     }

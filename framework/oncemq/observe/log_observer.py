@@ -24,7 +24,8 @@ _PAUSED: Mapping[PauseReason, str] = {
     PauseReason.BROKER: "consumer paused: the broker does not answer",
     PauseReason.STRATEGY_BUG: "consumer paused: a strategy failed where it may not",
     PauseReason.SETUP: "consumer paused: a table, column or permission is missing",
-    PauseReason.ASKED: "consumer paused",
+    PauseReason.ASKED: "consumer paused by an operator",
+    PauseReason.BREAKER: "consumer paused by a breaker",
 }
 
 
@@ -126,7 +127,8 @@ class LogObserver(Observer):
         times = self._repeats.times(("paused", consumer, reason))
         if times == 0:
             return
-        fields = {"consumer": consumer, "next": "when it is restarted" if retry_in is None else _in(retry_in)}
+        by_itself = "when it is resumed" if reason is PauseReason.ASKED else "when it is restarted"
+        fields = {"consumer": consumer, "next": by_itself if retry_in is None else _in(retry_in)}
         if times > 1:
             self._log.warning(_PAUSED[reason], **fields, **_cause(error), times=times)
             return

@@ -85,10 +85,13 @@ class Monitor:
             report = readiness(source(), self._clock.monotonic(), self._stuck_after)
             return json_answer(report.as_json(), ok=report.ok)
 
+        def status() -> Answer:
+            return json_answer(readiness(source(), self._clock.monotonic(), self._stuck_after).as_json())
+
         def exposition() -> Answer:
             return Answer(HTTPStatus.OK, metrics.content_type, metrics.exposition())
 
-        return {"/healthz": healthz, "/readyz": readyz, "/metrics": exposition}
+        return {"/healthz": healthz, "/readyz": readyz, "/status": status, "/metrics": exposition}
 
 
 def require_metrics() -> None:

@@ -63,7 +63,13 @@ class ProcessGroup:
         self._count = count
         try:
             self._endpoint = Endpoint(
-                address, {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
+                address,
+                {
+                    "/healthz": self._healthz,
+                    "/readyz": self._readyz,
+                    "/status": self._status,
+                    "/metrics": self._metrics,
+                },
             )
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -84,6 +90,9 @@ class ProcessGroup:
 
     def _readyz(self) -> Answer:
         return self._combined("/readyz", absent_is_ok=False)
+
+    def _status(self) -> Answer:
+        return json_answer({"processes": [_row(answer) for answer in self._ask("/status")]})
 
     def _combined(self, path: str, *, absent_is_ok: bool) -> Answer:
         answers = self._ask(path)

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from oncemq.ledger.coordination.pauses import Pause
+
 
 class Phase(StrEnum):
     """Phase of an app's life cycle."""
@@ -23,6 +25,7 @@ class PauseReason(StrEnum):
     STRATEGY_BUG = "strategy-bug"
     SETUP = "setup"
     ASKED = "asked"
+    BREAKER = "breaker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class ConsumerState:
         detail: the problem, as text.
         exclusive: it runs one unit at a time because units deadlocked with each other.
         figures: measurements of its strategies, by name.
+        pauses: who paused it in all processes, when and why.
     """
 
     consumer: str
@@ -54,6 +58,7 @@ class ConsumerState:
     detail: str = ""
     exclusive: bool = False
     figures: Mapping[str, float] = field(default_factory=dict)
+    pauses: tuple[Pause, ...] = ()
 
     @property
     def live(self) -> bool:

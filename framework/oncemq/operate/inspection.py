@@ -8,8 +8,10 @@ from sqlalchemy import Connection
 
 from oncemq.engine.plan import AppPlan, ConsumerPlan
 from oncemq.errors import BrokerError
+from oncemq.ledger.coordination import pauses
+from oncemq.ledger.coordination.pauses import Pause
 from oncemq.ledger.messages import outbox, parking
-from oncemq.ledger.records import claims, history, processed, requests, states, suspects
+from oncemq.ledger.records import audit, claims, history, processed, requests, states, suspects
 from oncemq.operate.brokers import by_broker
 from oncemq.operate.dead_letters import Filter, found_letters, row_of
 from oncemq.operate.letters import EVERYTHING, Tell
@@ -78,6 +80,8 @@ def _rows(
         "history": [asdict(row) for row in history.of_key(connection, key)],
         "suspects": suspects.of_key(connection, key),
         "outbox": outbox.of_key(connection, app, key),
+        "changes": [asdict(row) for row in audit.of_key(connection, app, key)],
+        "paused": [asdict(row) for row in _paused(connection, consumers)],
     }
 
 
@@ -97,6 +101,11 @@ def _safe(row: dict[str, Any], consumer: ConsumerPlan) -> dict[str, Any]:
     """Redact the reason: it may be a handler's error with the URL that it could not reach."""
     shown = {"reason": consumer.redact(row["reason"])} if row.get("reason") else {}
     return {**row, "consumer": consumer.name, **shown}
+
+
+def _paused(connection: Connection, consumers: Sequence[ConsumerPlan]) -> list[Pause]:
+    found = pauses.of(connection, [consumer.scope for consumer in consumers])
+    return [pause for each in found.values() for pause in each]
 
 
 def _letters(

@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 from oncemq.common.clock import Clock
 from oncemq.contracts.strategy import UpkeepTask
 from oncemq.ledger.purge import (
+    AUDIT,
     BATCH,
     CLAIMS,
     HISTORY,
@@ -33,7 +34,7 @@ def purge_tasks(keep: Mapping[str, timedelta], clock: Clock) -> list[UpkeepTask]
         clock: the time source.
     """
     tasks = [
-        purge_task(f"purge {scope}", Purger((PROCESSED, CLAIMS, HISTORY, SUSPECTS), scope, age, clock))
+        purge_task(f"purge {scope}", Purger((PROCESSED, CLAIMS, HISTORY, AUDIT, SUSPECTS), scope, age, clock))
         for scope, age in sorted(keep.items())
     ]
     return [*tasks, purge_task("purge mutexes", Purger((LOCKED_ROWS,), None, KEEP_MUTEXES, clock))]

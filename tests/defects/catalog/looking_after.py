@@ -6,6 +6,9 @@ RABBIT_LETTERS = "adapters/oncemq_adapters/rabbitmq/publishing/dead_letters.py"
 GROUPS = "tests/unit/cli/commands/test_groups.py"
 RABBIT_SUITE = "tests/suites/rabbitmq/test_dead_letters.py"
 
+FOLLOWING = "framework/oncemq/engine/ordered_pauses.py"
+PAUSES = "tests/unit/engine/test_ordered_pauses.py"
+
 DEFECTS = (
     Defect(
         "acknowledged-tag-given-back",
@@ -221,5 +224,29 @@ DEFECTS = (
         [
             "tests/unit/observe/test_log_output.py::test_an_app_works_and_ends_whatever_becomes_of_its_log[never-read]"
         ],
+    ),
+    Defect(
+        "pause-forgotten-by-a-restart",
+        "A process that starts takes nothing for a consumer that is paused.",
+        [Edit(FOLLOWING, "            crew.consumer.gate.hold()\n", "            pass\n")],
+        [f"{PAUSES}::test_a_consumer_paused_before_the_start_takes_nothing_until_it_is_resumed"],
+    ),
+    Defect(
+        "paused-process-keeps-messages",
+        "A paused consumer returns to the broker what it has not begun.",
+        [Edit(FOLLOWING, "            crew.hand_back(crew.consumer.scheduler.withdraw())\n", "")],
+        [f"{PAUSES}::test_a_pause_lets_what_runs_finish_and_returns_the_rest_to_the_broker"],
+    ),
+    Defect(
+        "resume-ends-a-breakers-pause",
+        "An operator's pause and a breaker's never end each other.",
+        [
+            Edit(
+                "framework/oncemq/ledger/coordination/pauses.py",
+                "    ours = (TABLE.c.consumer == consumer) & (TABLE.c.kind == kind)\n",
+                "    ours = TABLE.c.consumer == consumer\n",
+            )
+        ],
+        [f"{PAUSES}::test_neither_kind_of_pause_ends_the_other"],
     ),
 )

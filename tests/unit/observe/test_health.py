@@ -1,10 +1,11 @@
 """Healthy and ready: what the verdicts depend on."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from oncemq.ledger.coordination.pauses import Pause
 from oncemq.observe.health import health, readiness
 from oncemq.observe.state import AppState, ConsumerState, PauseReason, Phase
 
@@ -61,6 +62,19 @@ def test_a_database_outage_makes_it_unready_but_healthy():
     assert readiness(state, NOW).problems == ("consumer award is paused (database)",)
 
 
+@pytest.mark.parametrize("reason", [PauseReason.ASKED, PauseReason.BREAKER])
+def test_a_pause_that_was_ordered_keeps_the_app_ready(reason):
+    """It does what it was told; a rollout must not wait until an operator resumes the consumer."""
+    by = Pause(
+        "shop.award", "operator", "alice", "amqp://u:canary-7Q9z@h moves", datetime(2026, 1, 2, tzinfo=UTC)
+    )
+    report = readiness(app(row(paused=reason, waiting=5, last_progress=LATE, pauses=(by,))), NOW, MINUTE)
+    assert report.ok
+    (shown,) = report.consumers[0]["pauses"]
+    assert (shown["who"], shown["since"], shown["until"]) == ("alice", "2026-01-02T00:00:00+00:00", None)
+    assert "canary-7Q9z" not in shown["why"]
+
+
 def test_a_strategy_that_raises_is_unhealthy():
     """Its state may be broken: a new process begins with a fresh one."""
     assert not health(app(row(paused=PauseReason.STRATEGY_BUG)), NOW, MINUTE).ok
@@ -115,6 +129,7 @@ def test_a_report_says_everything_about_each_consumer():
                 "seconds_since_progress": 1.0,
                 "exclusive": False,
                 "detail": "",
+                "pauses": [],
             }
         ],
     }

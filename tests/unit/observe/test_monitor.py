@@ -82,7 +82,7 @@ def test_metrics_are_served_as_prometheus_reads_them(served):
 def test_other_paths_are_404(served):
     """A wrong path is told the right ones."""
     status, body, _ = served.ask("/")
-    assert (status, json.loads(body)) == (404, {"paths": ["/healthz", "/metrics", "/readyz"]})
+    assert (status, json.loads(body)) == (404, {"paths": ["/healthz", "/metrics", "/readyz", "/status"]})
 
 
 def test_head_answers_without_body(served):

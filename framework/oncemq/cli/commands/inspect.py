@@ -54,6 +54,21 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "reason": "reason",
         },
     ),
+    "changes": (
+        "changes by operators",
+        {
+            "consumer": "consumer",
+            "at": "at",
+            "action": "action",
+            "who": "who",
+            "target": "what",
+            "why": "why",
+        },
+    ),
+    "paused": (
+        "consumers that are paused",
+        {"consumer": "consumer", "kind": "by", "who": "who", "since": "since", "why": "why"},
+    ),
     "suspects": (
         "crash suspects",
         {
@@ -125,7 +140,7 @@ def inspect(key: str, consumer: str | None, files: Sequence[Path], *, as_json: b
             output.line(f"{title}:")
             output.rows(columns, found[name], none="")
             output.line()
-            shown_one = True
+            shown_one = shown_one or name != "paused"
     if not shown_one:
         output.line("nothing is known about this key")
     for problem in problems:

@@ -19,6 +19,7 @@ from oncemq.engine.consumer.scheduler import Scheduler
 from oncemq.engine.consumer.shard_pauses import ShardPauses
 from oncemq.engine.plan import ConsumerPlan
 from oncemq.errors import InfrastructureError, RedisUnavailable, StrategyBug
+from oncemq.ledger.coordination.pauses import OPERATOR, Pause
 from oncemq.message.envelope import Delivery
 from oncemq.message.signed_history import place_of
 from oncemq.observe.observers import Observers
@@ -49,6 +50,7 @@ class Consumer:
 
     Attributes:
         shards: unavailable shards; None without shards.
+        pauses: who paused it in all processes; the gate is held while there are any.
         learn_of_deaths: updates `intake.suspects`, including the latest crashes.
         charge: records that a thread failed while it held these deliveries, which ends the process.
     """
@@ -86,6 +88,7 @@ class Consumer:
         self.shards = (
             None if layout is None else ShardPauses(layout, clock, self._shard_paused, self._shard_resumed)
         )
+        self.pauses: tuple[Pause, ...] = ()
         self._pause_reason: PauseReason | None = None
         self._trouble = ""
         self._between_tries: dict[Delivery, Verdict] = {}
@@ -290,6 +293,10 @@ class Consumer:
         paused, trouble = self._pause_reason, self._trouble
         if paused is None and self.shards is not None and (away := self.shards.trouble()) is not None:
             paused, trouble = _reason(away), str(away)
+        ordered = self.pauses
+        if ordered:
+            paused = PauseReason.ASKED if ordered[0].kind == OPERATOR else PauseReason.BREAKER
+            trouble = f"{ordered[0]}" + (f"; {trouble}" if trouble else "")
         return ConsumerState(
             consumer=self.plan.name,
             subscribed=subscribed,
@@ -302,6 +309,7 @@ class Consumer:
             figures={
                 name: value for strategy in self.plan.strategies for name, value in strategy.figures().items()
             },
+            pauses=ordered,
         )
 
 

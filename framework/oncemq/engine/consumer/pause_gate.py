@@ -1,5 +1,6 @@
-"""Pauses a consumer's workers, for growing times, while a lasting error persists."""
+"""Pauses a consumer's workers: for growing times while a lasting error persists, or until an order to pause has ended."""
 
+import math
 import random
 import threading
 
@@ -19,6 +20,22 @@ class PauseGate:
         self._closed_since: float | None = None
         self._next_pause = _FIRST_PAUSE
         self._stopped = False
+        self._held = False
+
+    def hold(self) -> None:
+        """Let no unit pass until `let_go`; errors and successes do not change that."""
+        self._held = True
+
+    def let_go(self) -> None:
+        """Let units pass again, if no error keeps them."""
+        with self._changed:
+            self._held = False
+            self._changed.notify_all()
+
+    @property
+    def held(self) -> bool:
+        """Whether units wait for `let_go`."""
+        return self._held
 
     def close(self, at_least: float = 0.0) -> float:
         """Let no unit pass for a while, at least the given seconds; returns the pause in seconds."""
@@ -49,17 +66,21 @@ class PauseGate:
         return self._closed_since is not None
 
     def left(self) -> float:
-        """Return the seconds until units may run; 0 if they may run now."""
-        return max(0.0, self._closed_until - self._clock.monotonic())
+        """Return the seconds until units may run; 0 if they may run now, infinity while they are held."""
+        return math.inf if self._held else max(0.0, self._closed_until - self._clock.monotonic())
 
     def wait(self) -> None:
         """Return when units may run, or when stopped."""
         while not self._stopped:
             left = self._closed_until - self._clock.monotonic()
-            if left <= 0:
+            if self._held:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopped or not self._held)
+            elif left <= 0:
                 return
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopped, left)
+            else:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopped, left)
 
     def sleep(self, seconds: float) -> None:
         """Wait this long, or until stopped."""

@@ -224,6 +224,28 @@ class Scheduler:
             self._changed.notify_all()
             return [delivery for delivery in left if not self.is_void(delivery)]
 
+    def withdraw(self) -> list[Delivery]:
+        """Return all waiting deliveries, which do not wait here any more, in order for each key; none while a key is owned.
+
+        A worker that owns a key may still return deliveries, which come before the waiting ones.
+        """
+        with self._lock:
+            if any(key not in self._until for key in self._waiting):
+                return []
+            left = [*(delivery for own in self._waiting.values() for delivery in own), *self._ready]
+            self._ready.clear()
+            self._waiting.clear()
+            self._until.clear()
+            self._asleep.clear()
+            for delivery in left:
+                self._note_lost(delivery)
+            return [delivery for delivery in left if not self.is_void(delivery)]
+
+    def _note_lost(self, delivery: Delivery) -> None:
+        """Note for `release` a delivery of a generation that it asked for."""
+        if (asked := self._void_alone.get(delivery.generation)) is not None and delivery.source is None:
+            asked.append(delivery)
+
     def snapshot(self) -> list[Delivery]:
         """Return all waiting deliveries, in no particular order."""
         with self._lock:

@@ -25,7 +25,7 @@ class Sweep:
 
     def __call__(self, engine: Engine) -> bool:
         """Take some and queue them; returns whether there may be more."""
-        if self._gate.stopped or len(self._messages.queued()) > _ENOUGH:
+        if self._gate.stopped or self._gate.held or len(self._messages.queued()) > _ENOUGH:
             return False
         with engine.begin() as connection:
             found = self._messages.sweep(connection)

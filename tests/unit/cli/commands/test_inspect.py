@@ -79,6 +79,8 @@ def test_json_is_one_object(line):
         "history",
         "suspects",
         "outbox",
+        "changes",
+        "paused",
         "requests",
         "dead_letters",
         "problems",

@@ -58,8 +58,10 @@ def test_nothing_waits(app: App) -> None:
             "retries": 0,
             "parked": 0,
             "next_due": None,
+            "oldest_parked": None,
             "dead_letters": 0,
             "last_applied": None,
+            "paused": [],
         }
     ]
     assert (found["outbox"], found["processes"]) == (
