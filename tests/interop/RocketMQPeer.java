@@ -161,7 +161,12 @@ public final class RocketMQPeer {
     }
 
     private static void received(MessageExt message) {
-        received(message.getReconsumeTimes(), message.getBody(), new TreeMap<>(message.getProperties()));
+        Map<String, String> told = new TreeMap<>(message.getProperties());
+        told.put("java.queue", String.valueOf(message.getQueueId()));
+        told.put("java.offset", String.valueOf(message.getQueueOffset()));
+        told.put("java.born", message.getBornTimestamp() + " " + message.getBornHostString());
+        told.put("java.stored", message.getStoreTimestamp() + " " + message.getStoreHost());
+        received(message.getReconsumeTimes(), message.getBody(), told);
     }
 
     private static void received(int attempts, byte[] body, Map<String, String> properties) {

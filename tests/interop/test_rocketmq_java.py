@@ -17,6 +17,7 @@ from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.operate.dead_letters import Filter, found_letters, row_of
 from oncemq.testing.recording_sink import RecordingSink
+from oncemq_adapters.rocketmq import RocketMQMetadata
 from oncemq_adapters.rocketmq.names import ALLOCATIONS, BY_CIRCLE
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import look_at
@@ -136,6 +137,28 @@ def test_java_reads_what_python_sends(ours: Ours, java: JavaPeer) -> None:
     assert {received[b"%d" % n].properties["KEYS"] for n in range(20)} == {f"k{n}" for n in range(20)}
     assert b"late" in received
     assert {message.attempts for message in received.values()} == {0}
+
+
+def test_a_handler_can_ask_where_its_message_lay(ours: Ours, java: JavaPeer) -> None:
+    """Queue, offset, times and hosts of a delivery are those that Java's client tells of it."""
+    _, sink = ours.join()
+    java.order("consume", f"{ours.group}j", ours.topic)
+    ours.publish(*[OutgoingMessage(b"%d" % number, key=f"k{number}") for number in range(8)])
+    told = {message.body: message.properties for message in java.wait_for(8)}
+    for delivery in sink.wait_for(8):
+        found = RocketMQMetadata.read(delivery.message.metadata_source)
+        assert found is not None
+        assert found.born_at is not None
+        assert found.stored_at is not None
+        properties = told[delivery.message.body]
+        born_host = found.born_host.rpartition(":")[0]
+        assert {
+            "java.queue": str(found.queue_id),
+            "java.offset": str(found.queue_offset),
+            "java.born": f"{round(found.born_at.timestamp() * 1000)} {born_host}",
+            "java.stored": f"{round(found.stored_at.timestamp() * 1000)} /{found.store_host}",
+        } == {name: text for name, text in properties.items() if name.startswith("java.")}
+        assert found.reconsume_times == 0
 
 
 def test_java_reads_our_retries(ours: Ours, java: JavaPeer) -> None:

@@ -7,6 +7,7 @@ something to RocketMQ – travels as JSON in one property of ours, and handlers 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from oncemq.errors import BrokerRefused
 from oncemq.message import headers as names
@@ -98,7 +99,14 @@ def is_history(name: str) -> bool:
     return name in _HISTORY or name.startswith(_HISTORY_PREFIXES)
 
 
-def read_message(topic: str, body: bytes, properties: Mapping[str, str], born: int, attempt: int) -> Message:
+def read_message(
+    topic: str,
+    body: bytes,
+    properties: Mapping[str, str],
+    born: int,
+    attempt: int,
+    metadata_source: Any = None,
+) -> Message:
     """Return the message as handlers and the framework see it.
 
     Args:
@@ -107,6 +115,7 @@ def read_message(topic: str, body: bytes, properties: Mapping[str, str], born: i
         properties: as stored.
         born: when it was first sent, milliseconds since 1970.
         attempt: 1 for the first try, as far as RocketMQ itself counts.
+        metadata_source: for `RocketMQMetadata`.
     """
     headers = readable_headers(properties)
     # Most messages have few of these; a look is cheaper than a call that finds nothing.
@@ -121,6 +130,7 @@ def read_message(topic: str, body: bytes, properties: Mapping[str, str], born: i
         redelivered=False,
         published_at=published_at or moment_of(born),
         first_failed_at=time_of(headers, FIRST_FAILED_AT) if FIRST_FAILED_AT in headers else None,
+        metadata_source=metadata_source,
     )
 
 

@@ -3,10 +3,28 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from oncemq.errors import MessageRefused
 from oncemq.message.headers import without_ours
+
+
+class BrokerMetadata:
+    """Base of what a broker says about one delivery; each adapter has a class of its own for it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, source: Any) -> Self | None:
+        """Return the metadata that an adapter's `metadata_source` holds; None if it is another adapter's.
+
+        Args:
+            source: `Message.metadata_source`; reading it is what costs, so it is done for those who ask.
+        """
+        raise NotImplementedError
+
+
+Metadata = TypeVar("Metadata", bound=BrokerMetadata)
 
 
 class _MessageFields:
@@ -19,6 +37,7 @@ class _MessageFields:
         "headers",
         "keys",
         "message_id",
+        "metadata_source",
         "published_at",
         "raw",
         "redelivered",
@@ -43,6 +62,7 @@ class Message(_MessageFields):
         first_failed_at: when it failed for the first time, aware.
         raw: headers and properties as the broker sent them, in a form only the adapter reads; copies are made from
             it, so that they lose nothing. None if the fields above contain everything.
+        metadata_source: what the adapter's `BrokerMetadata` reads; None if it has none.
     """
 
     topic: str
@@ -55,6 +75,7 @@ class Message(_MessageFields):
     published_at: datetime | None = None
     first_failed_at: datetime | None = None
     raw: bytes | None = field(default=None, repr=False, compare=False)
+    metadata_source: Any = field(default=None, repr=False, compare=False)
 
 
 class _OpenMessage(_MessageFields):
@@ -73,6 +94,7 @@ def make_message(
     published_at: datetime | None,
     first_failed_at: datetime | None,
     raw: bytes | None = None,
+    metadata_source: Any = None,
 ) -> Message:
     """Return the message; several times as fast as the constructor, which protects every field."""
     message: Any = _OpenMessage()
@@ -86,6 +108,7 @@ def make_message(
     message.published_at = published_at
     message.first_failed_at = first_failed_at
     message.raw = raw
+    message.metadata_source = metadata_source
     message.__class__ = Message
     return message  # type: ignore[no-any-return]
 
@@ -102,6 +125,7 @@ class _EnvelopeFields:
         "identity",
         "key",
         "message_id",
+        "metadata_source",
         "published_at",
         "topic",
         "version",
@@ -125,6 +149,7 @@ class Envelope(_EnvelopeFields):
             passed to `publish`.
         body: the original bytes.
         published_at: when it was first published, aware.
+        metadata_source: for `metadata`; private to the adapter.
     """
 
     broker: str
@@ -138,6 +163,26 @@ class Envelope(_EnvelopeFields):
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
     published_at: datetime | None
+    metadata_source: Any = field(default=None, repr=False, compare=False)
+
+    def metadata(self, kind: type[Metadata]) -> Metadata | None:
+        """Return what the broker says of this delivery, such as queue and offset, or exchange and routing key.
+
+        It is that of the delivery: a retry that comes back by a copy has its own. None where the message did not come from
+        a broker just now, since it was parked in the ledger.
+
+        Args:
+            kind: the adapter's class, such as `oncemq_adapters.rocketmq.RocketMQMetadata`.
+
+        Raises:
+            TypeError: the message came from another kind of broker.
+        """
+        if self.metadata_source is None:
+            return None
+        found = kind.read(self.metadata_source)
+        if found is None:
+            raise TypeError(f"a message of broker {self.broker!r} has no {kind.__name__}")
+        return found
 
 
 class _OpenEnvelope(_EnvelopeFields):
@@ -164,6 +209,7 @@ class _OpenEnvelope(_EnvelopeFields):
         self.headers = without_ours(message.headers)
         self.body = message.body
         self.published_at = message.published_at
+        self.metadata_source = message.metadata_source
 
 
 def make_envelope(

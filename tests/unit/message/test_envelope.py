@@ -1,12 +1,14 @@
 """The values that are made for every message have quick makers, which make the same as the constructors."""
 
 import gzip
-from dataclasses import FrozenInstanceError
+import pickle
+from dataclasses import FrozenInstanceError, dataclass
 from datetime import UTC, datetime
+from typing import Any, Self
 
 import pytest
 
-from oncemq.message.envelope import Envelope, Message, make_envelope, make_message
+from oncemq.message.envelope import BrokerMetadata, Envelope, Message, make_envelope, make_message
 from support.engine import make_topic
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -89,3 +91,44 @@ def test_a_received_messages_headers_can_be_published_with_another_body() -> Non
     assert topic.message({"key": "k"}, headers=received).headers == {"content-type": "application/json"}
     packed = gzip.compress(b'{"key": "k"}')
     assert topic.message(packed, headers=received).headers == received
+
+
+@dataclass(frozen=True, slots=True)
+class Queues(BrokerMetadata):
+    """What a broker of queues says."""
+
+    number: int
+
+    @classmethod
+    def read(cls, source: Any) -> Self | None:
+        """Return the metadata in a number."""
+        return cls(source) if isinstance(source, int) else None
+
+
+class Logs(Queues):
+    """What another broker says."""
+
+    @classmethod
+    def read(cls, source: Any) -> Self | None:
+        """Return nothing: it is never this one's."""
+        return None
+
+
+def from_broker(source: Any) -> Envelope:
+    """Return an envelope of a message with this source of metadata."""
+    message = Message("t", b"x", metadata_source=source)
+    return make_envelope("main", "t", "g", "k", None, "k", message)
+
+
+def test_a_handler_asks_for_its_brokers_metadata() -> None:
+    """Also in a copy of the envelope that another process has; another broker's is a mistake in the handler."""
+    envelope = pickle.loads(pickle.dumps(from_broker(7)))
+    assert envelope.metadata(Queues) == Queues(7)
+    with pytest.raises(TypeError, match="a message of broker 'main' has no Logs"):
+        envelope.metadata(Logs)
+
+
+def test_metadata_makes_no_other_message() -> None:
+    """Two deliveries of one message are equal, and one that no broker has delivered just now has none."""
+    assert from_broker(7) == from_broker(8)
+    assert from_broker(None).metadata(Queues) is None

@@ -57,7 +57,12 @@ class Intake:
         if from_group and properties.headers and SEALED in properties.headers:
             properties, body = opened(properties, body)
         message, refusal = read_any(
-            self._topic, body, properties, redelivered=method.redelivered, from_group=from_group
+            self._topic,
+            body,
+            properties,
+            redelivered=method.redelivered,
+            from_group=from_group,
+            method=method,
         )
         delivery = Delivery(message, Token(self, tag), self.generation)
         delivery.refusal = refusal

@@ -22,10 +22,12 @@ from oncemq_adapters.rabbitmq.messages.field_tables import (
 )
 from oncemq_adapters.rabbitmq.messages.properties import PERSISTENT, is_history
 from oncemq_adapters.rabbitmq.messages.raw_properties import RawProperties, raw_of
+from oncemq_adapters.rabbitmq.metadata import EXCHANGE, ROUTING_KEY
 
 MOST_BYTES: Final = 131_072 - 8 - 12
 """Of a copy's properties: a frame of the broker's default size without its own bytes and those before the properties."""
 
+_KEPT: Final = names.KEPT_BY_REPLAY | {EXCHANGE, ROUTING_KEY}
 _RAW: Final = "properties"
 _OUTSIDE: Final = ("message_id", "timestamp", "priority")
 _NO_TABLE: Final = bytes(4)
@@ -148,7 +150,7 @@ def _rewritten(raw: bytes, added: list[Field], username: str) -> bytes | None:
 
 def _is_ours(name: bytes) -> bool:
     text = name.decode(errors="backslashreplace")
-    return is_history(text) or (text.startswith(names.PREFIX) and text not in names.KEPT_BY_REPLAY)
+    return is_history(text) or (text.startswith(names.PREFIX) and text not in _KEPT)
 
 
 def _sealed(raw: bytes, body: bytes, added: Mapping[str, str]) -> Copy:

@@ -10,6 +10,7 @@ from oncemq.errors import Undecodable
 from oncemq.message import headers as names
 from oncemq.message.envelope import Message, OutgoingMessage, make_message
 from oncemq_adapters.rabbitmq.messages.raw_properties import RawProperties, fault_of, raw_of
+from oncemq_adapters.rabbitmq.metadata import EXCHANGE, ROUTING_KEY, source_of
 
 PERSISTENT = 2
 _HISTORY = frozenset(
@@ -20,14 +21,20 @@ _HISTORY = frozenset(
         *("CC", "BCC"),
     }
 )
-_HIDDEN_FROM_STRANGERS = _HISTORY | names.HISTORY | {names.DEAD_ID, names.DEAD_AT}
+_HIDDEN_FROM_STRANGERS = _HISTORY | names.HISTORY | {names.DEAD_ID, names.DEAD_AT, EXCHANGE, ROUTING_KEY}
 _HISTORY_PREFIXES = ("x-first-death-", "x-last-death-")
 _MILLISECONDS_FROM = 10**11
 """Timestamps above are milliseconds, as many producers write against the specification."""
 
 
 def read_message(
-    topic: str, body: bytes, properties: Any, *, redelivered: bool, from_group: bool = True
+    topic: str,
+    body: bytes,
+    properties: Any,
+    *,
+    redelivered: bool,
+    from_group: bool = True,
+    metadata_source: Any = None,
 ) -> Message:
     """Return the message as handlers and the framework see it.
 
@@ -37,6 +44,7 @@ def read_message(
         properties: pika's, or ours.
         redelivered: the broker says that it has delivered this before.
         from_group: it comes from a place that only the group writes to; else what it says of tries before is not believed.
+        metadata_source: for `RabbitMQMetadata`.
     """
     headers = readable_headers(properties, from_group=from_group)
     key = headers.get(names.KEY)
@@ -51,23 +59,43 @@ def read_message(
         published_at=names.time_of(headers, names.PUBLISHED_AT) or moment_of(properties.timestamp),
         first_failed_at=names.time_of(headers, names.FIRST_FAILED_AT),
         raw=raw_of(properties),
+        metadata_source=metadata_source,
     )
 
 
 def read_any(
-    topic: str, body: bytes, properties: Any, *, redelivered: bool, from_group: bool = True
+    topic: str,
+    body: bytes,
+    properties: Any,
+    *,
+    redelivered: bool,
+    from_group: bool = True,
+    method: Any = None,
 ) -> tuple[Message, Undecodable | None]:
-    """Return the message, and why it can never be applied if its properties cannot be read."""
+    """Return the message, and why it can never be applied if its properties cannot be read.
+
+    `method` is what pika delivered it with; everything else is as for `read_message`.
+    """
     fault = fault_of(properties)
     if fault is None:
         try:
-            message = read_message(topic, body, properties, redelivered=redelivered, from_group=from_group)
+            source = source_of(method, properties, from_group=from_group)
+            message = read_message(
+                topic,
+                body,
+                properties,
+                redelivered=redelivered,
+                from_group=from_group,
+                metadata_source=source,
+            )
         except Exception as error:
             fault = str(error) or type(error).__name__
             properties = RawProperties(raw_of(properties), fault)
         else:
             return message, None
-    message = read_message(topic, body, properties, redelivered=redelivered, from_group=from_group)
+    message = read_message(
+        topic, body, properties, redelivered=redelivered, from_group=from_group, metadata_source=method
+    )
     return message, Undecodable(f"the message's headers cannot be read: {fault}")
 
 

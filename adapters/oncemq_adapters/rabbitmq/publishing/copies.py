@@ -11,6 +11,7 @@ from oncemq.message.headers import DEAD_AT, DEAD_ID
 from oncemq_adapters.rabbitmq.consuming.channel_deliveries import Token
 from oncemq_adapters.rabbitmq.messages.forwarding import NO_PROPERTIES, Copy, burial, next_hop
 from oncemq_adapters.rabbitmq.messages.properties import for_publishing
+from oncemq_adapters.rabbitmq.metadata import origin_headers
 from oncemq_adapters.rabbitmq.publishing.confirms import Publication
 from oncemq_adapters.rabbitmq.topology.declare import holding
 from oncemq_adapters.rabbitmq.topology.delays import SilentQueues, step_of
@@ -56,7 +57,9 @@ def _next_hop(delivery: Delivery, added: Mapping[str, str], username: str) -> Co
     message = delivery.message
     # What a stranger wrote of tries before is not among them any more.
     known = {name: text for name, text in message.headers.items() if name in names.HISTORY}
-    return next_hop(message.raw or NO_PROPERTIES, message.body, {**known, **added}, username)
+    return next_hop(
+        message.raw or NO_PROPERTIES, message.body, {**known, **origin_headers(message), **added}, username
+    )
 
 
 def new_message(

@@ -116,7 +116,7 @@ def read_taken(topic: str, raw: Any, *, fifo: bool) -> Message:
     given_back = properties.pop(GIVEN_BACK, None)
     tries = max(1, system.delivery_attempt)
     message = read_message(
-        topic, raw.body, properties, system.born_timestamp.ToMilliseconds(), tries if fifo else 1
+        topic, raw.body, properties, system.born_timestamp.ToMilliseconds(), tries if fifo else 1, system
     )
     if trouble:
         refuse_unread(message, trouble)

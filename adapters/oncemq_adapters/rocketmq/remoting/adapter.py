@@ -88,6 +88,7 @@ def _marked(stored: StoredMessage, later: RetryRequest) -> StoredMessage:
         stored.flag,
         stored.trouble,
         stored.packing,
+        head=stored.head,
     )
     again.ours = True
     return again

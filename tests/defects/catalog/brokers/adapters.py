@@ -10,6 +10,18 @@ ACKS = "tests/unit/adapters/rabbitmq/consuming/test_acks.py"
 
 DEFECTS = (
     Defect(
+        "copies-forget-their-exchange",
+        "A retry has the exchange and routing key of its first delivery, which handlers may look at.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/metadata.py",
+                "if found and found.exchange else {}",
+                "if found is None else {}",
+            )
+        ],
+        ["tests/suites/rabbitmq/test_metadata.py::test_a_retry_and_a_replay_keep_exchange_and_routing_key"],
+    ),
+    Defect(
         "stale-tag-acknowledged",
         "A delivery of a lost channel is void: its tag means another message on the next one.",
         [

@@ -163,9 +163,13 @@ class PrefetchWindow:
 def message_of(topic: str, stored: StoredMessage) -> Message:
     """Return a stored message as handlers see it; one that cannot be understood is made to be refused."""
     if stored.ours or stored.topic.startswith("%"):
-        message = read_message(topic, stored.body, stored.properties, stored.born, stored.attempts + 1)
+        message = read_message(
+            topic, stored.body, stored.properties, stored.born, stored.attempts + 1, stored.head
+        )
     else:
-        message = read_message(topic, stored.body, by_stranger(stored.properties), stored.born, 1)
+        message = read_message(
+            topic, stored.body, by_stranger(stored.properties), stored.born, 1, stored.head
+        )
     if stored.trouble:
         refuse_unread(message, stored.trouble)
     return message

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from oncemq.message import headers as names
 from oncemq.message.decoding import Limits
+from oncemq_adapters.rocketmq.metadata import LONGEST_HEAD
 from oncemq_adapters.rocketmq.properties import from_text
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
 from oncemq_adapters.rocketmq.sealed_copies import opened
@@ -55,6 +56,7 @@ class StoredMessage:
         trouble: why it cannot be understood; empty for a good one.
         packing: the bits that say how the body is packed, where it could not be unpacked; copies keep them.
         unpacked: bytes of the body if it was stored packed, else 0: a sender pays for far fewer than a consumer holds.
+        head: its first bytes as stored, for `RocketMQMetadata`; None if it cannot be read.
         ours: what its properties say of tries before was written by this process.
     """
 
@@ -63,6 +65,7 @@ class StoredMessage:
         "body",
         "born",
         "flag",
+        "head",
         "offset",
         "ours",
         "packing",
@@ -86,6 +89,7 @@ class StoredMessage:
         trouble: str = "",
         packing: int = 0,
         unpacked: int = 0,
+        head: bytes | None = None,
     ) -> None:
         self.topic = topic
         self.body = body
@@ -98,6 +102,7 @@ class StoredMessage:
         self.trouble = trouble
         self.packing = packing
         self.unpacked = unpacked
+        self.head = head
         self.ours = False
 
 
@@ -174,6 +179,7 @@ def _decode(data: bytes, start: int, end: int) -> StoredMessage:
     text, at = data[at + 2 : at + 2 + length], at + 2 + length
     if at > end:
         raise ValueError("a part is longer than the message")
+    head = data[start : start + LONGEST_HEAD]
     trouble, packing, unpacked = "", 0, 0
     if system & _COMPRESSED:
         body, trouble = unpack(body, system >> 8 & 7)
@@ -185,7 +191,7 @@ def _decode(data: bytes, start: int, end: int) -> StoredMessage:
             body, trouble = unpack(body, packing >> 8 & 7)
             packing, unpacked = (packing, 0) if trouble else (0, len(body))
     return StoredMessage(
-        name, body, properties, offset, born, stored, attempts, flag, trouble, packing, unpacked
+        name, body, properties, offset, born, stored, attempts, flag, trouble, packing, unpacked, head
     )
 
 

@@ -1,0 +1,78 @@
+"""A handler can ask RabbitMQ's delivery for its exchange and routing key, also after a retry and a replay."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from oncemq.contracts.adapter import Adapter, DeadLetterRequest, RetryRequest, Subscription
+from oncemq.message import headers as names
+from oncemq.message.envelope import Message
+from oncemq.testing.recording_sink import RecordingSink
+from oncemq_adapters.rabbitmq import RabbitMQMetadata
+from support.rabbitmq import adapter_on, connect
+
+GRACE = timedelta(seconds=5)
+
+
+@pytest.fixture
+def bound(rabbitmq_url: str, fresh: str) -> Iterator[Subscription]:
+    """A queue that is bound to a topic exchange."""
+    with connect(rabbitmq_url) as connection:
+        channel = connection.channel()
+        channel.exchange_declare(fresh, "topic")
+        channel.queue_declare(fresh, durable=True)
+        channel.queue_bind(fresh, fresh, "order.*")
+        yield Subscription("c", fresh, fresh, {"queue": fresh})
+        channel.exchange_delete(fresh)
+        channel.queue_delete(fresh)
+
+
+@pytest.fixture
+def adapter(rabbitmq_url: str) -> Iterator[Adapter]:
+    """An adapter that consumes."""
+    adapter = adapter_on(rabbitmq_url)
+    yield adapter
+    adapter.close(grace=GRACE)
+
+
+def told(message: Message) -> RabbitMQMetadata:
+    """Return the metadata of a message."""
+    found = RabbitMQMetadata.read(message.metadata_source)
+    assert found is not None
+    return found
+
+
+def publish(url: str, exchange: str, routing_key: str) -> None:
+    """Publish as a stranger does."""
+    with connect(url) as connection:
+        connection.channel().basic_publish(exchange, routing_key, b"x")
+
+
+def test_exchange_and_routing_key_are_the_producers(
+    rabbitmq_url: str, adapter: Adapter, bound: Subscription
+) -> None:
+    """With the channel's number, and whether the broker has delivered it before."""
+    sink = RecordingSink()
+    adapter.open([bound], sink)
+    publish(rabbitmq_url, bound.topic, "order.paid")
+    (delivery,) = sink.wait_for(1)
+    assert told(delivery.message) == RabbitMQMetadata(bound.topic, "order.paid", 1, redelivered=False)
+
+
+def test_a_retry_and_a_replay_keep_exchange_and_routing_key(
+    rabbitmq_url: str, adapter: Adapter, bound: Subscription
+) -> None:
+    """Though their copies come by the default exchange: a handler that looks at them does the same again."""
+    sink = RecordingSink()
+    adapter.open([bound], sink)
+    publish(rabbitmq_url, bound.topic, "order.paid")
+    assert not adapter.retry([RetryRequest(sink.wait_for(1)[0], timedelta(0), {names.ATTEMPT: "2"})])
+    retried = sink.wait_for(2)[1]
+    assert not adapter.dead_letter([DeadLetterRequest(retried, {names.REASON: "rejected"})])
+    (letter,) = adapter.dead_letters(bound, 10)
+    assert adapter.replay_dead_letters(bound, [letter.id]) == 1
+    replayed = sink.wait_for(3)[2]
+    for delivery in (retried, replayed):
+        found = told(delivery.message)
+        assert (found.exchange, found.routing_key) == (bound.topic, "order.paid")
