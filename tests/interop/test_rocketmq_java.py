@@ -21,7 +21,7 @@ from oncemq_adapters.rocketmq import RocketMQMetadata
 from oncemq_adapters.rocketmq.names import ALLOCATIONS, BY_CIRCLE
 from oncemq_adapters.rocketmq.remoting.client.queue_allocation import allocate
 from oncemq_adapters.rocketmq.remoting.group_subscriptions import look_at
-from support.brokers.java_peer import JavaPeer, compiled
+from support.brokers.java_peer import JavaPeer, compiled, mqadmin
 from support.brokers.rocketmq import adapter_on
 from support.brokers.rocketmq_bench import account_url
 
@@ -341,3 +341,44 @@ def test_java_and_python_share_a_group(ours: Ours, java: JavaPeer) -> None:
     had = Counter(sink.bodies() + [message.body for message in java.received])
     assert len(had) == 120
     assert {body for body, times in had.items() if times > 1} == set()
+
+
+def test_python_reads_what_java_stores_in_batches(ours: Ours, java: JavaPeer) -> None:
+    """A topic of `queue.type=BatchCQ`: what Java's consumer is given arrives, in place, also after a restart amid a batch."""
+    topic = f"b{uuid4().hex[:8]}"
+    mqadmin(
+        "updateTopic",
+        "-t",
+        topic,
+        "-c",
+        "DefaultCluster",
+        "-r",
+        "1",
+        "-w",
+        "1",
+        "-a",
+        "+queue.type=BatchCQ",
+    )
+    ours.subscription = Subscription("c", topic, ours.group, {})
+    adapter, sink = ours.join()
+    java.order("consume", f"{ours.group}j", topic)
+    java.order("batch", topic, 6, "b")
+    java.order("batch", topic, 4, "c")
+    told = {message.body: message.properties for message in java.wait_for(10)}
+    deliveries = sink.wait_for(10)
+    for delivery in deliveries:
+        found = RocketMQMetadata.read(delivery.message.metadata_source)
+        properties = told[delivery.message.body]
+        assert found is not None
+        assert properties["java.offset"] == str(found.queue_offset)
+        assert delivery.message.message_id == properties["UNIQ_KEY"]
+    assert not adapter.acknowledge(
+        [delivery for delivery in deliveries if delivery.message.body in (b"b0", b"b1")]
+    )
+    retried = next(delivery for delivery in deliveries if delivery.message.body == b"b2")
+    assert not adapter.retry([RetryRequest(retried, timedelta(seconds=1), {names.ATTEMPT: "2"})])
+    adapter.close(grace=GRACE)
+    _, again = ours.join()
+    assert sorted(delivery.message.body for delivery in again.wait_for(8)) == sorted(
+        set(told) - {b"b0", b"b1"}
+    )

@@ -1,4 +1,4 @@
-"""What RabbitMQ says of a delivery beside the message."""
+"""Metadata of a RabbitMQ delivery beside the message: exchange, routing key, delivery tag."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

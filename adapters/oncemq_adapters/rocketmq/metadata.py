@@ -1,4 +1,4 @@
-"""What RocketMQ says of a delivery beside the message."""
+"""Metadata of a RocketMQ delivery beside the message: queue, offset, times, hosts, count of tries."""
 
 import struct
 from dataclasses import dataclass

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from oncemq.common.problems import Severity
+from oncemq.errors import BrokerRefused
+from oncemq_adapters.rocketmq.remoting.admin.broker_settings import refuse_batches
 from support.brokers.rocketmq_bench import Bench
 
 
@@ -69,6 +71,16 @@ def test_a_topic_of_type_fifo_wants_fifo(bench: Bench) -> None:
     (problem,) = bench.examine()
     assert "is of type FIFO on broker-a" in problem.text
     assert problem.severity is Severity.WARNING
+
+
+def test_batches_do_not_come_one_by_one(bench: Bench) -> None:
+    """A topic of batches is read, but not in the order of fifo: its messages come at once. Other drivers refuse it."""
+    bench.make_batch_topic()
+    assert bench.examine() == []
+    problems = [problem for problem in bench.examine({"fifo": True}) if "queue.type=BatchCQ" in problem.text]
+    assert [problem.where for problem in problems] == ["topic.fifo"]
+    with pytest.raises(BrokerRefused, match="consume it with rocketmq://"):
+        refuse_batches([bench.broker], bench.topic)
 
 
 def test_a_group_that_is_switched_off_is_found(bench: Bench) -> None:

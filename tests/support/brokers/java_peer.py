@@ -5,13 +5,16 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition, Thread
+from time import monotonic
 from typing import Self
 from urllib.parse import urlsplit
 
+from services import catalog
 from services.servers import rocketmq_jars
+from services.servers.rocketmq import RocketMQ
 
 SOURCE = Path(__file__).parents[2] / "interop" / "RocketMQPeer.java"
 
@@ -24,11 +27,13 @@ class Received:
         attempts: Java's count of tries before this one.
         body: as Java sees it.
         properties: as Java sees them.
+        at: when it was told, monotonic.
     """
 
     attempts: int
     body: bytes
     properties: dict[str, str]
+    at: float = field(default_factory=monotonic, compare=False)
 
 
 class JavaPeer:
@@ -110,6 +115,17 @@ def compiled(folder: Path) -> Iterator[Path]:
         check=True,
     )
     yield folder
+
+
+def mqadmin(*arguments: str, folder: Path | None = None) -> str:
+    """Run RocketMQ's tool on the shared servers; returns what it prints. Some commands write files to `folder`."""
+    server = catalog.make(RocketMQ, catalog.FOLDER / RocketMQ.kind)
+    assert isinstance(server, RocketMQ)
+    command = server.administration(*arguments)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "Exception" not in done.stdout + done.stderr, done.stdout + done.stderr
+    return done.stdout
 
 
 def _parse(line: str) -> Received:

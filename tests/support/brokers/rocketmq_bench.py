@@ -10,6 +10,8 @@ from uuid import uuid4
 from oncemq.common.problems import Problem
 from oncemq.contracts.adapter import Subscription
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import group_settings
+from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import wait_for_route
+from oncemq_adapters.rocketmq.remoting.protocol.codes import TEMPLATE, UPDATE_TOPIC
 from support.brokers.rocketmq import adapter_on
 from support.facts import facts_of
 
@@ -24,11 +26,27 @@ class Bench:
         self.topic, self.group_name = f"t{uuid4().hex[:8]}", f"g{uuid4().hex[:8]}"
         self._adapter = adapter_on(url)
         self._adapter.prepare(())
-        self._broker = self._adapter._opened_desk().brokers.get("broker-a")
+        self.broker = self._adapter._opened_desk().brokers.get("broker-a")
 
     def make_topic(self, **options: Any) -> None:
         """Make the topic as a start would."""
         self._adapter.prepare([Subscription("c", self.topic, "other", {"create": True, **options})])
+
+    def make_batch_topic(self) -> None:
+        """Make the topic as one that keeps batches."""
+        fields = {
+            "topic": self.topic,
+            "defaultTopic": TEMPLATE,
+            "readQueueNums": "1",
+            "writeQueueNums": "1",
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+            "attributes": "+queue.type=BatchCQ",
+        }
+        self.broker.call(UPDATE_TOPIC, fields)
+        wait_for_route(self._adapter._opened_desk().routes, self.topic)
 
     def start(self, **options: Any) -> None:
         """Have made whatever a start makes for the group."""
@@ -37,16 +55,16 @@ class Bench:
     def make_group(self, **settings: Any) -> None:
         """Make the group, or change it."""
         wanted = {"groupName": self.group_name, "consumeEnable": True, "retryQueueNums": 1, **settings}
-        self._broker.call(UPDATE_GROUP, {}, json.dumps(wanted).encode())
+        self.broker.call(UPDATE_GROUP, {}, json.dumps(wanted).encode())
 
     def group(self) -> Mapping[str, Any] | None:
         """Return the group's settings."""
-        return group_settings(self._broker, self.group_name)
+        return group_settings(self.broker, self.group_name)
 
     def configure(self, **settings: str) -> None:
         """Change the broker's configuration while it runs."""
         body = "".join(f"{name}={value}\n" for name, value in settings.items())
-        self._broker.call(UPDATE_BROKER_CONFIG, {}, body.encode())
+        self.broker.call(UPDATE_BROKER_CONFIG, {}, body.encode())
 
     def set_back(self) -> None:
         """Have the broker's configuration as it was."""

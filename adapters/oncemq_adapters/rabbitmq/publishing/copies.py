@@ -57,9 +57,8 @@ def _next_hop(delivery: Delivery, added: Mapping[str, str], username: str) -> Co
     message = delivery.message
     # What a stranger wrote of tries before is not among them any more.
     known = {name: text for name, text in message.headers.items() if name in names.HISTORY}
-    return next_hop(
-        message.raw or NO_PROPERTIES, message.body, {**known, **origin_headers(message), **added}, username
-    )
+    headers = {**known, **origin_headers(message), **added}
+    return next_hop(message.raw or NO_PROPERTIES, message.body, headers, username)
 
 
 def new_message(

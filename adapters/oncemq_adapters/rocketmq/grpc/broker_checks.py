@@ -17,6 +17,7 @@ from oncemq_adapters.rocketmq.grpc.settings import Settings
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic
 from oncemq_adapters.rocketmq.remoting.admin.broker_settings import Inventory, take_stock
 from oncemq_adapters.rocketmq.remoting.broker_checks import (
+    batch_queues,
     group_switches,
     limits,
     message_types,
@@ -100,6 +101,7 @@ def examine(
     names, _ = whereabouts(desk, topic.options)
     stock = take_stock(desk.brokers, names, topic.name, group)
     yield from message_types(stock, topic.options, Severity.ERROR)
+    yield from batch_queues(stock, topic.options)
     yield from _declared_type(stock, topic, declared="message_type" in facts.options)
     yield from group_switches(stock, group)
     yield from _kind(desk, stock, topic, group)

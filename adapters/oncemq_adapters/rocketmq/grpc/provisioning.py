@@ -7,6 +7,7 @@ from oncemq_adapters.rocketmq.grpc.errors import NO_TOPIC
 from oncemq_adapters.rocketmq.grpc.groups import begin, ensure_group, refuse_others
 from oncemq_adapters.rocketmq.grpc.topics import ProxiedTopic, leased_retry_topic
 from oncemq_adapters.rocketmq.names import dead_topic
+from oncemq_adapters.rocketmq.remoting.admin.broker_settings import refuse_batches
 from oncemq_adapters.rocketmq.remoting.admin.topics_and_groups import connect_all, wait_for_route
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.protocol import codes
@@ -41,6 +42,7 @@ class Places:
         """
         self._ensure(topic.name, topic.options.queues, topic.message_type, wanted=self._may_make(topic))
         if self._desk is not None:
+            refuse_batches(self._desk.brokers.alive().values(), topic.name)
             refuse_others(self._desk, group)
             ensure_group(self._desk, group, fifo=topic.fifo)
         self._ensure(leased_retry_topic(group, topic.name), 1, "MIXED", wanted=True)

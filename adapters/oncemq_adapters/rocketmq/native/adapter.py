@@ -31,6 +31,7 @@ from oncemq_adapters.rocketmq.native.options import NativeOptions
 from oncemq_adapters.rocketmq.native.progress import Queue
 from oncemq_adapters.rocketmq.packages import require_package
 from oncemq_adapters.rocketmq.remoting.adapter import RocketMQAdapter
+from oncemq_adapters.rocketmq.remoting.admin.broker_settings import refuse_batches
 from oncemq_adapters.rocketmq.remoting.broker_checks import examine
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 from oncemq_adapters.rocketmq.remoting.producer.forwarding import resend
@@ -92,13 +93,19 @@ class NativeRocketMQAdapter(RocketMQAdapter):
         """Return what is missing or different on the brokers for this consumer; groups are created at the start."""
         topic, group = self._place(facts)
         desk = self._opened_desk()
-        return [*examine(desk, facts, topic, group, makes_groups=True), *self._others(desk, facts)]
+        return [
+            *examine(desk, facts, topic, group, makes_groups=True, unwraps=False),
+            *self._others(desk, facts),
+        ]
 
     def open(self, subscriptions: Sequence[Subscription], sink: Sink) -> None:
         """Join every group; returns when the brokers list each member."""
         require_package(PACKAGE)
         library = self._native.find()
         self.prepare(subscriptions)
+        connections = self._opened_desk().brokers.alive().values()
+        for subscription in subscriptions:
+            refuse_batches(connections, self._topic_of(subscription).name)
         members = self._members_of(subscriptions, library, sink)
         with self._closing:
             self._natives = members

@@ -12,7 +12,12 @@ from oncemq_adapters.rocketmq.delays import LEVELS
 from oncemq_adapters.rocketmq.names import TopicOptions
 from oncemq_adapters.rocketmq.remoting.admin import topics_and_groups as administration
 from oncemq_adapters.rocketmq.remoting.admin.account_rights import consuming_problems, publishing_problems
-from oncemq_adapters.rocketmq.remoting.admin.broker_settings import Inventory, Settings, take_stock
+from oncemq_adapters.rocketmq.remoting.admin.broker_settings import (
+    Inventory,
+    Settings,
+    batches_in,
+    take_stock,
+)
 from oncemq_adapters.rocketmq.remoting.operations import Operations
 
 ORDERED_TYPES = ("FIFO", "MIXED", "")
@@ -20,7 +25,13 @@ _LONGEST_LEVEL = timedelta(seconds=LEVELS[-1])
 
 
 def examine(
-    desk: Operations, facts: ConsumerFacts, topic: TopicOptions, group: str, *, makes_groups: bool
+    desk: Operations,
+    facts: ConsumerFacts,
+    topic: TopicOptions,
+    group: str,
+    *,
+    makes_groups: bool,
+    unwraps: bool = True,
 ) -> Iterator[Problem]:
     """Yield what the brokers lack, or what differs from the consumer's needs.
 
@@ -30,6 +41,7 @@ def examine(
         topic: what is declared about its topic.
         group: by its real name.
         makes_groups: a group that is missing is made at the start, on any broker.
+        unwraps: the driver takes batches apart.
     """
     names, missing = whereabouts(desk, topic)
     yield from missing
@@ -38,6 +50,7 @@ def examine(
         yield from consuming_problems(connections, desk.account, topic, group)
     stock = take_stock(desk.brokers, names, topic.name, group)
     yield from message_types(stock, topic, Severity.WARNING)
+    yield from batch_queues(stock, topic, unwraps=unwraps)
     yield from _filters(desk, names, topic, group)
     if not (makes_groups or topic.create):
         yield from _groups_not_created(stock, topic, group)
@@ -109,6 +122,22 @@ def message_types(stock: Sequence[Inventory], topic: TopicOptions, severity: Sev
             "write fifo: true at the topic; nothing, if a strategy keeps the order of each key",
             "topic.fifo",
             Severity.WARNING,
+        )
+
+
+def batch_queues(
+    stock: Sequence[Inventory], topic: TopicOptions, *, unwraps: bool = False
+) -> Iterator[Problem]:
+    """Yield that messages come in batches, where the driver, or the order that is declared, takes them one by one."""
+    if not any(row.batches for row in stock):
+        return
+    if not unwraps:
+        yield Problem(batches_in(topic.name), "consume it with rocketmq://, which can", "topic.topic_name")
+    elif topic.fifo:
+        yield Problem(
+            f"topic {topic.name!r} keeps messages in batches (queue.type=BatchCQ), which come at once",
+            "leave out fifo; a strategy can keep the order of each key",
+            "topic.fifo",
         )
 
 

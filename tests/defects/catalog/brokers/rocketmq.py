@@ -2,7 +2,28 @@
 
 from defects.defect import Defect, Edit
 
+CODEC = "adapters/oncemq_adapters/rocketmq/remoting/protocol/message_codec.py"
+CODEC_TESTS = "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec.py"
+
 DEFECTS = (
+    Defect(
+        "batches-not-taken-apart",
+        "The messages of a batch queue arrive one by one.",
+        [Edit(CODEC, "    if head is None or outer.trouble or int", "    if True or int")],
+        [f"{CODEC_TESTS}::test_a_batch_is_its_messages[False]"],
+    ),
+    Defect(
+        "batch-begins-again",
+        "A batch that is read from its middle gives no message again that is settled.",
+        [Edit(CODEC, "for part in inner if part.offset >= floor]", "for part in inner]")],
+        [f"{CODEC_TESTS}::test_a_batch_that_is_read_from_its_middle_gives_the_rest"],
+    ),
+    Defect(
+        "batch-longer-than-its-offsets",
+        "A batch with more messages than it takes offsets covers none of those behind it.",
+        [Edit(CODEC, "len(parts) > int(told)", "False")],
+        [f"{CODEC_TESTS}::test_a_batch_that_cannot_be_read_is_one_unreadable_message[data2]"],
+    ),
     Defect(
         "brokers-id-first",
         "A message keeps its id when a Java member gives it back.",

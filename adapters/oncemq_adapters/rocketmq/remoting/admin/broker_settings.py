@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from oncemq.errors import BrokerRefused
 from oncemq_adapters.rocketmq.delays import LONGEST
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.protocol import codes
@@ -45,12 +46,14 @@ class Inventory:
         message_type: what the topic is for: NORMAL, FIFO, DELAY, TRANSACTION, MIXED; empty where brokers know no types,
             or the topic is not there.
         group: the group's settings in RocketMQ's own words; None = there is no such group.
+        batches: the topic keeps messages in batches.
     """
 
     broker: str
     settings: Settings | None
     message_type: str
     group: Mapping[str, Any] | None
+    batches: bool = False
 
 
 def take_stock(brokers: Brokers, names: Iterable[str], topic: str, group: str) -> Sequence[Inventory]:
@@ -60,9 +63,14 @@ def take_stock(brokers: Brokers, names: Iterable[str], topic: str, group: str) -
         BrokerError: one cannot be reached, or does not let us ask for groups.
     """
     connections = {name: brokers.get(name) for name in sorted(names)}
+    attributes = {name: _attributes(connection, topic) for name, connection in connections.items()}
     return [
         Inventory(
-            name, _settings(connection), _message_type(connection, topic), group_settings(connection, group)
+            name,
+            _settings(connection),
+            _message_type(connection, attributes[name]),
+            group_settings(connection, group),
+            _holds_batches(attributes[name]),
         )
         for name, connection in connections.items()
     ]
@@ -82,14 +90,41 @@ def group_settings(connection: Connection, group: str) -> Mapping[str, Any] | No
     return found if isinstance(found, Mapping) else None
 
 
-def _message_type(connection: Connection, topic: str) -> str:
+def refuse_batches(connections: Iterable[Connection], topic: str) -> None:
+    """Refuse a topic of batches, for a driver that cannot take them apart.
+
+    Raises:
+        BrokerRefused: it is one; says what to write.
+    """
+    for connection in connections:
+        if _holds_batches(_attributes(connection, topic)):
+            raise BrokerRefused(f"{batches_in(topic)}; consume it with rocketmq://, which can")
+
+
+def batches_in(topic: str) -> str:
+    """Return what is wrong with a topic of batches."""
+    return f"topic {topic!r} keeps messages in batches (queue.type=BatchCQ), which this cannot take apart"
+
+
+def _holds_batches(attributes: Mapping[str, Any] | None) -> bool:
+    return attributes is not None and attributes.get("queue.type") == "BatchCQ"
+
+
+def _attributes(connection: Connection, topic: str) -> Mapping[str, Any] | None:
+    """Return a topic's attributes; None if the broker does not have it, or does not let us ask."""
     try:
         _, body = connection.call(codes.TOPIC_CONFIG, {"topic": topic})
     except Denied:
-        return ""
+        return None
     found = loose_json(body)
     attributes = found.get("attributes") if isinstance(found, Mapping) else None
-    named = attributes.get("message.type") if isinstance(attributes, Mapping) else None
+    return attributes if isinstance(attributes, Mapping) else {}
+
+
+def _message_type(connection: Connection, attributes: Mapping[str, Any] | None) -> str:
+    if attributes is None:
+        return ""
+    named = attributes.get("message.type")
     return str(named) if named else "NORMAL" if connection.version >= codes.TIMER_SINCE else ""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from oncemq.errors import BrokerError
+from oncemq.errors import BrokerError, BrokerRefused
 from oncemq_adapters.rocketmq.remoting.client.broker_connections import Brokers
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import COMMIT_AFTER, Offsets
@@ -156,6 +156,10 @@ class Puller:
     ) -> tuple[Sequence[StoredMessage], int]:
         if error is None:
             messages, cut = decode(body, queue.topic, offset)
+            if self._one_by_one and len(messages) > 1:
+                raise BrokerRefused(
+                    f"topic {queue.topic} keeps batches (queue.type=BatchCQ), which come at once: consume it without fifo: true"
+                )
             return messages, messages[-1].offset + 1 if cut else int(fields["nextBeginOffset"])
         if not isinstance(error, Denied) or error.code not in codes.PULLED_NOTHING:
             raise error

@@ -6,8 +6,8 @@ ends as a dead letter and holds up no other.
 
 import struct
 import zlib
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from oncemq.message import headers as names
 from oncemq.message.decoding import Limits
@@ -29,6 +29,8 @@ _PART = 256 * 1024
 PACKING = 0x701
 """The bits of a message's flags that say how its body is packed."""
 _COMPRESSED, _SENDER_6, _BROKER_6 = 1, 16, 32
+_BATCH = 64 | 128
+"""The bits of a message that holds others: a batch in a topic of `queue.type=BatchCQ`."""
 _ZLIB, _LZ4, _ZSTD, _ZLIB_AGAIN = 0, 1, 2, 3
 _KINDS = {b"\x04\x22\x4d\x18": _LZ4, b"\x28\xb5\x2f\xfd": _ZSTD}
 _MAGIC_LONG_TOPIC = -626843477
@@ -38,6 +40,11 @@ _MAGICS = (_MAGIC_LONG_TOPIC, -626843481)
 _HEAD = struct.Struct(">iiiiiqqiq8xq8xiqi")
 _START = struct.Struct(">iiiiiqqiq")
 _STORED, _TAIL = struct.Struct(">q"), struct.Struct(">iqi")
+# size magic crc flag body's length; then the body, the properties' length and the properties
+_INNER = struct.Struct(">iiiii")
+_INNER_COUNT = "INNER_NUM"
+_SYSTEM_AT, _OFFSET_AT = 36, 20
+"""Where a stored message has its system flags and its offset."""
 _SIZE, _SHORT = struct.Struct(">i"), struct.Struct(">H")
 
 
@@ -130,7 +137,7 @@ def decode(data: bytes, topic: str, expected: int = 0) -> Pulled:
         MalformedFrame: their lengths are invalid, so the end of each message is unknown.
     """
     found: list[StoredMessage] = []
-    at, end, unpacked = 0, len(data), 0
+    at, end, unpacked, floor = 0, len(data), 0, expected
     while at < end:
         if unpacked >= UNPACKED_AT_ONCE:
             return Pulled(found, cut=True)
@@ -143,9 +150,11 @@ def decode(data: bytes, topic: str, expected: int = 0) -> Pulled:
             message = _decode(data, at, at + size)
         except (struct.error, ValueError, IndexError) as error:
             message = _unreadable(data[at : at + size], topic, expected, error)
-        found.append(message)
+        inner = _inner(message)
+        # A queue of batches is read from a batch's beginning, also where its first messages are settled.
+        found += [message] if inner is None else [part for part in inner if part.offset >= floor]
         unpacked += message.unpacked
-        expected = message.offset + 1
+        expected = (inner[-1] if inner else message).offset + 1
         at += size
     return Pulled(found, cut=False)
 
@@ -193,6 +202,52 @@ def _decode(data: bytes, start: int, end: int) -> StoredMessage:
     return StoredMessage(
         name, body, properties, offset, born, stored, attempts, flag, trouble, packing, unpacked, head
     )
+
+
+def _inner(outer: StoredMessage) -> list[StoredMessage] | None:
+    """Return the messages of a batch; None for a message that is none. A batch that cannot be read is one unreadable message."""
+    head = outer.head
+    if head is None or outer.trouble or int.from_bytes(head[_SYSTEM_AT : _SYSTEM_AT + 4]) & _BATCH != _BATCH:
+        return None
+    told = outer.properties.get(_INNER_COUNT, "")
+    try:
+        parts = list(_parts(outer, head))
+        # More would lie at offsets of the messages behind the batch.
+        if not parts or (told.isdigit() and len(parts) > int(told)):
+            _unlike(len(parts), told)
+    except (struct.error, ValueError) as error:
+        outer.trouble = f"the batch of messages in it cannot be read: {error}"
+        return None
+    return parts
+
+
+def _unlike(found: int, told: str) -> NoReturn:
+    raise ValueError(f"it has {found} messages instead of {told or 'some'}")
+
+
+def _parts(outer: StoredMessage, head: bytes) -> Iterator[StoredMessage]:
+    body, at, offset = outer.body, 0, outer.offset
+    while at < len(body):
+        size, _, _, flag, length = _INNER.unpack_from(body, at)
+        begin = at + _INNER.size
+        (text_length,) = _SHORT.unpack_from(body, begin + length)
+        text_at = begin + length + _SHORT.size
+        if length < 0 or size != text_at + text_length - at or at + size > len(body):
+            raise ValueError("a part is longer than its message")
+        yield StoredMessage(
+            outer.topic,
+            body[begin : begin + length],
+            from_text(body[text_at : text_at + text_length].decode(errors="replace")),
+            offset,
+            outer.born,
+            outer.stored,
+            outer.attempts,
+            flag,
+            # The batch was unpacked once; each message pays for its part.
+            unpacked=length if outer.unpacked else 0,
+            head=head[:_OFFSET_AT] + offset.to_bytes(8) + head[_OFFSET_AT + 8 :],
+        )
+        at, offset = at + size, offset + 1
 
 
 def _unreadable(data: bytes, topic: str, expected: int, error: Exception) -> StoredMessage:

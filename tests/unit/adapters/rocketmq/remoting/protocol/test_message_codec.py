@@ -10,6 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as some
 
+from oncemq_adapters.rocketmq.metadata import RocketMQMetadata
 from oncemq_adapters.rocketmq.remoting.protocol.frames import MalformedFrame
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import (
     LARGEST_BODY,
@@ -147,3 +148,55 @@ def test_a_flipped_byte_crashes_nothing(at: int, value: int) -> None:
         decode(bytes(data), "t")
     except MalformedFrame:
         return
+
+
+def batch(*bodies: bytes, count: int | None = None, packed: bool = False) -> bytes:
+    """Return a stored batch as a topic of `queue.type=BatchCQ` keeps it, at offset 8."""
+    body = b""
+    for number, inner in enumerate(bodies):
+        properties = f"UNIQ_KEY\x01id-{number}\x02".encode()
+        size = 20 + len(inner) + 2 + len(properties)
+        body += struct.pack(">iiiii", size, 0, 0, number, len(inner)) + inner
+        body += struct.pack(">H", len(properties)) + properties
+    told = f"INNER_NUM\x01{len(bodies) if count is None else count}\x02"
+    system = 64 | 128 | (0x301 if packed else 0)
+    return stored(zlib.compress(body) if packed else body, system=system, offset=8, text=told)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_batch_is_its_messages(packed: bool) -> None:
+    """Each with body, properties, flag and the offset that it has in the queue; what follows keeps its own."""
+    data = batch(b"a", b"", b"ccc", packed=packed) + stored(b"next", offset=11)
+    messages = decode(data, "t", 8).messages
+    assert [(message.offset, message.body) for message in messages] == [
+        (8, b"a"),
+        (9, b""),
+        (10, b"ccc"),
+        (11, b"next"),
+    ]
+    assert [message.properties["UNIQ_KEY"] for message in messages[:3]] == ["id-0", "id-1", "id-2"]
+    assert [message.flag for message in messages[:3]] == [0, 1, 2]
+    found = RocketMQMetadata.read(messages[2].head)
+    assert found is not None
+    assert found.queue_offset == 10
+
+
+def test_a_batch_that_is_read_from_its_middle_gives_the_rest() -> None:
+    """Brokers send a batch whole: what lies before the offset that was asked for is settled."""
+    messages = decode(batch(b"a", b"b", b"c"), "t", 9).messages
+    assert [(message.offset, message.body) for message in messages] == [(9, b"b"), (10, b"c")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        stored(b"\x00\x00\x00\x40", system=192, offset=8),
+        stored(b"", system=192, offset=8),
+        batch(b"a", b"b", count=1),
+        stored(struct.pack(">iiiii", 21, 0, 0, 0, -1) + b"\x00", system=192, offset=8),
+    ],
+)
+def test_a_batch_that_cannot_be_read_is_one_unreadable_message(data: bytes) -> None:
+    """Cut, empty, or with more messages than it takes offsets: it becomes a dead letter whole, and nothing else is lost."""
+    messages = decode(data + stored(b"next", offset=9), "t", 8).messages
+    assert [(message.offset, bool(message.trouble)) for message in messages] == [(8, True), (9, False)]
