@@ -1,7 +1,6 @@
 """RocketMQ's own administration tool finds our members, progress and dead letters where it looks, and can set us back."""
 
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -20,8 +19,7 @@ from oncemq.message import headers as names
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.operate.forgetting import Forgetting
 from oncemq.testing.recording_sink import RecordingSink
-from services import catalog
-from services.servers.rocketmq import RocketMQ
+from support.brokers.java_peer import mqadmin
 from support.brokers.rocketmq import adapter_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -50,17 +48,6 @@ def member(rocketmq_url: str) -> Iterator[Member]:
     member = Member(rocketmq_url)
     yield member
     member.adapter.close(grace=timedelta(seconds=5))
-
-
-def mqadmin(*arguments: str, folder: Path | None = None) -> str:
-    """Run RocketMQ's tool on the shared servers; returns what it prints. Some commands write files to `folder`."""
-    server = catalog.make(RocketMQ, catalog.FOLDER / RocketMQ.kind)
-    assert isinstance(server, RocketMQ)
-    command = server.administration(*arguments)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert "Exception" not in done.stdout + done.stderr, done.stdout + done.stderr
-    return done.stdout
 
 
 def eventually(reached: Callable[[], bool], timeout: float = 60) -> None:
@@ -96,6 +83,48 @@ def test_consumer_status_is_told_how_our_member_is(member: Member, tmp_path: Pat
     assert "Same subscription in the same group of consumer" in said
     (file,) = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert re.search(rf"{member.topic} +.*paid \|\| sent", file.read_text())
+
+
+def test_consumer_status_tells_queues_offsets_and_rates(member: Member) -> None:
+    """Of one member: what each of its queues holds, how far it is, and how fast its topics go."""
+    member.publish(*[b"k%d" % number for number in range(10)])
+    deliveries = member.sink.wait_for(10)
+    assert not member.adapter.acknowledge(deliveries[:6])
+    subscription = Subscription("c", member.topic, member.group, {})
+    eventually(lambda: member.adapter.depth(subscription) == 4)
+    own = member.adapter._members[0]  # type: ignore[attr-defined]
+    own._rates.sample()
+    said = mqadmin("consumerStatus", "-g", member.group, "-i", own._presence.client)
+    (offset, *_) = re.findall(rf"^{member.topic} +broker-a +0 +(\d+) *$", said, re.MULTILINE)
+    assert offset == "6"
+    held = re.search(rf"^{member.topic} +broker-a +0 +ProcessQueueInfo (.*)$", said, re.MULTILINE)
+    assert held is not None, said
+    for told in (
+        "commitOffset=6",
+        "cachedMsgMinOffset=6",
+        "cachedMsgMaxOffset=9",
+        "cachedMsgCount=4",
+        "droped=false",
+    ):
+        assert told in held[1]
+    rates = re.search(
+        rf"^{member.topic} +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +(\d+) *$", said, re.MULTILINE
+    )
+    assert rates is not None, said
+    pull_time, pulls, consume_time, fine, failed, failures = map(float, rates.groups())
+    assert min(pulls, consume_time, fine) > 0
+    assert (failed, failures) == (0, 0)
+    assert pull_time >= 0
+
+
+def test_consumer_progress_says_who_has_a_queue(member: Member) -> None:
+    """With -s the tool asks every member for its queues, and names its client."""
+    member.publish(b"k")
+    member.sink.wait_for(1)
+    progress = mqadmin("consumerProgress", "-g", member.group, "-s", "true")
+    (row,) = [line for line in progress.splitlines() if line.startswith(member.topic)]
+    own = member.adapter._members[0]._presence.client  # type: ignore[attr-defined]
+    assert own.partition("@")[0] in row, progress
 
 
 def test_reset_offset_by_time_sets_a_running_member_back(member: Member) -> None:

@@ -63,9 +63,16 @@ class GroupMembership:
                 connection.close(error)
         return trouble
 
-    def running_info(self, queues: Iterable[HeldQueue] = (), *, fifo: bool) -> bytes:
+    def running_info(
+        self,
+        queues: Iterable[HeldQueue],
+        rates: Mapping[str, Mapping[str, float]],
+        *,
+        fifo: bool,
+        servers: str,
+    ) -> bytes:
         """Return the answer to an administrator's status query."""
-        return running_info_body(self._subscribed(), self._version, queues, fifo=fifo)
+        return running_info_body(self._subscribed(), self._version, queues, rates, fifo=fifo, servers=servers)
 
     def farewell(self, connections: Iterable[Connection]) -> None:
         """Leave the group, so that others need not wait for our silence."""

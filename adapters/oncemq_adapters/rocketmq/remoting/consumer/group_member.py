@@ -20,6 +20,7 @@ from oncemq_adapters.rocketmq.remoting.client.group_membership import GroupMembe
 from oncemq_adapters.rocketmq.remoting.client.routes import Routes
 from oncemq_adapters.rocketmq.remoting.client.timer_thread import TimerThread
 from oncemq_adapters.rocketmq.remoting.consumer.broker_recovery import BrokerRecovery
+from oncemq_adapters.rocketmq.remoting.consumer.consume_rates import SAMPLE_EVERY, ConsumeRates
 from oncemq_adapters.rocketmq.remoting.consumer.offset_store import Offsets
 from oncemq_adapters.rocketmq.remoting.consumer.prefetch_window import PrefetchWindow
 from oncemq_adapters.rocketmq.remoting.consumer.process_queue import ProcessQueue, QueueKey
@@ -133,6 +134,7 @@ class Member:
             self.puller,
             lambda: self.steward.at(0, self._leave_if_idle),
         )
+        self._rates = ConsumeRates(lambda: list(self.assignment.queues.values()))
         for window in self.windows:
             window.on_settled = self._room.settled
 
@@ -156,6 +158,7 @@ class Member:
         self.steward.every(REBALANCE_EVERY, self.assignment.rebalance)
         self.steward.every(KEEP_EVERY, self.assignment.keep_locks)
         self.steward.every(5.0, self._watch)
+        self.steward.every(SAMPLE_EVERY, self._rates.sample)
         self.assignment.complete.wait(SETTLE_IN)
 
     def health(self) -> Sequence[ConsumerHealth]:
@@ -269,7 +272,12 @@ class Member:
         elif frame.code == codes.RESET_OFFSET:
             self.steward.at(0, self._reset, frame.body)
         elif frame.code == codes.RUNNING_INFO:
-            return self._presence.running_info(list(self.assignment.queues.values()), fifo=self.fifo)
+            return self._presence.running_info(
+                list(self.assignment.queues.values()),
+                self._rates.by_topic(),
+                fifo=self.fifo,
+                servers=";".join(self._address.name_servers),
+            )
         return None
 
     def _reset(self, body: bytes) -> None:

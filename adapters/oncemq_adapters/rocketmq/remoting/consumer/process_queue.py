@@ -7,7 +7,7 @@ from math import inf
 from threading import Lock
 from time import monotonic
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from oncemq_adapters.rocketmq.remoting.protocol.message_codec import StoredMessage
 
@@ -15,6 +15,43 @@ QueueKey = tuple[str, str, int]
 """Topic, broker and number."""
 
 NOTHING: Mapping[Any, int] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class Work:
+    """What was done in a queue since it is ours.
+
+    Args:
+        pulled: messages.
+        pulls: that brought some.
+        pulling: seconds that these pulls took.
+        settled: messages.
+        moved: of these, those that failed: to the group's retries or dead letters.
+        settled_at: when the last one was, monotonic; 0.0 = never.
+    """
+
+    pulled: int = 0
+    pulls: int = 0
+    pulling: float = 0.0
+    settled: int = 0
+    moved: int = 0
+    settled_at: float = 0.0
+
+
+class Cached(NamedTuple):
+    """Unsettled messages of a queue.
+
+    Args:
+        first: the lowest offset; 0 if there is none.
+        last: the highest.
+        messages: how many.
+        size: bytes of their bodies.
+    """
+
+    first: int
+    last: int
+    messages: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +99,7 @@ class ProcessQueue:
         draining: it belongs to another member; what is out may still be settled for a while.
         out: how many deliveries are out and unsettled, by the window that delivered them.
         unpacked: how many bytes of these were unpacked, by the same.
+        work: what was done in it.
     """
 
     def __init__(self, key: QueueKey, generation: int) -> None:
@@ -79,6 +117,7 @@ class ProcessQueue:
         self.commit = Commit()
         self.out: Counter[Any] = Counter()
         self.unpacked: Counter[Any] = Counter()
+        self.work = Work()
         self._lock = Lock()
         self._skip: Collection[int] = ()
         self._order: deque[int] = deque()
@@ -135,6 +174,10 @@ class ProcessQueue:
                 if self._skip
                 else messages
             )
+            if messages:
+                self.work.pulled += len(messages)
+                self.work.pulls += 1
+                self.work.pulling += monotonic() - self.pulled_at
             self._flight.update([(message.offset, message) for message in fresh])
             self._order.extend([message.offset for message in fresh])
             for owner, first in left.items():
@@ -221,8 +264,16 @@ class ProcessQueue:
             for offset in offsets:
                 self._flight.pop(offset, None)
             self.settled_since_commit += len(offsets)
+            self.work.settled += len(offsets)
+            self.work.settled_at = monotonic()
             self._trim()
             return True
+
+    def cached(self) -> Cached:
+        """Return what is unsettled here."""
+        with self._lock:
+            size = sum(len(message.body) for message in self._flight.values())
+            return Cached(min(self._flight, default=0), max(self._flight, default=0), len(self._flight), size)
 
     def prefix(self) -> int | None:
         """Return the offset up to which everything is settled; None if the queue was never taken over."""

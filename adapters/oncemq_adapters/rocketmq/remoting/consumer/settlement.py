@@ -49,6 +49,7 @@ def _finish_claimed(deliveries: Sequence[Delivery]) -> list[SettleFailed]:
     done: dict[tuple[PrefetchWindow, ProcessQueue], list[Delivery]] = {}
     for delivery in deliveries:
         done.setdefault((delivery.token.window, delivery.token.queue), []).append(delivery)
+        delivery.token.queue.work.moved += 1
     return _finish(done)
 
 

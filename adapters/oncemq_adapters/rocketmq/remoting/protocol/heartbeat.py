@@ -2,7 +2,9 @@
 
 import json
 import struct
+import time
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from oncemq_adapters.rocketmq.names import Selection
@@ -40,16 +42,35 @@ class HeldQueue(Protocol):
         broker: by its name.
         number: there.
         committed: the offset that the broker has confirmed; None = not begun.
+        draining: it belongs to another member, and what is out is settled yet.
+        pulled_at: when the last pull began, monotonic.
     """
 
     topic: str
     broker: str
     number: int
     committed: int | None
+    draining: bool
+    pulled_at: float
+
+    @property
+    def work(self) -> Any:
+        """What was done in it."""
+        ...
+
+    def cached(self) -> tuple[int, int, int, int]:
+        """Return the lowest and highest unsettled offset, how many there are, and the bytes of their bodies."""
+        ...
 
 
 def running_info_body(
-    topics: Mapping[str, Selection], version: int, queues: Iterable[HeldQueue] = (), *, fifo: bool
+    topics: Mapping[str, Selection],
+    version: int,
+    queues: Iterable[HeldQueue] = (),
+    rates: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    *,
+    fifo: bool,
+    servers: str = "",
 ) -> bytes:
     """Return the answer to an administrator's tool about a consumer, in the words of Java's client.
 
@@ -57,9 +78,13 @@ def running_info_body(
         topics: what is subscribed to, by topic.
         version: of the subscriptions: when it started, in milliseconds since the epoch.
         queues: what it consumes now.
+        rates: over the last minute, by topic.
         fifo: its queues are locked.
+        servers: the name servers that it asks.
     """
     properties = {
+        "PROP_NAMESERVER_ADDR": servers,
+        "PROP_THREADPOOL_CORE_SIZE": "1",
         "PROP_CLIENT_VERSION": "OnceMQ",
         "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
         "PROP_CONSUMEORDERLY": str(fifo).lower(),
@@ -68,7 +93,7 @@ def running_info_body(
     info = {
         "properties": properties,
         "subscriptionSet": _subscriptions(topics, version),
-        "statusTable": {},
+        "statusTable": rates,
     }
     # Objects as keys are no JSON, but what Java's tools write and read.
     table = ",".join(f"{_key_of(queue)}:{_state_of(queue, fifo=fifo)}" for queue in queues)
@@ -80,7 +105,25 @@ def _key_of(queue: HeldQueue) -> str:
 
 
 def _state_of(queue: HeldQueue, *, fifo: bool) -> str:
-    return json.dumps({"commitOffset": queue.committed or 0, "droped": False, "locked": fifo})
+    first, last, count, size = queue.cached()
+    return json.dumps(
+        {
+            "commitOffset": queue.committed or 0,
+            "cachedMsgMinOffset": first,
+            "cachedMsgMaxOffset": last,
+            "cachedMsgCount": count,
+            "cachedMsgSizeInMiB": size >> 20,
+            "droped": queue.draining,
+            "locked": fifo,
+            "lastPullTimestamp": _milliseconds(queue.pulled_at),
+            "lastConsumeTimestamp": _milliseconds(queue.work.settled_at),
+        }
+    )
+
+
+def _milliseconds(moment: float) -> int:
+    """Return a monotonic moment in milliseconds since the epoch; 0 for none."""
+    return round((time.time() - (time.monotonic() - moment)) * 1000) if moment else 0
 
 
 def producer_heartbeat_body(client: str, group: str) -> bytes:
