@@ -18,8 +18,8 @@ from oncemq.contracts.adapter import Adapter, Confirmed, Subscription
 from oncemq.message.envelope import Delivery, OutgoingMessage
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rocketmq import RocketMQMetadata
-from support.java_peer import JavaPeer, compiled
-from support.rocketmq import adapter_on
+from support.brokers.java_peer import JavaPeer, compiled
+from support.brokers.rocketmq import adapter_on
 
 JOINS = int(os.environ.get("ONCEMQ_JOINS", "2"))
 QUEUES = 4

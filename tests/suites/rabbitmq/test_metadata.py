@@ -10,7 +10,7 @@ from oncemq.message import headers as names
 from oncemq.message.envelope import Message
 from oncemq.testing.recording_sink import RecordingSink
 from oncemq_adapters.rabbitmq import RabbitMQMetadata
-from support.rabbitmq import adapter_on, connect
+from support.brokers.rabbitmq import adapter_on, connect
 
 GRACE = timedelta(seconds=5)
 
