@@ -126,7 +126,10 @@ def _docstrings() -> Iterator[str]:
 
 def _module(name: str) -> Path:
     """Return the file of a module, or of the module in which a class or function is."""
-    path = ROOT / "framework" / Path(*name.split("."))
+    root = {"oncemq_adapters": "adapters", "oncemq_strategies": "strategies"}.get(
+        name.partition(".")[0], "framework"
+    )
+    path = ROOT / root / Path(*name.split("."))
     while not path.with_suffix(".py").is_file() and not (path / "__init__.py").is_file():
         path = path.parent
     return path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
