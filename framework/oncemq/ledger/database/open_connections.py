@@ -10,26 +10,32 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, QueuePool, event
 
 
 class OpenConnections:
-    """Knows the driver's connections that have been used.
+    """Knows the driver's connections of an engine.
 
     Args:
         engine: on PostgreSQL, MariaDB or MySQL.
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._used: WeakValueDictionary[int, Any] = WeakValueDictionary()
-        event.listen(engine, "checkout", self._checked_out)
+        self._known: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        event.listen(engine, "connect", self._opened)
+        # A connection that is in the pool already is seen when it is used next; else a unit pays nothing.
+        if isinstance(engine.pool, QueuePool) and engine.pool.checkedin() + engine.pool.checkedout():
+            event.listen(engine, "checkout", self._checked_out)
+
+    def _opened(self, connection: Any, record: Any) -> None:  # noqa: ARG002 - the event's signature
+        self._known[id(connection)] = connection
 
     def _checked_out(self, connection: Any, record: Any, proxy: Any) -> None:  # noqa: ARG002 - the event's signature
-        self._used[id(connection)] = connection
+        self._known[id(connection)] = connection
 
     def end(self) -> None:
         """End every connection, from any thread; a thread that reads from one gets the driver's error for a lost connection."""
-        for known in self._used.valuerefs():
+        for known in self._known.valuerefs():
             connection = known()
             if connection is not None:
                 with suppress(Exception):
