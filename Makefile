@@ -208,6 +208,12 @@ bench: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## speed 
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[dev,bench]"
 	@$(BIN)/python -m benchmarks.run $(BENCH)
 
+.PHONY: bench-compare
+bench-compare: setup services $(NATIVE)/.installed $(ROCKETMQ_GRPC)/.installed ## another commit and this checkout in turns, and a verdict: REF=v1 ONLY="engine once" PAIRS=6 SCALE=1
+	@test -n "$(REF)" || { echo "say which commit to compare with: make bench-compare REF=origin/main ONLY=engine" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[dev,bench]"
+	@$(BIN)/python -m benchmarks.compare "$(REF)" --only $(or $(ONLY),engine) --pairs $(or $(PAIRS),6) --scale $(or $(SCALE),1)
+
 .PHONY: bench-guarantees
 bench-guarantees: setup services ## what each strategy costs on PostgreSQL: throughput and p99 as a table; BENCH="--messages 2000"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt -e ".[dev,bench]"
