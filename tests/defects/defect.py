@@ -1,5 +1,7 @@
 """What a seeded defect is: a small change of the source that breaks one guard, and the tests that must notice."""
 
+import ast
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +32,7 @@ class Edit:
         """Change the file in `tree`.
 
         Raises:
-            DoesNotApply: the old text is not there, or more than once; or what comes out is not Python.
+            DoesNotApply: the old text is not there, or more than once; or what comes out is not Python, or does the same.
         """
         path = tree / self.file
         if not path.is_file():
@@ -41,9 +43,12 @@ class Edit:
             raise DoesNotApply(f"{self.file} holds {found} times, not once: {self.old!r}")
         changed = source.replace(self.old, self.new)
         try:
+            same = ast.dump(ast.parse(changed)) == ast.dump(ast.parse(source))
             compile(changed, self.file, "exec")
         except SyntaxError as error:
             raise DoesNotApply(f"{self.file} is no Python with it: {error}") from error
+        if same:
+            raise DoesNotApply(f"{self.file} does the same with it: {self.new!r}")
         path.write_text(changed)
 
 
@@ -71,3 +76,23 @@ class Defect:
         """
         for edit in self.edits:
             edit.apply(tree)
+
+
+def told_apart(*defects: Defect) -> tuple[Defect, ...]:
+    """Return the defects.
+
+    Raises:
+        ValueError: two have one name, by which commands and docs/guarantees.md know them, or make one change.
+    """
+    names = Counter(defect.name for defect in defects)
+    twice = sorted(name for name, count in names.items() if count > 1)
+    if twice:
+        raise ValueError(f"more than one defect is called {', '.join(twice)}: give each a name of its own")
+    changes: dict[tuple[Edit, ...], str] = {}
+    for defect in defects:
+        other = changes.setdefault(tuple(defect.edits), defect.name)
+        if other != defect.name:
+            raise ValueError(
+                f"{other} and {defect.name} make the same change: keep one, with the tests of both"
+            )
+    return defects

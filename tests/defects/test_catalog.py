@@ -5,12 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from defects import catalog
 from defects.catalog import DEFECTS
-from defects.defect import SOURCES, Defect, DoesNotApply, Edit
+from defects.defect import SOURCES, Defect, DoesNotApply, Edit, told_apart
 from defects.trial import ROOT
 from defects.witness import REPORT, TREE, WRONG_TREE
 
@@ -42,6 +44,50 @@ def _functions(file: Path, classes: list[str]) -> set[str]:
     nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
     assert {node.name for node in nodes if isinstance(node, ast.ClassDef)} >= set(classes)
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_every_set_of_parameters_that_a_defect_names_is_there() -> None:
+    """A parameter that is renamed, or a fixture that loses it, would leave a defect without the test that notices it."""
+    named = sorted({test for defect in DEFECTS for test in defect.tests if "[" in test})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *named]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    collected = set(done.stdout.splitlines())
+    assert [test for test in named if test not in collected] == [], done.stdout[-2000:]
+
+
+def test_every_file_of_the_catalog_is_tried() -> None:
+    """A file that the catalogue does not list would hold defects that are never tried."""
+    folder = Path(catalog.__file__).parent
+    found = [
+        defect
+        for file in sorted(folder.rglob("*.py"))
+        if file.name != "__init__.py"
+        for defect in import_module(
+            ".".join(file.relative_to(folder.parents[1]).with_suffix("").parts)
+        ).DEFECTS
+    ]
+    assert {defect.name for defect in found} == {defect.name for defect in DEFECTS}
+
+
+def test_two_defects_of_one_name_are_refused() -> None:
+    """`--only` would try both, and a page would name the tests of one."""
+    first, second = (Defect("same", "breaks", [Edit("a.py", "x", str(number))], ["t"]) for number in range(2))
+    with pytest.raises(ValueError, match="more than one defect is called same"):
+        told_apart(first, second)
+
+
+def test_one_change_under_two_names_is_refused() -> None:
+    """The second would prove nothing more."""
+    first, second = (Defect(name, "breaks", [Edit("a.py", "x", "y")], ["t"]) for name in ("one", "other"))
+    with pytest.raises(ValueError, match="one and other make the same change"):
+        told_apart(first, second)
+
+
+def test_an_edit_that_changes_only_a_comment_is_an_error(tmp_path: Path) -> None:
+    """It breaks nothing, so no test could notice it."""
+    (tmp_path / "a.py").write_text("x = 1  # the first\n")
+    with pytest.raises(DoesNotApply, match="does the same"):
+        Edit("a.py", "first", "second").apply(tmp_path)
 
 
 def test_there_are_enough_and_each_has_a_name() -> None:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+_WITHOUT_RIGHTS = 65534
+"""The user that owns nothing, on every Linux."""
+
 
 @dataclass(frozen=True)
 class Account:
@@ -24,7 +27,8 @@ class Account:
         if os.geteuid() != 0:
             return cls(str(os.geteuid()), os.geteuid(), os.getegid(), switches=False)
         known = {entry.pw_name: entry for entry in pwd.getpwall()}
-        entry = next(known[name] for name in (*preferred, "nobody") if name in known)
+        found = [known[name] for name in preferred if name in known]
+        entry = found[0] if found else pwd.getpwuid(_WITHOUT_RIGHTS)
         return cls(entry.pw_name, entry.pw_uid, entry.pw_gid, switches=True)
 
     @classmethod

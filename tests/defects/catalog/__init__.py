@@ -4,9 +4,9 @@ from defects.catalog import looking_after
 from defects.catalog.brokers import adapters, guarding, hostile_messages, publishing, reading, rocketmq
 from defects.catalog.engine import acknowledging, alone, blaming, committing, ending, failing, ordering
 from defects.catalog.ledger import claiming, equality, in_redis, one_clock, remembering, sharding, stored
-from defects.defect import Defect
+from defects.defect import Defect, told_apart
 
-DEFECTS: tuple[Defect, ...] = (
+DEFECTS: tuple[Defect, ...] = told_apart(
     *committing.DEFECTS,
     *remembering.DEFECTS,
     *acknowledging.DEFECTS,

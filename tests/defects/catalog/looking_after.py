@@ -47,7 +47,7 @@ DEFECTS = (
                 "    if not places:\n        raise",
             )
         ],
-        [f"{GROUPS}::test_a_second_app_in_the_group_is_refused[embedded]"],
+        [f"{GROUPS}::test_a_second_app_in_the_group_is_refused[embedded-sqlite]"],
     ),
     Defect(
         "second-owner-of-a-column-starts",
