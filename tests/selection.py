@@ -21,15 +21,19 @@ SERVERS = "tests that need a server"
 PROCESSES = "tests of modules that start processes"
 SLOW = "slow tests"
 LONG: Sequence[str] = (
+    "tests/unit/engine/crash/test_suspects_in_an_app.py",
     "tests/unit/engine/test_application.py",
     "tests/unit/engine/test_outbox_unroutable.py",
+    "tests/unit/engine/workers/test_direct_strategies.py",
     "tests/unit/engine/workers/test_direct_unit.py",
     "tests/unit/ids/test_snowflake.py",
     "tests/unit/ledger/database/test_rights.py",
     "tests/unit/ledger/sql/test_equality.py",
     "tests/unit/message/test_hostile.py",
     "tests/unit/observe/test_endpoint.py",
+    "tests/unit/strategies/claims/test_claim_book.py",
     "tests/unit/strategies/claims/test_two_phase.py",
+    "tests/unit/strategies/claims/test_two_phase_reconciling.py",
     "tests/unit/strategies/redis/test_unit_locks.py",
 )
 """Modules whose tests take more than half of the time of all that need no server and no process."""

@@ -2,40 +2,19 @@
 
 import asyncio
 import functools
-import json
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal
-from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field
 from sqlalchemy.orm import Session
 from typing_extensions import TypedDict
 
 from oncemq.contracts.checks import Effects
-from oncemq.contracts.unit import Item, Run, Unit
-from oncemq.contracts.verdict import Culprits
-from oncemq.errors import ConfigError, HandlerFault, InvalidPayload
-from oncemq.handler.batch import Batch
-from oncemq.handler.binding import BoundHandler, bind
-from oncemq.message.envelope import Delivery, Envelope, Message, make_envelope
-
-
-class Order(BaseModel):
-    """A payload."""
-
-    id: str
-    paid: int = Field(gt=0)
-
-
-@dataclass
-class Ride:
-    """A payload as a standard dataclass."""
-
-    id: str
-    day: date
+from oncemq.errors import HandlerFault
+from oncemq.message.envelope import Envelope
+from support.benches.binding import BODY, SESSION, Order, Ride, Token, bound, call, item, refusal, run_of
 
 
 class Stock(TypedDict):
@@ -43,51 +22,6 @@ class Stock(TypedDict):
 
     sku: str
     count: int
-
-
-class Token:
-    """Something that a strategy hands over."""
-
-
-BODY = {"id": "o-1", "paid": 3}
-SESSION = Session()
-
-
-def item(payload: Any) -> Item:
-    """Return an item whose decoded body is `payload`."""
-    message = Message("orders", json.dumps(payload, default=str).encode())
-    return Item(Delivery(message), make_envelope("b", "orders", "g", "k", None, "k", message), payload)
-
-
-def run_of(*items: Item) -> Run:
-    """Return a run with a session."""
-    return Run(Unit("app.consumer", [item.delivery for item in items], 0.0), items, None, SESSION)
-
-
-def bound(function: Any, effects: Effects = Effects.DATABASE, **more: Any) -> BoundHandler:
-    """Bind with a token as the only provided type."""
-    return bind(
-        function,
-        name="shop:award",
-        provided={Token: lambda _run, one: f"token of {one.key}"},
-        effects=effects,
-        **more,
-    )
-
-
-def call(function: Any, payload: Any = None, effects: Effects = Effects.DATABASE) -> Any:
-    """Bind a handler and call it once."""
-    single = item(BODY if payload is None else payload)
-    return bound(function, effects).call(run_of(single), single)
-
-
-def refusal(function: Any, effects: Effects = Effects.DATABASE, **more: Any) -> str:
-    """Return the text with which binding is refused."""
-    with pytest.raises(ConfigError) as error:
-        bound(function, effects, **more)
-    text = str(error.value)
-    assert text.startswith("handler shop:award: ")
-    return text
 
 
 def test_a_model_is_validated() -> None:
@@ -384,173 +318,6 @@ def test_the_bound_handler_says_what_it_wants() -> None:
     made = bound(handler)
     assert (made.name, made.wants_session, made.is_async, made.is_batch) == ("shop:award", True, False, False)
     assert not bound(lambda order: None).wants_session
-
-
-def test_an_invalid_payload_says_where_without_saying_what() -> None:
-    """Field paths and reasons; never a value, which may be a secret."""
-
-    class Card(BaseModel):
-        number: int
-        kind: Literal["visa"]
-
-    class Payment(BaseModel):
-        cards: list[Card]
-
-    def handler(payment: Payment): ...
-
-    with pytest.raises(InvalidPayload) as error:
-        call(handler, {"cards": [{"number": "hunter2", "kind": "hunter2"}]})
-    text = str(error.value)
-    assert text.startswith("the body is not a valid ")
-    assert "cards[0].number: " in text
-    assert "cards[0].kind: " in text
-    assert "hunter2" not in text
-    assert error.value.__suppress_context__
-
-
-@pytest.mark.parametrize("kind", [Annotated[Order | Ride, Field()], "uuid", "tag"])
-def test_no_error_text_of_pydantic_repeats_the_input(kind: Any) -> None:
-    """Also those messages that quote what they could not parse."""
-
-    class Cat(BaseModel):
-        kind: Literal["cat"]
-
-    class Dog(BaseModel):
-        kind: Literal["dog"]
-
-    annotation = {"uuid": UUID, "tag": Annotated[Cat | Dog, Field(discriminator="kind")]}.get(str(kind), kind)
-
-    def handler(body): ...
-
-    handler.__annotations__["body"] = annotation
-    for payload in ("hunter2", {"kind": "hunter2"}, {"id": ["hunter2"]}):
-        with pytest.raises(InvalidPayload) as error:
-            call(handler, payload)
-        assert "hunter2" not in str(error.value)
-
-
-def test_an_invalid_payload_is_short_and_printable() -> None:
-    """Hostile field names and crowds of errors make no long or forged text."""
-
-    class Strict(BaseModel):
-        model_config = ConfigDict(extra="forbid")
-
-    def handler(body: Strict): ...
-
-    with pytest.raises(InvalidPayload) as error:
-        call(handler, {f"{number}\n\x1b[31m" + "x" * 1000: 1 for number in range(20)})
-    assert str(error.value).isprintable()
-    assert len(str(error.value)) < 1000
-    assert "and 15 more" in str(error.value)
-
-
-def test_a_crowd_of_errors_is_counted_not_listed() -> None:
-    """A hundred thousand wrong elements take no time to describe."""
-
-    def handler(body: list[int]): ...
-
-    with pytest.raises(InvalidPayload, match="100,000 places are wrong"):
-        call(handler, ["x"] * 100_000)
-
-
-def test_a_strict_model_reads_dates_from_json() -> None:
-    """JSON has no dates, so a strict model takes them as text."""
-
-    class Event(BaseModel):
-        model_config = ConfigDict(strict=True)
-        day: date
-        count: int
-
-    def handler(event: Event):
-        return event.day
-
-    assert call(handler, {"day": "2024-05-01", "count": 1}) == date(2024, 5, 1)
-    with pytest.raises(InvalidPayload, match="count"):
-        call(handler, {"day": "2024-05-01", "count": "1"})
-
-
-def test_a_validators_own_bug_is_not_the_messages_fault() -> None:
-    """An error that is no validation error passes as any error of the handler."""
-
-    class Buggy(BaseModel):
-        id: str
-
-        @field_validator("id")
-        @classmethod
-        def broken(cls, value: str) -> str:
-            raise KeyError(value)
-
-    def handler(body: Buggy): ...
-
-    with pytest.raises(KeyError):
-        call(handler)
-
-
-def test_a_batch_handler_is_called_once_for_many() -> None:
-    """Its payloads are validated and in order, its envelopes beside them."""
-
-    def handler(session: Session, orders: Batch[Order]):
-        return session, [order.id for order in orders], [envelope.key for envelope in orders.envelopes]
-
-    made = bound(handler)
-    items = [item({"id": str(number), "paid": 1}) for number in range(3)]
-    assert made.is_batch
-    assert made.wants_session
-    assert made.call_batch is not None
-    assert made.call_batch(run_of(*items), items) == (SESSION, ["0", "1", "2"], ["k", "k", "k"])
-    assert made.call(run_of(items[0]), items[0]) == (SESSION, ["0"], ["k"])
-
-
-def test_invalid_items_of_a_batch_are_named_before_the_handler_runs() -> None:
-    """Each gets its Reject; the others can run without them."""
-    calls = []
-
-    def handler(orders: Batch[Order]):
-        calls.append(orders)
-
-    items = [item(BODY), item({"id": 1}), item(BODY), item({})]
-    made = bound(handler)
-    assert made.call_batch is not None
-    with pytest.raises(Culprits) as culprits:
-        made.call_batch(run_of(*items), items)
-    assert set(culprits.value.verdicts) == {items[1], items[3]}
-    assert {verdict.code for verdict in culprits.value.verdicts.values()} == {"invalid"}
-    assert not calls
-
-
-def test_a_batch_without_type_takes_any_body() -> None:
-    """`Batch` alone is a batch of decoded bodies."""
-
-    def handler(bodies: Batch):
-        return list(bodies)
-
-    made = bound(handler)
-    assert made.call(run_of(item(BODY)), item(BODY)) == [BODY]
-
-
-def test_a_batch_handler_takes_nothing_that_each_message_has() -> None:
-    """An envelope or a provided value would be one of many; external effects run one by one."""
-
-    def envelope(orders: Batch[Order], envelope: Envelope): ...
-
-    def token(orders: Batch[Order], token: Token): ...
-
-    def alone(orders: Batch[Order]): ...
-
-    def two(orders: Batch[Order], more: Batch[Order]): ...
-
-    assert "batch.envelopes" in refusal(envelope)
-    assert "'token'" in refusal(token)
-    assert "effects: database" in refusal(alone, Effects.EXTERNAL)
-    assert "payload already" in refusal(two)
-
-
-def test_a_batch_is_a_sequence() -> None:
-    """It has length, positions, slices with their envelopes, and iteration."""
-    items = [item(number) for number in range(4)]
-    batch = Batch([item.payload for item in items], [item.envelope for item in items])
-    assert (len(batch), batch[1], list(batch[2:]), list(batch)) == (4, 1, [2, 3], [0, 1, 2, 3])
-    assert list(batch[2:].envelopes) == [items[2].envelope, items[3].envelope]
 
 
 @pytest.mark.parametrize(

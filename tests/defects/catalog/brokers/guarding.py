@@ -85,7 +85,7 @@ DEFECTS = (
                 'return ""',
             ),
         ],
-        [f"{RABBITMQ_TRAPS}::test_a_stream_is_never_consumed"],
+        ["tests/suites/rabbitmq/test_queues_and_exchanges.py::test_a_stream_is_never_consumed"],
     ),
     Defect(
         "repair-on-the-shared-thread",
@@ -97,7 +97,9 @@ DEFECTS = (
                 "            daemon=True,\n        ).run()",
             )
         ],
-        [f"{RABBITMQ_TRAPS}::test_looking_for_a_missing_queue_delays_no_other_consumer"],
+        [
+            "tests/suites/rabbitmq/test_queues_and_exchanges.py::test_looking_for_a_missing_queue_delays_no_other_consumer"
+        ],
     ),
     Defect(
         "silent-host-waited-for",
@@ -187,6 +189,34 @@ DEFECTS = (
         ],
         [
             "tests/unit/engine/test_silent_database.py::test_what_waits_for_a_silent_database_is_tried_again[mariadb]"
+        ],
+    ),
+    Defect(
+        "opened-connection-unknown",
+        "Every connection to a database that does not answer is ended.",
+        [
+            Edit(
+                "framework/oncemq/ledger/database/open_connections.py",
+                'event.listen(engine, "connect", self._opened)',
+                "",
+            )
+        ],
+        [
+            "tests/unit/ledger/database/test_open_connections.py::test_a_connection_that_is_opened_later_is_ended[mariadb]"
+        ],
+    ),
+    Defect(
+        "pooled-connection-unknown",
+        "Also a connection that was in the pool before is ended.",
+        [
+            Edit(
+                "framework/oncemq/ledger/database/open_connections.py",
+                "if isinstance(engine.pool, QueuePool) and engine.pool.checkedin() + engine.pool.checkedout():",
+                "if not isinstance(engine.pool, QueuePool):",
+            )
+        ],
+        [
+            "tests/unit/ledger/database/test_open_connections.py::test_a_connection_that_was_in_the_pool_before_is_ended[mariadb]"
         ],
     ),
     Defect(

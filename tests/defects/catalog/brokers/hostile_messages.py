@@ -52,7 +52,7 @@ DEFECTS = (
                 "False",
             )
         ],
-        ["tests/unit/engine/settlement/test_settler.py::test_what_no_broker_takes_is_kept"],
+        ["tests/unit/engine/settlement/test_refused_settlements.py::test_what_no_broker_takes_is_kept"],
     ),
     Defect(
         "refused-dead-letter-dropped",
@@ -64,7 +64,7 @@ DEFECTS = (
                 "if False:",
             )
         ],
-        ["tests/unit/engine/settlement/test_settler.py::test_what_no_broker_takes_is_kept"],
+        ["tests/unit/engine/settlement/test_refused_settlements.py::test_what_no_broker_takes_is_kept"],
     ),
     Defect(
         "raw-form-not-parked",

@@ -73,7 +73,9 @@ DEFECTS = (
                 "            if False:\n                raise Unsettled(",
             )
         ],
-        [f"{SETTLING}::test_a_failing_settlement_is_tried_again_until_it_works"],
+        [
+            "tests/unit/engine/settlement/test_refused_settlements.py::test_a_failing_settlement_is_tried_again_until_it_works"
+        ],
     ),
     Defect(
         "second-settlement-silent",

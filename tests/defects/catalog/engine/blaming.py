@@ -166,7 +166,7 @@ DEFECTS = (
                 "with _IN_COMPANY:",
             )
         ],
-        [f"{APP}::test_suspects_run_alone_in_the_process"],
+        ["tests/unit/engine/crash/test_suspects_in_an_app.py::test_suspects_run_alone_in_the_process"],
     ),
     Defect(
         "no-hard-limit",

@@ -44,7 +44,9 @@ DEFECTS = (
                 "        raise\n        if len(parts) == 1:\n",
             )
         ],
-        [f"{SETTLE}::test_an_error_about_one_message_does_not_reach_its_neighbours"],
+        [
+            "tests/unit/engine/settlement/test_refused_settlements.py::test_an_error_about_one_message_does_not_reach_its_neighbours"
+        ],
     ),
     Defect(
         "error-text-unguarded",

@@ -100,7 +100,9 @@ _PARKING = (
                 "return any(True for other in",
             )
         ],
-        [f"{PARKING_TESTS}::test_messages_of_one_identity_with_different_contents_all_wait[sqlite]"],
+        [
+            "tests/unit/engine/parking/test_held_keys.py::test_messages_of_one_identity_with_different_contents_all_wait[sqlite]"
+        ],
     ),
     Defect(
         "parked-out-of-order",
@@ -112,7 +114,7 @@ _PARKING = (
                 "order_by(waiting.c.id.desc())",
             )
         ],
-        [f"{PARKING_TESTS}::test_many_held_messages_keep_their_order[sqlite]"],
+        ["tests/unit/engine/parking/test_held_keys.py::test_many_held_messages_keep_their_order[sqlite]"],
     ),
     Defect(
         "parked-taken-twice",
@@ -165,7 +167,9 @@ _PARKING = (
                 "        parking.remove(connection, [ticket.id])\n        if False:",
             )
         ],
-        [f"{PARKING_TESTS}::test_a_held_message_that_is_given_up_lets_the_others_go[sqlite]"],
+        [
+            "tests/unit/engine/parking/test_held_keys.py::test_a_held_message_that_is_given_up_lets_the_others_go[sqlite]"
+        ],
     ),
 )
 
@@ -180,7 +184,7 @@ _CLAIMS = (
                 "return self._set(connection, seen.identity, TABLE.c.identity == seen.identity, changes)",
             )
         ],
-        [f"{TWO_PHASE_TESTS}::test_only_one_takes_a_claim_over"],
+        ["tests/unit/strategies/claims/test_claim_book.py::test_only_one_takes_a_claim_over"],
     ),
     Defect(
         "undone-stays-in-doubt",

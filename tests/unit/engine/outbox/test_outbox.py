@@ -1,75 +1,36 @@
 """What handlers publish: with their transaction or not at all, in order, with one id for ever, to any broker."""
 
-import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete, select, update
+from sqlalchemy import Engine, select, update
 from sqlalchemy.orm import Session
 
 from oncemq.common.clock import SystemClock
-from oncemq.contracts.checks import Effects
 from oncemq.contracts.publisher import Publisher
 from oncemq.contracts.unit import Run
 from oncemq.engine.base.hook_points import OUTBOX_POINTS, nothing
 from oncemq.engine.outbox.broker_sender import BrokerSender, DueIn
 from oncemq.engine.outbox.confirmed_publisher import Publishing
 from oncemq.engine.outbox.relay import Relay
-from oncemq.engine.plan import AppPlan
-from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, HandlerFault, Reject, Retry
+from oncemq.errors import BrokerError, BrokerRefused, BrokerUnavailable, Reject, Retry
 from oncemq.handler.batch import Batch
 from oncemq.ledger.messages import outbox
 from oncemq.message.envelope import OutgoingMessage
 from oncemq.observe.observers import Observers
 from oncemq.testing.scripted import ScriptedAdapter
 from support.apps.program import eventually
+from support.benches.outbox import TOPICS, adapter, app, engine, order, sent, waiting
 from support.database.databases import database
-from support.effects import effects, empty, give
-from support.engine import make_app, make_consumer, make_topic, running
+from support.effects import effects, give
+from support.engine import make_app, running
 from support.heard import Heard
 
-__all__ = ["database"]
-
-TOPICS = MappingProxyType(
-    {
-        "shipped": make_topic("shipped"),
-        "billed": make_topic("billed", broker="bank"),
-        "raw": make_topic("raw", key=None, body_format="bytes"),
-    }
-)
-
-
-@pytest.fixture
-def engine(database: Engine) -> Engine:
-    """Each database, its outbox empty."""
-    empty(database)
-    with database.begin() as connection:
-        connection.execute(delete(outbox.TABLE))
-    return database
-
-
-@pytest.fixture
-def adapter() -> ScriptedAdapter:
-    """The broker that deliveries come from."""
-    return ScriptedAdapter()
-
-
-def order(number: int, key: str = "k", **more: Any) -> bytes:
-    """Return the body of an order."""
-    return json.dumps({"id": f"o{number}", "key": key, **more}).encode()
-
-
-def app(
-    adapter: ScriptedAdapter, engine: Engine | None, handler: Callable[..., Any], **fields: Any
-) -> AppPlan:
-    """Return an app whose handler may publish to all topics."""
-    more = {name: fields.pop(name) for name in ("effects",) if name in fields}
-    return make_app(adapter, engine, make_consumer(handler, topics=TOPICS, **more), topics=TOPICS, **fields)
+__all__ = ["adapter", "database", "engine"]
 
 
 def ship(body: dict[str, Any], session: Session, publisher: Publisher) -> None:
@@ -80,17 +41,6 @@ def ship(body: dict[str, Any], session: Session, publisher: Publisher) -> None:
         raise Reject("no")
     if body.get("fault") == "retry":
         raise Retry("later")
-
-
-def sent(adapter: ScriptedAdapter) -> list[str]:
-    """Return the ids of the orders in what was published, in order."""
-    return [json.loads(sent.message.body)["id"] for sent in adapter.published]
-
-
-def waiting(engine: Engine) -> int:
-    """Return how many rows the outbox has."""
-    with engine.connect() as connection:
-        return outbox.depth(connection, "shop").messages
 
 
 def emptied(engine: Engine) -> bool:
@@ -340,124 +290,6 @@ def test_the_point_between_confirmation_and_deletion_is_passed(
         adapter.wait_until(lambda a: len(a.published) == 1)
         assert emptied(engine)
     assert (name, 1, 1) in passed
-
-
-# Direct units
-
-
-def mail(body: dict[str, Any], publisher: Publisher) -> None:
-    """Have an effect elsewhere and publish."""
-    publisher.publish("shipped", body)
-    if body.get("fault"):
-        raise Retry("later")
-
-
-async def mail_async(body: dict[str, Any], publisher: Publisher) -> None:
-    """The same in an event loop."""
-    mail(body, publisher)
-
-
-@pytest.fixture(params=[mail, mail_async])
-def direct(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """A handler with external effects."""
-    return request.param
-
-
-def test_a_direct_handler_publishes_before_its_message_is_acknowledged(
-    adapter: ScriptedAdapter, direct: Callable[..., Any]
-) -> None:
-    """The broker has confirmed when the acknowledgement goes out; no database is needed."""
-    order_of_calls: list[str] = []
-    publish, acknowledge = adapter.publish, adapter.acknowledge
-    vars(adapter)["publish"] = lambda *given: order_of_calls.append("publish") or publish(*given)
-    vars(adapter)["acknowledge"] = lambda given: order_of_calls.append("acknowledge") or acknowledge(given)
-    with running(app(adapter, None, direct, effects=Effects.EXTERNAL)):
-        adapter.deliver(order(1))
-        adapter.wait_until(lambda a: len(a.acknowledged) == 1)
-    assert order_of_calls == ["publish", "acknowledge"]
-    assert sent(adapter) == ["o1"]
-
-
-def test_a_direct_handler_that_fails_publishes_nothing(
-    adapter: ScriptedAdapter, direct: Callable[..., Any]
-) -> None:
-    """What it published before it failed is not sent."""
-    with running(app(adapter, None, direct, effects=Effects.EXTERNAL)):
-        adapter.deliver(order(1, fault="retry"))
-        adapter.wait_until(lambda a: len(a.retried) == 1)
-    assert adapter.published == []
-
-
-def test_publishing_is_tried_again_without_the_handler(
-    adapter: ScriptedAdapter,
-) -> None:
-    """A broker that is away for a moment does not repeat an effect that has happened."""
-    calls: list[str] = []
-
-    def once(body: dict[str, Any], publisher: Publisher) -> None:
-        calls.append(body["id"])
-        publisher.publish("shipped", body)
-
-    adapter.fail_next("publish", times=2)
-    with running(app(adapter, None, once, effects=Effects.EXTERNAL)):
-        adapter.deliver(order(1))
-        adapter.wait_until(lambda a: len(a.acknowledged) == 1)
-    assert (calls, sent(adapter)) == (["o1"], ["o1"])
-
-
-def test_a_refused_message_of_a_direct_handler_is_an_attempt(
-    adapter: ScriptedAdapter, direct: Callable[..., Any]
-) -> None:
-    """A broker that says no fails the message, whose retry says why."""
-    adapter.fail_next("publish", BrokerRefused("no queue"))
-    with running(app(adapter, None, direct, effects=Effects.EXTERNAL)):
-        adapter.deliver(order(1))
-        adapter.wait_until(lambda a: len(a.retried) == 1)
-    assert "no queue" in adapter.retried[0].headers["oncemq-error-text"]
-
-
-# Mistakes
-
-
-@pytest.mark.parametrize(
-    ("topic", "given", "said"),
-    [
-        ("shiped", {"body": {"key": "k"}}, "did you mean 'shipped'"),
-        ("shipped", {"body": {"id": 1}}, "a key is never invented"),
-        ("shipped", {"body": {"key": "k"}, "key": "other"}, "make both the same"),
-        ("shipped", {"body": {"key": "k"}, "headers": {"oncemq-attempt": "9"}}, "the framework's own"),
-        ("shipped", {"body": {"key": object()}}, "is not JSON"),
-        ("raw", {"body": b"", "headers": {"n": 1}}, "headers are text to text"),
-        ("raw", {"body": b"", "message_id": ""}, "printable"),
-    ],
-)
-def test_what_no_consumer_could_read_is_an_error_at_once(
-    adapter: ScriptedAdapter, engine: Engine, topic: str, given: dict[str, Any], said: str
-) -> None:
-    """The handler's message fails, and says what to change; nothing lands in the outbox."""
-
-    def wrong(body: dict[str, Any], publisher: Publisher) -> None:
-        publisher.publish(topic, **given)
-
-    with running(app(adapter, engine, wrong)):
-        adapter.deliver(order(1))
-        adapter.wait_until(lambda a: len(a.retried) == 1)
-    assert said in adapter.retried[0].headers["oncemq-error-text"]
-    assert waiting(engine) == 0
-
-
-def test_a_publisher_ends_with_its_unit(adapter: ScriptedAdapter, engine: Engine) -> None:
-    """One that was kept would publish nothing, so it says so."""
-    kept: list[Publisher] = []
-
-    def keep(body: dict[str, Any], publisher: Publisher) -> None:
-        kept.append(publisher)
-
-    with running(app(adapter, engine, keep)):
-        adapter.deliver(order(1))
-        adapter.wait_until(lambda a: len(a.acknowledged) == 1)
-    with pytest.raises(HandlerFault, match="after its handler's unit was over"):
-        kept[0].publish("shipped", {"key": "k"})
 
 
 @pytest.mark.parametrize(("error", "most"), [(BrokerUnavailable("away"), 30.0), (BrokerRefused("no"), 300.0)])

@@ -1,14 +1,12 @@
 """Parked messages in a running app: retried from the ledger, dead-lettered through the broker, held behind one another."""
 
-import json
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, select
 
 from oncemq.contracts.adapter import Confirmed, DeadLetterRequest, ParkedDeadLetter, Refused, Subscription
 from oncemq.engine.consumer.pause_gate import PauseGate
@@ -22,76 +20,16 @@ from oncemq.ledger.messages import parking
 from oncemq.ledger.messages.parked_row import Parked, parked_of
 from oncemq.message import headers as names
 from oncemq.message.envelope import Delivery, Message
-from oncemq.retry.backoff import RetryPolicy
 from oncemq.testing.fake_clock import FakeClock
 from oncemq.testing.scripted import ScriptedAdapter
-from oncemq_strategies.none import NoStrategy
 from oncemq_strategies.sequence.strategy import SequenceStrategy
-from oncemq_strategies.state_machine.strategy import StateMachine
-from oncemq_strategies.unique_key.strategy import UniqueKey
 from support.apps.program import eventually
+from support.benches.parking import SOON, Seen, adapter, name, order, parked, seen
 from support.database.databases import database, engine
 from support.engine import make_app, make_consumer, running
 from support.units import build
 
-__all__ = ["database", "engine"]
-
-SOON = RetryPolicy(attempts=3, first=timedelta(milliseconds=10), factor=1)
-Handle = Callable[[dict[str, Any]], None]
-
-
-class Seen:
-    """What a handler was given, in order, and what it shall do.
-
-    Attributes:
-        ids: of the messages whose handler began.
-        done: of those that it ended well for.
-    """
-
-    def __init__(self) -> None:
-        self.ids: list[str] = []
-        self.done: list[str] = []
-        self.fails: dict[str, list[Exception]] = {}
-        self.changed = threading.Condition()
-
-    def handle(self, order: dict) -> None:  # type: ignore[type-arg]
-        """Fail as often as ordered."""
-        with self.changed:
-            self.ids.append(order["id"])
-            self.changed.notify_all()
-            errors = self.fails.get(order["id"], [])
-            if errors:
-                raise errors.pop(0)
-            self.done.append(order["id"])
-
-    def wait_for(self, *done: str) -> None:
-        """Wait until exactly these have ended well, in this order."""
-        with self.changed:
-            self.changed.wait_for(lambda: len(self.done) >= len(done), 20)
-        assert self.done == list(done)
-
-
-def order(number: int, key: str = "a") -> bytes:
-    """Return message `number` of a key."""
-    return json.dumps({"id": f"{key}{number}", "key": key, "n": number}).encode()
-
-
-@pytest.fixture
-def seen() -> Seen:
-    """Return a fresh record."""
-    return Seen()
-
-
-@pytest.fixture
-def adapter() -> ScriptedAdapter:
-    """Return a broker that does what the test says."""
-    return ScriptedAdapter()
-
-
-@pytest.fixture
-def name(fresh: str) -> str:
-    """Return a consumer's name of the test's own."""
-    return fresh
+__all__ = ["adapter", "database", "engine", "name", "parked", "seen"]
 
 
 @pytest.fixture
@@ -99,26 +37,6 @@ def sequence(engine: Engine, seen: Seen, name: str) -> ConsumerPlan:
     """Return a consumer whose messages are numbered."""
     chain = [build(SequenceStrategy, engine, name, {"order": "body.n"})]
     return make_consumer(seen.handle, chain, name=name, retry=SOON)
-
-
-@pytest.fixture
-def holding(engine: Engine, seen: Seen, name: str) -> ConsumerPlan:
-    """Return a consumer that holds keys after a retry."""
-    return make_consumer(seen.handle, [build(UniqueKey, engine, name)], name=name, retry=SOON, hold_key=True)
-
-
-@pytest.fixture
-def parked(engine: Engine, name: str) -> Callable[[], int]:
-    """Return how many messages of the test's consumer are parked."""
-
-    def count() -> int:
-        with engine.connect() as connection:
-            ours = parking.TABLE.c.consumer == f"shop.{name}"
-            return int(
-                connection.execute(select(func.count()).select_from(parking.TABLE).where(ours)).scalar_one()
-            )
-
-    return count
 
 
 def test_parked_messages_follow_and_are_acknowledged_once(
@@ -212,112 +130,6 @@ def test_a_burial_that_cannot_be_asked_for_is_tried_again(engine: Engine, name: 
         (delivery,) = place.sweep(connection)
     (failed,) = place.dead_letter([DeadLetterRequest(delivery, {})])
     assert (failed.delivery, str(failed.error), place.count()) == (delivery, "away", 1)
-
-
-def test_a_held_key_keeps_its_order_through_a_retry(
-    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
-) -> None:
-    """While a1 is tried again a2 and a3 wait behind it, b1 does not; the broker is acknowledged for all."""
-    seen.fails["a1"] = [ValueError("no"), ValueError("no")]
-    with running(make_app(adapter, engine, holding)):
-        for body in (order(1), order(2), order(1, "b"), order(3)):
-            adapter.deliver(body)
-        seen.wait_for("b1", "a1", "a2", "a3")
-        adapter.wait_until(lambda broker: len(broker.acknowledged) == 4)
-    assert (adapter.retried, parked()) == ([], 0)
-
-
-def test_many_held_messages_keep_their_order(
-    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
-) -> None:
-    """There are more of them than have their turn at once, and every twentieth fails, too."""
-    seen.fails |= {f"a{number}": [ValueError("no")] for number in range(1, 101, 20)}
-    with running(make_app(adapter, engine, holding)):
-        for number in range(1, 101):
-            adapter.deliver(order(number))
-        seen.wait_for(*(f"a{number}" for number in range(1, 101)))
-        adapter.wait_until(lambda broker: len(broker.acknowledged) == 100)
-    assert parked() == 0
-
-
-def test_without_holding_later_messages_overtake_a_retry(
-    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, name: str
-) -> None:
-    """The default: a message that is tried again loses its place."""
-    seen.fails["a1"] = [ValueError("no")]
-    plain = make_consumer(seen.handle, holding.strategies, name=name, retry=SOON)
-    with running(make_app(adapter, engine, plain)):
-        adapter.deliver(order(1))
-        adapter.deliver(order(2))
-        seen.wait_for("a2")
-        adapter.wait_until(lambda broker: len(broker.retried) == 1)
-
-
-def test_a_held_message_that_is_given_up_lets_the_others_go(
-    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
-) -> None:
-    """After the dead letter of a1, a2 runs."""
-    seen.fails["a1"] = [ValueError("no")] * 3
-    with running(make_app(adapter, engine, holding)):
-        adapter.deliver(order(1))
-        adapter.deliver(order(2))
-        seen.wait_for("a2")
-        adapter.wait_until(lambda broker: bool(broker.buried))
-    assert (seen.ids, parked()) == (["a1", "a1", "a1", "a2"], 0)
-
-
-def test_many_messages_behind_one_that_is_given_up_go_in_their_order(
-    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
-) -> None:
-    """More of them than have their turn at once."""
-    seen.fails["a1"] = [ValueError("no")] * 3
-    with running(make_app(adapter, engine, holding)):
-        for number in range(1, 101):
-            adapter.deliver(order(number))
-        seen.wait_for(*(f"a{number}" for number in range(2, 101)))
-    assert parked() == 0
-
-
-def test_a_copy_of_a_held_message_is_held_once(
-    engine: Engine, adapter: ScriptedAdapter, holding: ConsumerPlan, seen: Seen, parked: Callable[[], int]
-) -> None:
-    """A redelivery of what is parked takes effect once."""
-    seen.fails["a1"] = [ValueError("no")]
-    with running(make_app(adapter, engine, holding)):
-        for body in (order(1), order(2), order(1), order(2)):
-            adapter.deliver(body)
-        seen.wait_for("a1", "a2")
-        adapter.wait_until(lambda broker: len(broker.acknowledged) == 4)
-    assert (seen.done, parked()) == (["a1", "a2"], 0)
-
-
-def test_messages_of_one_identity_with_different_contents_all_wait(
-    engine: Engine, adapter: ScriptedAdapter, seen: Seen, parked: Callable[[], int], name: str
-) -> None:
-    """Where the key is the identity, what comes early twice is two messages: neither is lost as the other's copy."""
-    line = {"to": "body.id", "states": ["a1", "a2", "a3"], "early": "park"}
-    chain = [build(StateMachine, engine, name, line)]
-    plan = make_consumer(seen.handle, chain, name=name, retry=SOON, identity=("key",))
-    with running(make_app(adapter, engine, plan)):
-        for number in (3, 2, 1):
-            adapter.deliver(order(number))
-        seen.wait_for("a1", "a2", "a3")
-        adapter.wait_until(lambda broker: len(broker.acknowledged) == 3)
-    assert parked() == 0
-
-
-def test_held_messages_of_one_identity_with_different_contents_all_run(
-    engine: Engine, adapter: ScriptedAdapter, seen: Seen, parked: Callable[[], int], name: str
-) -> None:
-    """Where nothing is protected every message runs, also those that waited behind one of the same identity."""
-    seen.fails["a1"] = [ValueError("no")]
-    chain = [build(NoStrategy, engine, name)]
-    plan = make_consumer(seen.handle, chain, name=name, retry=SOON, identity=("key",), hold_key=True)
-    with running(make_app(adapter, engine, plan)):
-        for number in (1, 2, 3):
-            adapter.deliver(order(number))
-        seen.wait_for("a1", "a2", "a3")
-    assert parked() == 0
 
 
 def test_each_parked_message_is_taken_once(

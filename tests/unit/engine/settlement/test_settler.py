@@ -1,13 +1,12 @@
 """Tests of how verdicts become settlements."""
 
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from oncemq.common.error_text import MAX_ERROR_TEXT
-from oncemq.contracts.adapter import DeadLetterRequest, SettleFailed, Subscription
+from oncemq.contracts.adapter import SettleFailed
 from oncemq.contracts.verdict import (
     DUPLICATE,
     PARKED,
@@ -20,65 +19,15 @@ from oncemq.contracts.verdict import (
     stale,
 )
 from oncemq.engine.base.error_verdicts import CRASHED, EXHAUSTED
-from oncemq.engine.settlement.settler import UNSETTLEABLE, Settler
-from oncemq.errors import BrokerRefused, BrokerUnavailable, Reject, Undecodable
+from oncemq.errors import BrokerRefused, Reject, Undecodable
 from oncemq.message import headers
-from oncemq.message.envelope import Delivery, Envelope
-from oncemq.observe.observers import Observers
-from oncemq.retry.backoff import RetryPolicy
-from oncemq.testing.fake_clock import FakeClock
-from oncemq.testing.recording_sink import RecordingSink
-from oncemq.testing.scripted import ScriptedAdapter
-from support.heard import Heard
+from oncemq.message.envelope import Envelope
+from support.benches.settler import PUBLISHED, Desk, desk
+
+__all__ = ["desk"]
+
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-PUBLISHED = datetime(2025, 12, 31, 23, 0, tzinfo=UTC)
-
-
-class Desk:
-    """A settler with everything around it."""
-
-    def __init__(self, *, attempts: int = 3, sleep: Callable[[float], object] | None = None) -> None:
-        self.adapter = ScriptedAdapter()
-        self.adapter.open([Subscription("points", "orders", "loyalty")], RecordingSink())
-        self.heard = Heard()
-        self.clock = FakeClock()
-        self.clock.advance(timedelta(days=1))
-        self.slept: list[float] = []
-        self.noted: list[tuple[Delivery, str, str]] = []
-        self.tried: list[tuple[Delivery, str, str]] = []
-        self.passed: list[str] = []
-        self.leaving = False
-        self.settler = Settler(
-            "points",
-            self.adapter,
-            RetryPolicy(attempts=attempts, first=timedelta(seconds=1), factor=2, jitter=0),
-            self.clock,
-            Observers([self.heard]),
-            self.noted.extend,
-            lambda: self.leaving,
-            sleep or self.slept.append,
-            self.passed.append,
-            longest=timedelta(days=7),
-            tried=self.tried.extend,
-        )
-
-    def delivery(self, body: bytes = b'{"key": "k"}', **fields: Any) -> Delivery:
-        """Return a delivery that the adapter has handed over, understood."""
-        fields.setdefault("published_at", PUBLISHED)
-        delivery = self.adapter.deliver(body, **fields)
-        delivery.key = "k"
-        return delivery
-
-    def settle(self, *pairs: Any) -> None:
-        """Settle (delivery, verdict) pairs."""
-        self.settler.settle(pairs)
-
-
-@pytest.fixture
-def desk() -> Desk:
-    """A settler that allows three attempts."""
-    return Desk()
 
 
 @pytest.mark.parametrize("verdict", [PROCEED, DUPLICATE, PARKED, stale("late")])
@@ -199,68 +148,6 @@ def test_error_text_is_cut(desk: Desk) -> None:
     """An error of any length fits into a header."""
     desk.settle((desk.delivery(), reject("x" * 100_000, error=Reject())))
     assert len(desk.adapter.dead[0].headers[headers.ERROR_TEXT]) == MAX_ERROR_TEXT
-
-
-@pytest.mark.parametrize(
-    ("call", "verdict", "record"),
-    [
-        ("acknowledge", PROCEED, "acknowledged"),
-        ("retry", retry("bad"), "retried"),
-        ("dead_letter", reject("no"), "dead"),
-    ],
-)
-def test_a_failing_settlement_is_tried_again_until_it_works(
-    desk: Desk, call: str, verdict: Any, record: str
-) -> None:
-    """Four failures of the broker delay a settlement, and change nothing else; each pause is told."""
-    desk.adapter.fail_next(call, times=4)
-    desk.settle((desk.delivery(), verdict))
-    assert len(getattr(desk.adapter, record)) == 1
-    assert len(desk.slept) >= 3
-    assert len(desk.heard.of("settle_failed")) == len(desk.slept)
-
-
-def test_only_what_failed_is_settled_again(desk: Desk) -> None:
-    """When one of three acknowledgements fails, the two others are not sent a second time."""
-    desk.adapter.fail_next("acknowledge")
-    desk.settle(*((desk.delivery(), PROCEED) for _ in range(3)))
-    assert len(desk.adapter.acknowledged) == 3
-    assert len(desk.adapter.refused) == 1
-
-
-def test_a_broker_that_raises_is_asked_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An adapter that raises instead of answering does not end the worker."""
-    answers = [BrokerUnavailable("away"), BrokerUnavailable("away")]
-    send = desk.adapter.acknowledge
-
-    def acknowledge(deliveries: Any) -> Any:
-        if answers:
-            raise answers.pop()
-        return send(deliveries)
-
-    monkeypatch.setattr(desk.adapter, "acknowledge", acknowledge)
-    desk.settle((desk.delivery(), PROCEED))
-    assert len(desk.adapter.acknowledged) == 1
-
-
-def test_an_error_about_one_message_does_not_reach_its_neighbours(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the adapter cannot put into a retry ends as a dead letter; the others come again as they should."""
-    bad, good = desk.delivery(b'{"bad": 1}'), desk.delivery()
-    send = desk.adapter.retry
-
-    def retry_all(later: Any) -> Any:
-        if any(each.delivery is bad for each in later):
-            raise OverflowError("date value out of range")
-        return send(later)
-
-    monkeypatch.setattr(desk.adapter, "retry", retry_all)
-    desk.settle((bad, retry("ValueError: its own")), (good, retry("again")))
-    assert [each.delivery for each in desk.adapter.retried] == [good]
-    [dead] = desk.adapter.dead
-    assert (dead.delivery, dead.headers[headers.REASON]) == (bad, UNSETTLEABLE)
-    assert dead.headers[headers.ERROR_TEXT] == "ValueError: its own"
 
 
 def test_a_retry_later_than_records_are_kept_is_refused_in_words(desk: Desk) -> None:
@@ -433,57 +320,6 @@ def test_the_key_travels_with_an_understood_message(desk: Desk) -> None:
     delivery.envelope = Envelope("main", "orders", "loyalty", "k", None, "k", None, 1, {}, b"", None)
     desk.settle((delivery, retry("bad")))
     assert desk.adapter.retried[0].headers[headers.KEY] == "k"
-
-
-def refusing(desk: Desk, call: str, delivery: Delivery, error: Exception) -> None:
-    """Let `call` never settle this delivery."""
-    send = getattr(desk.adapter, call)
-
-    def answer(parts: Any) -> Any:
-        mine = [part for part in parts if part.delivery is delivery]
-        return [
-            *send([part for part in parts if part.delivery is not delivery]),
-            *(SettleFailed(delivery, error) for _ in mine),
-        ]
-
-    setattr(desk.adapter, call, answer)
-
-
-def test_what_the_broker_refuses_holds_up_no_other(desk: Desk) -> None:
-    """After three refusals it is set aside and said; all others are settled, and a broker that is away is no refusal."""
-    odd, good = desk.delivery(), desk.delivery()
-    refusing(desk, "dead_letter", odd, BrokerRefused("too large"))
-    desk.settle((odd, reject("no")), (good, reject("no")))
-    assert [dead.delivery for dead in desk.adapter.dead] == [good]
-    assert len(desk.slept) == 2
-    assert "too large" in str(desk.heard.of("settle_failed")[-1].arguments)
-
-
-def test_what_no_broker_takes_is_kept(desk: Desk) -> None:
-    """A dead letter that is refused goes to the place for these, with its headers, and counts as dead."""
-    kept: list[DeadLetterRequest] = []
-
-    def keep(dead: Sequence[DeadLetterRequest]) -> Sequence[SettleFailed]:
-        kept.extend(dead)
-        return ()
-
-    desk.settler._keep = keep
-    odd = desk.delivery()
-    refusing(desk, "dead_letter", odd, BrokerRefused("too large"))
-    desk.settle((odd, reject("no")))
-    assert [(dead.delivery, dead.headers[headers.REASON]) for dead in kept] == [(odd, "rejected")]
-    assert [(noted[0], noted[1]) for noted in desk.noted] == [(odd, "rejected")]
-
-
-def test_a_retry_that_is_refused_becomes_a_dead_letter(desk: Desk) -> None:
-    """It cannot come again, so a person has to look; the others are tried again."""
-    odd, good = desk.delivery(), desk.delivery()
-    refusing(desk, "retry", odd, BrokerRefused("too large"))
-    desk.settle((odd, retry("x")), (good, retry("x")))
-    assert [later.delivery for later in desk.adapter.retried] == [good]
-    assert [(dead.delivery, dead.headers[headers.REASON]) for dead in desk.adapter.dead] == [
-        (odd, UNSETTLEABLE)
-    ]
 
 
 def test_a_dead_letter_carries_the_handlers_traceback(desk: Desk) -> None:

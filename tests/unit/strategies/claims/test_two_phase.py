@@ -3,91 +3,35 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
 from oncemq import Done, Envelope, NotDone, Reject, Retry, Unknown
 from oncemq.common.clock import SystemClock
-from oncemq.common.problems import Severity
-from oncemq.contracts.checks import ConsumerFacts, Effects
-from oncemq.contracts.verdict import Outcome, Verdict
-from oncemq.errors import ConfigError, InvalidPayload
-from oncemq.ledger import schema
-from oncemq.ledger.database.engine import make_engine
+from oncemq.contracts.verdict import Outcome
+from oncemq.errors import InvalidPayload
 from oncemq.ledger.purge import CLAIMS, purge
-from oncemq.ledger.records import claims
-from oncemq.ledger.records.claims import Claims, End, State
-from oncemq.message.stored import from_text, to_text
-from oncemq.testing.strategy_suite.bench import Bench, message
-from oncemq.testing.strategy_suite.chain_spec import ChainSpec
+from oncemq.message.stored import from_text
+from oncemq.testing.strategy_suite.bench import message
 from oncemq_strategies.claims.base import UNKNOWN_EFFECT
-from oncemq_strategies.claims.ledger_claims import ClaimBook, Phase
-from oncemq_strategies.claims.two_phase import TwoPhase
-from support.brokers.embedded_broker import eventually
+from support.benches.two_phase import (
+    DEADLINE,
+    MakeDirect,
+    change,
+    fail_once,
+    make_direct,
+    only,
+    raising,
+    rows,
+)
 
-DEADLINE = 20.0
+__all__ = ["make_direct"]
+
+
 LATER = timedelta(days=400)
-
-MakeDirect = Callable[..., Bench]
-
-
-@pytest.fixture
-def make_direct(tmp_path: Path) -> Iterator[MakeDirect]:
-    """Lend benches of one consumer with this strategy."""
-    scope, benches = f"suite.c{uuid4().hex[:8]}", list[Bench]()
-
-    def make(*, handler: Any = None, **options: Any) -> Bench:
-        chain = ChainSpec([("two_phase", options)], direct=True)
-        benches.append(Bench(f"sqlite:///{tmp_path}/claims.db", chain, scope, handler))
-        return benches[-1]
-
-    yield make
-    for bench in benches:
-        bench.close()
-
-
-def raising(error: BaseException) -> Callable[..., None]:
-    """Return a handler that raises."""
-
-    def handler(_body: Any, _session: Session) -> None:
-        raise error
-
-    return handler
-
-
-def rows(bench: Bench) -> list[Any]:
-    """Return what the ledger holds of this consumer."""
-    with bench.engine.connect() as connection:
-        mine = select(claims.TABLE).where(claims.TABLE.c.consumer == bench.scope)
-        return list(connection.execute(mine.order_by(claims.TABLE.c.identity)))
-
-
-def change(bench: Bench, **values: Any) -> None:
-    """Change the consumer's claims behind everyone's back."""
-    with bench.engine.begin() as connection:
-        mine = update(claims.TABLE).where(claims.TABLE.c.consumer == bench.scope)
-        connection.execute(mine.values(**values))
-
-
-def fail_once(bench: Bench, error: BaseException | None = None) -> None:
-    """Leave message 1 of `a` in doubt, and let handlers succeed from now on."""
-    bench.handler = raising(error or RuntimeError("the server hung up"))
-    assert bench.deliver(message("a", 1)) == [Outcome.RETRY]
-    bench.handler = bench.apply
-
-
-def only(bench: Bench) -> Verdict:
-    """Deliver message 1 of `a` and return the verdict."""
-    (verdict,) = bench.verdicts(message("a", 1))
-    return verdict
 
 
 # How a handler ends
@@ -326,111 +270,6 @@ def test_what_was_never_started_leaves_no_claim(make_direct: MakeDirect) -> None
     assert rows(bench) == []
 
 
-# The ledger
-
-
-@pytest.fixture
-def book(make_direct: MakeDirect) -> ClaimBook:
-    """Lend a book of claims on a fresh ledger."""
-    bench = make_direct()
-    return ClaimBook(bench.engine, Claims(bench.scope), timedelta(minutes=1), SystemClock())
-
-
-def envelope(identity: str = "a") -> Envelope:
-    """Return a message."""
-    return Envelope("b", "t", "g", "key", 1, identity, None, 1, {"x": "ü"}, b"\x00\xff", SystemClock().now())
-
-
-def test_a_commit_whose_answer_was_lost_is_ours(book: ClaimBook) -> None:
-    """The same owner that claims again finds its own claim, and not a rival's."""
-    assert book.take([envelope()], "me")["a"].phase is Phase.OURS
-    assert book.take([envelope()], "me")["a"].phase is Phase.OURS
-    assert book.take([envelope()], "you")["a"].phase is Phase.FOREIGN
-
-
-def test_a_unit_that_an_earlier_strategy_put_off_claims_nothing(database_url: str) -> None:
-    """A lock before it in the list may have put off every message of the unit."""
-    engine = make_engine(database_url)
-    schema.create(engine, [claims.TABLE])
-    book = ClaimBook(engine, Claims("shop.mails"), timedelta(minutes=1), SystemClock())
-    assert book.take([], "me") == {}
-    engine.dispose()
-
-
-def test_giving_back_never_deletes_what_is_being_verified(book: ClaimBook) -> None:
-    """Anyone who took a claim over must not forget it by giving back what it did not start."""
-    book.take([envelope()], "dead")
-    book.doubt("a", "dead", "cut off")
-    assert book.take([envelope()], "me")["a"].phase is Phase.DOUBTFUL
-    book.drop(["a"], "me")
-    found = book.find("a")
-    assert found is not None
-    assert found.state is State.VERIFYING
-
-
-def test_a_finish_may_be_done_again(book: ClaimBook) -> None:
-    """When the answer to the commit was lost, the second try finds it done by itself."""
-    book.take([envelope()], "me")
-    assert book.finish("a", "me")
-    assert book.finish("a", "me")
-    assert not book.finish("a", "you")
-
-
-def test_units_that_claim_at_once_share_a_commit(book: ClaimBook, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is claimed while a transaction is under way goes into the next one, and each unit gets its own."""
-    started, may_go, taken = threading.Event(), threading.Event(), list[int]()
-    take = book._claims.take
-
-    def slow(connection: Any, new: Any, until: Any) -> set[str]:
-        taken.append(len(list(new)))
-        if len(taken) == 1:
-            started.set()
-            assert may_go.wait(DEADLINE)
-        return take(connection, new, until)
-
-    monkeypatch.setattr(book._claims, "take", slow)
-    with ThreadPoolExecutor(4) as pool:
-        first = pool.submit(book.take, [envelope("z")], "z")
-        assert started.wait(DEADLINE)
-        later = [pool.submit(book.take, [envelope(owner), envelope("same")], owner) for owner in "cab"]
-        eventually(lambda: len(book._taking._waiting) == 3, "all three wait")
-        may_go.set()
-        found = [future.result(DEADLINE) for future in (first, *later)]
-    assert taken == [1, 4]
-    assert all(held[owner].phase is Phase.OURS for held, owner in zip(found, "zcab", strict=True))
-    phases = [held["same"].phase for held in found[1:]]
-    assert sorted(phases, key=str) == [Phase.FOREIGN, Phase.FOREIGN, Phase.OURS]
-
-
-def test_ends_that_share_a_commit_have_their_own_answers(book: ClaimBook) -> None:
-    """One whose claim is another's now changes nothing about the others, nor about that claim."""
-    book.take([envelope("a"), envelope("c")], "me")
-    book.take([envelope("b")], "you")
-    ends = [End("c", "me", '"done"'), End("b", "me", '"stolen"'), End("a", "me", None, "print")]
-    assert book._finish(ends) == [True, False, True]
-    found = [book.find(identity) for identity in "abc"]
-    assert [claim and (claim.state, claim.result, claim.fingerprint) for claim in found] == [
-        (State.DONE, None, "print"),
-        (State.PROCESSING, None, None),
-        (State.DONE, '"done"', None),
-    ]
-
-
-def test_only_one_takes_a_claim_over(book: ClaimBook) -> None:
-    """The second finds it changed."""
-    book.take([envelope()], "dead")
-    book.doubt("a", "dead", "cut off")
-    seen = book.find("a")
-    assert seen is not None
-    assert [book.take_over(seen, owner) for owner in ("me", "you")] == [True, False]
-
-
-def test_an_envelope_survives_its_text() -> None:
-    """Bytes that are no text, headers and times come back as they were."""
-    before = envelope()
-    assert from_text(to_text(before)) == before
-
-
 def test_only_what_is_done_grows_old(make_direct: MakeDirect) -> None:
     """Purging deletes done claims; an unknown one waits for its answer, or a replay would run it again."""
     bench = make_direct()
@@ -458,142 +297,3 @@ def test_a_result_that_cannot_be_kept_changes_nothing(make_direct: MakeDirect) -
     assert bench.deliver(message("a", 1)) == [Outcome.PROCEED]
     assert "cannot be kept" in str(bench.errors.seen[0][1])
     assert bench.deliver(message("a", 1)) == [Outcome.DUPLICATE]
-
-
-# Reconciling
-
-
-def strategy_of(bench: Bench) -> TwoPhase:
-    """Return the bench's strategy."""
-    (strategy,) = bench.strategies
-    assert isinstance(strategy, TwoPhase)
-    return strategy
-
-
-@pytest.mark.parametrize(
-    ("answer", "told", "left"),
-    [
-        (Done(), "done", ["done"]),
-        (NotDone(), "not done", []),
-        (Unknown("?"), "unknown", ["unknown"]),
-        (7, "unanswered", ["unknown"]),
-    ],
-)
-def test_reconciling_asks_about_abandoned_claims(
-    make_direct: MakeDirect, answer: Any, told: str, left: list[str]
-) -> None:
-    """Done is done, what is not done may run when it comes, the others stay in doubt."""
-    bench = make_direct(verify=lambda _envelope: answer)
-    fail_once(bench)
-    (found,) = strategy_of(bench).reconcile(bench.engine)
-    assert (found.identity, found.answer) == ("a:1", told)
-    assert [row.state for row in rows(bench)] == left
-
-
-def test_reconciling_leaves_living_claims_alone(make_direct: MakeDirect) -> None:
-    """Also when a person names one."""
-    bench = make_direct(verify=lambda _envelope: Done())
-    fail_once(bench)
-    change(bench, state="processing", holder="another", until=SystemClock().now() + timedelta(minutes=1))
-    assert list(strategy_of(bench).reconcile(bench.engine)) == []
-    (found,) = strategy_of(bench).reconcile(bench.engine, identity="a:1", answer=NotDone())
-    assert found.answer == "busy"
-    assert [row.state for row in rows(bench)] == ["processing"]
-
-
-def test_a_person_may_know_better(make_direct: MakeDirect) -> None:
-    """Without any `verify`, one message is settled as told."""
-    bench = make_direct()
-    fail_once(bench)
-    (found,) = strategy_of(bench).reconcile(bench.engine, identity="a:1", answer=NotDone())
-    assert found.answer == "not done"
-    assert only(bench).outcome is Outcome.PROCEED
-
-
-def test_the_background_asks_once_in_a_while(make_direct: MakeDirect) -> None:
-    """What remained unknown is not asked about at every look."""
-    asked: list[str] = []
-
-    def verify(envelope: Envelope) -> Unknown:
-        asked.append(envelope.identity)
-        return Unknown()
-
-    bench = make_direct(verify=verify)
-    fail_once(bench)
-    (task,) = strategy_of(bench).upkeep()
-    for _ in range(3):
-        assert task.run(bench.engine) is False
-    assert asked == ["a:1"]
-
-
-def test_many_stuck_claims_are_all_asked_about(make_direct: MakeDirect) -> None:
-    """More than one step's worth."""
-    bench = make_direct(verify=lambda _envelope: Unknown())
-    with bench.engine.begin() as connection:
-        row = {
-            "consumer": bench.scope,
-            "key": "k",
-            "state": "unknown",
-            "holder": "",
-            "envelope": to_text(envelope()),
-        }
-        until = SystemClock().now()
-        connection.execute(
-            insert(claims.TABLE), [{**row, "identity": f"{n:03}", "until": until} for n in range(50)]
-        )
-    assert len(list(strategy_of(bench).reconcile(bench.engine))) == 50
-
-
-# Configuration
-
-
-def problems(
-    facts: Callable[..., ConsumerFacts], scope: Any, options: dict[str, Any], **exceptions: Any
-) -> list[tuple[Severity, str]]:
-    """Return what `check` says."""
-    outside = {"effects": Effects.EXTERNAL, "strategies": ("two_phase",), **exceptions}
-    strategy = TwoPhase.build(options, scope)
-    return [(finding.severity, finding.text) for finding in strategy.check(facts(**outside))]
-
-
-def test_a_sound_consumer_has_no_problems(facts: Any, scope: Any) -> None:
-    """With `verify` and a database nothing is said."""
-    assert problems(facts, scope, {"verify": print}) == []
-
-
-def test_check_says_what_a_missing_verify_means(facts: Any, scope: Any) -> None:
-    """It is allowed, since it is safe, but at every start someone is told."""
-    ((severity, text),) = problems(facts, scope, {})
-    assert severity is Severity.WARNING
-    assert "not tried again but becomes a dead letter" in text
-
-
-def test_check_needs_a_database(facts: Any, scope: Any) -> None:
-    """Claims must be kept somewhere."""
-    ((severity, text),) = problems(facts, scope, {"verify": print}, dialect="")
-    assert severity is Severity.ERROR
-    assert "database" in text
-
-
-def test_check_warns_of_a_lease_that_makes_messages_wait(facts: Any, scope: Any) -> None:
-    """A lease need not be as long as a handler may run."""
-    ((severity, text),) = problems(facts, scope, {"verify": print, "lease": "2h"})
-    assert severity is Severity.WARNING
-    assert "2h" in text
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"verfy": "x:y"}, "did you mean 'verify'"),
-        ({"verify": 5}, "5 is not a function"),
-        ({"lease": "100ms"}, "before it can be renewed"),
-        ({"lease": "soon"}, "soon"),
-        ({"fingerprint": ["body."]}, "body."),
-    ],
-)
-def test_options_that_cannot_work_are_refused(scope: Any, options: dict[str, Any], text: str) -> None:
-    """Each with words that help."""
-    with pytest.raises(ConfigError) as refused:
-        TwoPhase.build(options, scope)
-    assert text in str(refused.value)
