@@ -14,7 +14,7 @@ MARK = re.compile(r"\A<!-- translation of (\S+), sha256 ([0-9a-f]{12}) -->\n")
 
 def pages(root: Path) -> list[Path]:
     """Return every translated page."""
-    return sorted([*root.glob("README.*.md"), *root.glob("docs/zh/*.md")])
+    return sorted([*root.glob("README.*.md"), *root.glob("docs/zh/**/*.md"), *root.glob("docs/*.zh.md")])
 
 
 def digest(source: Path) -> str:

@@ -129,7 +129,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tools", type=Path, help="an environment with cyclonedx-py and pip-licenses")
     parser.add_argument("pythons", nargs="*")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 if __name__ == "__main__":
