@@ -126,6 +126,17 @@ def test_what_init_prints_really_works(tmp_path):
     assert said.splitlines()[-1] == "3 rows, 24 points"
 
 
+def test_init_names_the_packages_that_its_servers_need(tmp_path):
+    """The commands that `init` prints begin with what a plain installation lacks."""
+    printed = oncemq(tmp_path, "init", "shop", "--broker", "rabbitmq", "--database", "postgresql").stdout
+    commands = [line.strip() for line in printed.partition("Next, run:\n")[2].splitlines()]
+    assert commands[:3] == [
+        "cd shop",
+        "pip install 'oncemq[rabbitmq,postgres]'",
+        "docker compose up --wait",
+    ]
+
+
 def test_init_overwrites_nothing(project):
     """A second init leaves the first one's files alone."""
     before = (project / "app.yaml").read_text()

@@ -178,7 +178,13 @@ class Link:
 
 
 def quiet_pika() -> None:
-    """Let pika's own log lines pass only where logging is configured for them; ours say the same without tracebacks."""
-    logger = logging.getLogger("pika")
+    """Let pika's own log lines pass only where logging is configured for them; ours say the same without tracebacks.
+
+    Where warnings of pika are shown, those of its channels are not: a refused declaration is often only a question, such as
+    whether a queue exists.
+    """
+    logger, channels = logging.getLogger("pika"), logging.getLogger("pika.channel")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.CRITICAL)
+    elif logger.level == logging.WARNING and channels.level == logging.NOTSET:
+        channels.setLevel(logging.ERROR)

@@ -27,7 +27,9 @@ from oncemq.ledger.sql.column_types import MYSQL_NAMES
 from oncemq.redis.probe import server_facts
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)[^;]*(?:;.*extra == ['\"]([^'\"]+)['\"])?")
-_DEVELOPMENT = frozenset({"dev", "docs", "bench"})
+_ADDRESS = re.compile(r"://[^\s'\"]+")
+_UNNAMED = frozenset({"dev", "docs", "bench", "rocketmq-compression"})
+"""Extras of development, and a former name."""
 _POSTGRESQL = (
     "synchronous_commit",
     "default_transaction_isolation",
@@ -73,15 +75,20 @@ def _machine() -> Iterator[str]:
 
 
 def _packages() -> Iterator[str]:
-    """Yield each package that OnceMQ can use, with its version."""
+    """Yield each package that OnceMQ can use, with its version or the extras that bring it."""
+    missing: dict[str, list[str]] = {}
+    shown = set()
     for line in requires("oncemq") or ():
         found = _REQUIREMENT.match(line)
-        if found is None or found[2] in _DEVELOPMENT or found[1] == "oncemq":
+        if found is None or found[2] in _UNNAMED or found[1] in {"oncemq", *shown}:
             continue
         try:
             yield f"{found[1]} {version(found[1])}"
+            shown.add(found[1])
         except PackageNotFoundError:
-            yield f"{found[1]} is not installed (oncemq[{found[2]}])"
+            missing.setdefault(f"oncemq[{found[2]}]", []).append(found[1])
+    for extra, names in missing.items():
+        yield f"not installed: {', '.join(names)} ({extra})"
 
 
 def _app(files: Sequence[Path]) -> Iterator[str]:
@@ -91,7 +98,8 @@ def _app(files: Sequence[Path]) -> Iterator[str]:
     try:
         loaded = load(files)
     except OnceMQError as error:
-        yield f"has errors, see `oncemq check`: {error}"
+        yield "has errors, see `oncemq check`:"
+        yield from (f"  {_ADDRESS.sub('://…', line)}" for line in str(error).splitlines())
         return
     yield f"processes {loaded.model.processes}, shards {len(loaded.plan.engines)}"
     yield from _consumers(loaded)

@@ -1,7 +1,7 @@
 """`oncemq init`: creates a runnable project for a broker, a database and a strategy."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files as resources
 from pathlib import Path
@@ -142,7 +142,7 @@ def init(folder: Path, broker: str | None, database: str | None, strategy: str |
             "`oncemq init shop`"
         ) from error
     click.echo("\nNext, run:")
-    for command in _next(folder, STRATEGIES[chosen[2]].topic, servers="compose.yaml" in written):
+    for command in _next(folder, *chosen):
         click.echo(f"  {command}")
 
 
@@ -159,7 +159,7 @@ def _project(broker: str, database: str, strategy: str) -> Iterator[tuple[str, s
     """Yield each file's name and text."""
     servers = (BROKERS[broker], DATABASES[database])
     example = STRATEGIES[strategy]
-    extras = ",".join(server.extra for server in servers if server.extra)
+    extras = _extras(servers)
     services = [server.service for server in servers if server.service]
     install = f"pip install 'oncemq[{extras}]' pytest" if extras else "pip install oncemq pytest"
     values = {
@@ -199,15 +199,21 @@ def _filled(name: str, values: dict[str, str]) -> str:
     return text
 
 
-def _next(folder: Path, topic: str, *, servers: bool) -> list[str]:
-    enter = [] if folder.resolve() == Path.cwd() else [f"cd {folder}"]
-    return [
-        *enter,
-        *(["docker compose up --wait"] if servers else []),
-        "oncemq check",
-        "oncemq tables create",
-        "python handlers.py",
-        f"oncemq publish {topic} messages.jsonl",
-        "oncemq run --until-idle 2s",
-        "python handlers.py",
-    ]
+def _next(folder: Path, broker: str, database: str, strategy: str) -> Iterator[str]:
+    servers = (BROKERS[broker], DATABASES[database])
+    if folder.resolve() != Path.cwd():
+        yield f"cd {folder}"
+    if extras := _extras(servers):
+        yield f"pip install 'oncemq[{extras}]'"
+    if any(server.service for server in servers):
+        yield "docker compose up --wait"
+    yield "oncemq check"
+    yield "oncemq tables create"
+    yield "python handlers.py"
+    yield f"oncemq publish {STRATEGIES[strategy].topic} messages.jsonl"
+    yield "oncemq run --until-idle 2s"
+    yield "python handlers.py"
+
+
+def _extras(servers: Iterable[_Server]) -> str:
+    return ",".join(server.extra for server in servers if server.extra)

@@ -76,6 +76,35 @@ def test_a_server_that_is_away_is_a_line(tmp_path: Path, monkeypatch: pytest.Mon
     assert shown.stdout.count("not reached") == 3
 
 
+def test_an_app_with_errors_is_told_without_its_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each error has a line of its own, and the URLs that it names are cut."""
+    monkeypatch.chdir(tmp_path)
+    urls = {
+        "broker": "amqp://ada:secret@rabbit.example:x/",
+        "database": "nosuch://ada:secret@database.example/shop",
+        "redis": "redis://redis.example/0",
+    }
+    (tmp_path / "app.yaml").write_text(_APP.format(**urls))
+    shown = run_program("doctor")
+    assert shown.exit_code == 0
+    told = shown.stdout.partition("has errors, see `oncemq check`:\n")[2].splitlines()
+    assert len(told) > 1
+    assert all("app.yaml:" in line for line in told)
+    assert not any(word in shown.stdout for word in (".example", "secret", "ada"))
+
+
+def test_a_package_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of several extras has one line, and extras that are missing name their packages."""
+    monkeypatch.chdir(tmp_path)
+    packages = run_program("doctor").stdout.partition("packages:\n")[2].partition("app:\n")[0].splitlines()
+    assert len({line.split()[0] for line in packages if "not installed" not in line}) == len(
+        [line for line in packages if "not installed" not in line]
+    )
+    assert "  not installed: redis-py-cluster (oncemq[redis-py-cluster])" in packages
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_script(shell: str) -> None:
     """It calls the program back under the name that click expects."""
