@@ -26,6 +26,11 @@ OUTSIDE = {
 """Files of the checkout by the page that they become."""
 
 _SOURCES = {page: source for source, page in OUTSIDE.items()}
+_BROKEN_LINE = re.compile(
+    r"(?<=[\u3000-\u9fff\uff00-\uffef])\n {0,3}(?=[\u3000-\u9fff\uff00-\uffef\[]|\*\*|`(?!``))"
+)
+"""Chinese has no blanks between words, and a line's end would become one."""
+
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)\s]+)\)")
 
 
@@ -51,4 +56,4 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
             return text if text.startswith("`") else f"{text} (`{place}`)"
         return f"{picture}[{text}]({posixpath.relpath(goal, posixpath.dirname(here) or '.')}{mark}{anchor})"
 
-    return _LINK.sub(led, markdown)
+    return _LINK.sub(led, _BROKEN_LINE.sub("", markdown))

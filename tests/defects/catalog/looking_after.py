@@ -11,6 +11,26 @@ PAUSES = "tests/unit/engine/test_ordered_pauses.py"
 
 DEFECTS = (
     Defect(
+        "doctor-prints-addresses",
+        "What `oncemq doctor` prints of an app with errors names no host.",
+        [Edit("framework/oncemq/cli/commands/doctor.py", "_ADDRESS.sub('://…', line)", "line")],
+        ["tests/unit/cli/commands/test_doctor.py::test_an_app_with_errors_is_told_without_its_addresses"],
+    ),
+    Defect(
+        "questions-of-pika-shown",
+        "A start on RabbitMQ shows no warning of pika about a queue that is not there.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rabbitmq/connection/link.py",
+                "        channels.setLevel(logging.ERROR)",
+                "        pass",
+            )
+        ],
+        [
+            "tests/unit/adapters/rabbitmq/connection/test_quiet_pika.py::test_a_start_shows_no_refused_questions"
+        ],
+    ),
+    Defect(
         "acknowledged-tag-given-back",
         "After the last dead letter is done, nothing is given back to RabbitMQ by an acknowledged tag.",
         [

@@ -1,5 +1,6 @@
 """A translation says which text it was made from."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -47,3 +48,12 @@ def test_a_translation_shows_the_code_of_its_source(page: Path) -> None:
     mark = translations.MARK.match(page.read_text())
     assert mark is not None
     assert _code(page) == _code(ROOT / mark[1])
+
+
+def test_a_line_of_chinese_that_goes_on_gets_no_blank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the site lines of a paragraph are joined; code, lists and tables keep theirs."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    joined = importlib.import_module("site_hooks")._BROKEN_LINE.sub
+    assert joined("", "进程崩溃\n顺序。\n  `ACK`") == "进程崩溃顺序。`ACK`"
+    kept = "# 写入\n```\n\n- 一。\n- 二。\n\n| 三 |\n| 四 |\n"
+    assert joined("", kept) == kept

@@ -77,7 +77,7 @@ def _machine() -> Iterator[str]:
 def _packages() -> Iterator[str]:
     """Yield each package that OnceMQ can use, with its version or the extras that bring it."""
     missing: dict[str, list[str]] = {}
-    shown = set()
+    shown: set[str] = set()
     for line in requires("oncemq") or ():
         found = _REQUIREMENT.match(line)
         if found is None or found[2] in _UNNAMED or found[1] in {"oncemq", *shown}:

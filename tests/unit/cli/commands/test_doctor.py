@@ -83,7 +83,7 @@ def test_an_app_with_errors_is_told_without_its_addresses(
     monkeypatch.chdir(tmp_path)
     urls = {
         "broker": "amqp://ada:secret@rabbit.example:x/",
-        "database": "nosuch://ada:secret@database.example/shop",
+        "database": "mysql+mysqldb://ada:secret@database.example/shop",
         "redis": "redis://redis.example/0",
     }
     (tmp_path / "app.yaml").write_text(_APP.format(**urls))
