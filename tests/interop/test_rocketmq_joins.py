@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import count, pairwise
@@ -128,7 +128,8 @@ def test_a_late_join_under_load_costs_less_than_two_seconds(rocketmq_url: str, j
     java.order("consume", group, topic)
     load = Load(publisher, topic)
     ours: list[Handled] = []
-    rows = []
+    rows: list[tuple[float, float, float]] = []
+    departures: list[tuple[float, float]] = []
     try:
         eventually(lambda: len({queue for _, queue, _ in by_java(java)}) == QUEUES)
         for _ in range(JOINS):
@@ -149,19 +150,18 @@ def test_a_late_join_under_load_costs_less_than_two_seconds(rocketmq_url: str, j
             )
             back = monotonic()
             handled = [*ours, *by_java(java)]
+            departures.append((joined, back))
             rows.append((first, longest_gap(handled, began, joined), longest_gap(handled, joined, back)))
         load.stop()
         eventually(lambda: len({body for _, _, body in [*ours, *by_java(java)]}) == load.sent)
     finally:
         load.stop()
         publisher.close(grace=timedelta(seconds=5))
-    first_of: dict[bytes, Handled] = {}
-    for handled in sorted([*ours, *by_java(java)]):
-        first_of.setdefault(handled[2], handled)
-    had = Counter(body for _, _, body in [*ours, *by_java(java)])
-    mine = set(ours)
-    doubled = [body for body, times in had.items() if times > 1]
-    leaving = sum(first_of[body] in mine for body in doubled)
+    had: dict[bytes, list[float]] = defaultdict(list)
+    for at, _, body in sorted([*ours, *by_java(java)]):
+        had[body].append(at)
+    doubled = [times[-1] for times in had.values() if len(times) > 1]
+    leaving = sum(any(joined < at < back for joined, back in departures) for at in doubled)
     for row in rows:
         sys.stdout.write("first {:.2f} s, longest gap joining {:.2f} s, leaving {:.2f} s\n".format(*row))
     sys.stdout.write(

@@ -7,6 +7,20 @@ CODEC_TESTS = "tests/unit/adapters/rocketmq/remoting/protocol/test_message_codec
 
 DEFECTS = (
     Defect(
+        "former-lock-ignored",
+        "In a rolling upgrade a queue belongs to one process, of whichever release.",
+        [
+            Edit(
+                "adapters/oncemq_adapters/rocketmq/remoting/consumer/queue_locks.py",
+                'self._former = "" if fifo else f"{group}.handover"',
+                'self._former = ""',
+            )
+        ],
+        [
+            "tests/suites/rocketmq/test_queue_locks.py::test_a_process_of_the_former_release_keeps_its_queue_until_it_unlocks"
+        ],
+    ),
+    Defect(
         "batches-not-taken-apart",
         "The messages of a batch queue arrive one by one.",
         [Edit(CODEC, "    if head is None or outer.trouble or int", "    if True or int")],

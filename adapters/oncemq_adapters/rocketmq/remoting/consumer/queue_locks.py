@@ -37,6 +37,8 @@ class QueueLocks:
     def __init__(self, brokers: Brokers, group: str, client: str, *, fifo: bool) -> None:
         self._brokers = brokers
         self._group = group if fifo else retry_topic(group)
+        # For one release: processes of the former one lock under this name, and are still running in a rolling upgrade.
+        self._former = "" if fifo else f"{group}.handover"
         self._client = client
         self._fifo = fifo
         self._denied = False
@@ -49,6 +51,9 @@ class QueueLocks:
         """
         if self._denied:
             return True
+        # First: who has this one has the other one, too, or is of the former release.
+        if not self._take_former(queue):
+            return False
         try:
             _, body = self._brokers.get(queue.broker).call(codes.LOCK_QUEUES, {}, self._body([queue]))
         except Denied as denied:
@@ -58,11 +63,26 @@ class QueueLocks:
             return True
         return bool(loose_json(body).get("lockOKMQSet"))
 
+    def _take_former(self, queue: ProcessQueue) -> bool:
+        """Lock under the former name, too. Where the account may not, no former process could."""
+        if not self._former:
+            return True
+        try:
+            body = self._body([queue], self._former)
+            _, answer = self._brokers.get(queue.broker).call(codes.LOCK_QUEUES, {}, body)
+        except Denied as denied:
+            if denied.code != codes.NO_PERMISSION:
+                raise
+            self._former = ""
+            return True
+        return bool(loose_json(answer).get("lockOKMQSet"))
+
     def keep(self, broker: str, queues: Collection[ProcessQueue]) -> None:
         """Renew our locks, before they expire at the broker."""
         connection = self._brokers.alive().get(broker)
         if connection is not None and queues and not self._denied:
-            connection.submit(codes.LOCK_QUEUES, {}, self._body(queues), _ignore)
+            for name in self._names:
+                connection.submit(codes.LOCK_QUEUES, {}, self._body(queues, name), _ignore)
 
     def release(self, queue: ProcessQueue) -> None:
         """Unlock a queue and wait for the answer.
@@ -72,7 +92,12 @@ class QueueLocks:
         """
         connection = self._brokers.alive().get(queue.broker)
         if connection is not None and not self._denied:
-            connection.call(codes.UNLOCK_QUEUES, {}, self._body([queue]))
+            for name in self._names:
+                connection.call(codes.UNLOCK_QUEUES, {}, self._body([queue], name))
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (self._group, self._former) if self._former else (self._group,)
 
     def _go_without(self, denied: Denied) -> None:
         """Say once that the account may not lock: messages in flight are redelivered when a queue changes its owner."""
@@ -84,11 +109,11 @@ class QueueLocks:
             error=str(denied),
         )
 
-    def _body(self, queues: Collection[ProcessQueue]) -> bytes:
+    def _body(self, queues: Collection[ProcessQueue], group: str = "") -> bytes:
         named = [
             {"topic": queue.topic, "brokerName": queue.broker, "queueId": queue.number} for queue in queues
         ]
-        text = {"consumerGroup": self._group, "clientId": self._client, "mqSet": named}
+        text = {"consumerGroup": group or self._group, "clientId": self._client, "mqSet": named}
         return json.dumps(text).encode()
 
 
