@@ -24,8 +24,12 @@ FEWEST_PAIRS = 5
 SOURCES = ("framework", "adapters", "strategies")
 _LINKED = (".services", ".venv-rocketmq-native", ".venv-rocketmq-grpc")
 _MEASURE = """
-import json, sys
+import json, pathlib, sys
+import oncemq
 from benchmarks import run
+for module in (oncemq, run):
+    if pathlib.Path.cwd().resolve() not in pathlib.Path(module.__file__).resolve().parents:
+        sys.exit(f"{module.__name__} comes from {module.__file__}, which is not the tree to measure")
 with run.servers() as where:
     print(json.dumps(run.CASES[sys.argv[1]].measure(where, float(sys.argv[2]))))
 """
@@ -143,7 +147,8 @@ def measure_in(tree: Path, environment: Mapping[str, str], subject: Subject, sca
     command = [sys.executable, "-c", _MEASURE, subject.case, str(scale)]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError(f"{subject.case} cannot be measured in {tree}: {done.stderr[-2000:]}")
+        last = done.stderr.strip().splitlines()[-1:]
+        raise RuntimeError(f"{tree.name if tree != ROOT else 'this checkout'}: {' '.join(last)}")
     return float(json.loads(done.stdout.splitlines()[-1])[subject.figure])
 
 

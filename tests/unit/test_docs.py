@@ -1,5 +1,6 @@
 """The documentation says what the code says."""
 
+import ast
 import asyncio
 import inspect
 import re
@@ -106,3 +107,29 @@ def test_every_package_of_the_engine_is_on_the_architecture_page() -> None:
     """A reader finds each folder of the engine by name."""
     folders = {path.parent.name for path in (HOUSE / "framework/oncemq/engine").glob("*/__init__.py")}
     assert sorted(name for name in folders if f"engine/{name}/" not in ARCHITECTURE) == []
+
+
+def test_every_answer_on_the_architecture_page_names_what_is_in_its_files() -> None:
+    """A class or function that is renamed or moved takes the answer along."""
+    answers = ARCHITECTURE.partition("## Questions")[2]
+    missing = []
+    for row in answers.splitlines():
+        marked = re.findall(r"`([^`]+)`", row)
+        files = [
+            place for name in marked if name.endswith(".py") for root in SOURCES for place in root.glob(name)
+        ]
+        defined = {
+            name for file in files for node in ast.walk(ast.parse(file.read_text())) for name in _names(node)
+        }
+        missing += [
+            f"{row[:60]}: {name}"
+            for name in marked
+            if re.fullmatch(r"[A-Za-z_]+(\.[a-z_]+)?", name) and not set(name.split(".")) <= defined
+        ]
+    assert missing == []
+
+
+def _names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return [node.name]
+    return [node.attr] if isinstance(node, ast.Attribute) else []
