@@ -24,6 +24,7 @@ COMMANDS = {
     "status": Command(
         "oncemq.cli.commands.status:status", "Show what waits, what failed and which processes run."
     ),
+    "top": Command("oncemq.cli.commands.live.top:top", "Watch consumers, rates and backlogs live."),
     "pause": Command(
         "oncemq.cli.commands.live.pause:pause", "Stop a consumer in all processes, until it is resumed."
     ),
