@@ -64,5 +64,5 @@ def test_a_held_key_keeps_its_order_over_deaths(place: Place, request: pytest.Fi
         in_order = place.broker.startswith("embedded")
         verdict = stage.verdict(copies=0, reruns=1000, held=True, rising=in_order, ordered=False)
     report(f"hold_key {request.node.callspec.params['place']}", verdict, exits=dict(assassin.deaths))
-    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.violations == [], f"{nursery.said()}\n{verdict}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == len(messages)

@@ -133,3 +133,18 @@ def test_copies_that_faults_explain_are_allowed() -> None:
     promise = Promise(fates=PROMISE.fates, attempts=3, reruns=0, copies=1)
     assert judge(evidence(letters=DEAD * 2), promise) == []
     assert [found.kind for found in judge(evidence(letters=DEAD * 3), promise)] == [kinds.COPIES]
+
+
+def test_each_copy_that_a_fault_left_has_its_own_attempts() -> None:
+    """A death between a confirmed retry and the acknowledgement leaves two messages, which both fail as often as they may."""
+    promise = Promise(fates=PROMISE.fates, attempts=3, reruns=0, copies=1)
+    tries = tuple(Seen(7, "b1", attempt) for attempt in (1, 2, 2, 3, 3))
+    assert judge(evidence(letters=DEAD * 2, tried=tries), promise) == []
+    more = (*tries, *tries[:2])
+    assert [found.kind for found in judge(evidence(letters=DEAD * 2, tried=more), promise)] == [kinds.ATTEMPTS]
+
+
+def test_tries_beyond_the_attempts_of_what_was_sent_are_found() -> None:
+    """One message that ended as one dead letter has no copies that explain more."""
+    tries = tuple(Seen(7, "b1", attempt) for attempt in (1, 2, 2, 3))
+    assert [found.kind for found in judge(evidence(tried=tries), PROMISE)] == [kinds.ATTEMPTS]

@@ -56,7 +56,7 @@ def poisoned(place: Place, kinds: tuple[str, ...], **promise: Any) -> tuple[list
         begun={kind: begun[f"bad-{kind}"] for kind in kinds},
         exits=dict(keeper.deaths),
     )
-    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.violations == [], f"{nursery.said()}\n{verdict}"
     assert {letter.identity for letter in dead} == {f"bad-{kind}" for kind in kinds}
     assert {letter.attempt for letter in dead} == {ATTEMPTS}
     assert {trial.attempt for trial in tried if trial.identity.startswith("good")} == {1}
@@ -117,7 +117,7 @@ def test_a_dependency_that_is_down_does_not_multiply_the_load(place: Place) -> N
         healthy_seconds=round(meanwhile, 1),
         back_seconds=round(back, 1),
     )
-    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.violations == [], f"{nursery.said()}\n{verdict}"
     # Pauses of 0.2, 0.6, 1.8 and 5 s: at most four tries fit into the outage, and one follows it.
     assert received <= 5 * DEPENDENTS
     assert verdict.counts["handlers begun"] - HEALTHY <= 5 * DEPENDENTS

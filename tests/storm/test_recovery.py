@@ -36,7 +36,7 @@ def ended(stage: Stage, consumer: Child, name: str, expected: int, **more: objec
     stage.drain()
     verdict = stage.verdict()
     report(name, verdict, **more)
-    assert verdict.violations == [], f"{verdict}\n{stage.nursery.said()}"
+    assert verdict.violations == [], f"{stage.nursery.said()}\n{verdict}"
 
 
 @pytest.mark.parametrize("which", ["rabbitmq", "database"])
@@ -99,7 +99,7 @@ def test_a_drain_ends_in_time_and_repeats_nothing(field: Field) -> None:
         stage.drain()
         verdict = stage.verdict()
     report("drain under load", verdict, drain_seconds=round(seconds, 2), applied_before=applied)
-    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.violations == [], f"{nursery.said()}\n{verdict}"
     assert verdict.counts["history"] == {}
     assert verdict.counts["handlers begun"] == 2000
     assert seconds <= GRACE

@@ -49,7 +49,7 @@ def ended(stage: Stage, name: str, expected: int, **more: object) -> None:
     stage.drain(idle="5s")
     verdict = stage.verdict()
     report(name, verdict, **more)
-    assert verdict.violations == [], f"{verdict}\n{stage.nursery.said()}"
+    assert verdict.violations == [], f"{stage.nursery.said()}\n{verdict}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == expected
 
 

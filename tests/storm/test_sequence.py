@@ -63,6 +63,6 @@ def test_the_order_of_every_key_is_kept(place: Place, request: pytest.FixtureReq
         stage.drain(idle="7s")
         verdict = stage.verdict(copies=0, reruns=1000, rising=True, ordered=False)
     report(f"sequence {request.node.callspec.params['place']}", verdict, exits=dict(assassin.deaths))
-    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.violations == [], f"{nursery.said()}\n{verdict}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == len(messages)
     assert verdict.counts["history"]["parked"] > len(messages) // 50, "the stream was hardly out of order"

@@ -59,4 +59,4 @@ def test_the_others_go_on_and_all_of_it_follows(place: Place) -> None:
         assert consumer.drain() == 0, nursery.said()
         verdict = stage.verdict()
         assert "database failed, transaction is retried" in nursery.said(100_000)
-    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.violations == [], f"{nursery.said()}\n{verdict}"

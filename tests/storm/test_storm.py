@@ -48,7 +48,7 @@ def test_nothing_is_lost_or_doubled_in_a_storm(field: Field) -> None:
         verdict = stage.verdict(copies=sum(stage.fired.values()), reruns=1000)
     assert stage.times("consumer killed") >= len(FAULTS)
     report("storm rabbitmq+postgresql", verdict, exits=dict(assassin.deaths))
-    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.violations == [], f"{nursery.said()}\n{verdict}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == good
 
 
@@ -89,4 +89,4 @@ def test_nothing_is_lost_or_doubled_on_one_machine(tmp_path: Path, fresh: str) -
         verdict = stage.verdict(fates=fates, reruns=1000, rising=True, copies=0)
         assert verdict.counts["reasons"].keys() <= {"overtaken"}
     report("storm embedded+sqlite", verdict, exits=dict(assassin.deaths))
-    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.violations == [], f"{nursery.said()}\n{verdict}"

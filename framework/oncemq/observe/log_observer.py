@@ -218,7 +218,7 @@ class LogObserver(Observer):
             self._counts[what] += 1
 
     def _traceback(self, consumer: str, error: BaseException | None, place: str | None) -> dict[str, Any]:
-        """Return the traceback field, or the count of tracebacks omitted since the last one."""
+        """Return the traceback field, or how often this error was seen since its last traceback, in whatever message."""
         if error is None or is_a(error, OnceMQError):
             return {}
         what = (consumer, type(error), place)
@@ -226,7 +226,7 @@ class LogObserver(Observer):
         since, times = self._traced.get(what, (-TRACEBACK_PAUSE, 0))
         if now - since < TRACEBACK_PAUSE:
             self._traced[what] = since, times + 1
-            return {"times": times + 1}
+            return {"same_error": times + 1}
         if len(self._traced) >= _MOST_PLACES:
             self._traced.clear()
         self._traced[what] = now, 1

@@ -49,7 +49,7 @@ def attack(
         stage.drain(idle=idle, timeout=120 + pause * len(deaths) * round(_MESSAGES * (1 + _TWICE)))
         verdict = stage.verdict(copies=len(deaths) * repeated)
     report(name, verdict, kills=len(stage.deaths()))
-    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.violations == [], f"{nursery.said()}\n{verdict}"
     assert verdict.counts["suspects left"] <= len(deaths)
     return verdict
 

@@ -121,8 +121,8 @@ class Promise:
         fates: which fates each kind of message may have; unlisted kinds must be applied.
         attempts: tries of a message before it is a dead letter.
         reruns: how often a handler may begin besides its attempts, for each message: units that are run again.
-        copies: dead letters and tries in excess that the faults explain (a death between a confirmed copy
-            and the original's acknowledgement), over all messages.
+        copies: dead letters in excess of what was sent that the faults explain (a death between a confirmed copy
+            and the original's acknowledgement), for each message; each copy has its own attempts.
         rising: the steps of a key must rise from effect to effect, no matter who applied them.
         retries_lose_place: but not those of messages that were retried, or that a member which left moved to the retries.
         ordered: in one process, effects of a key come in the order of arrival, until one was retried.

@@ -143,9 +143,13 @@ def _attempts(evidence: Evidence, promise: Promise) -> Iterator[Violation]:
     for seen in evidence.tried:
         if seen.attempt > promise.attempts:
             yield Violation(ATTEMPTS, seen.identity, f"handler began in attempt {seen.attempt}")
+    letters = Counter(letter.identity for letter in evidence.letters)
     for identity, count in Counter(seen.identity for seen in evidence.tried).items():
         sent = evidence.sent.get(identity)
-        most = promise.attempts * (sent.attempted if sent else 0) + promise.reruns
+        # A death between a confirmed copy and the original's acknowledgement leaves both: each has its attempts, and ends as
+        # a dead letter of its own. How many of those there may be is bounded by `_copies`.
+        ways = max(sent.attempted, letters[identity]) if sent else 0
+        most = promise.attempts * ways + promise.reruns
         if count > most:
             yield Violation(ATTEMPTS, identity, f"handler began {count} times, at most {most} are explained")
 

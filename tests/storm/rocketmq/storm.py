@@ -63,7 +63,7 @@ def storm(
         stage.drain(idle=idle)
         verdict = stage.verdict(copies=_repeated(stage, faults, rate), reruns=1000, **promise)
     report(f"storm {field.place.broker.partition(':')[0]}", verdict, exits=dict(assassin.deaths))
-    assert verdict.violations == [], f"{verdict}\n{nursery.said()}"
+    assert verdict.violations == [], f"{nursery.said()}\n{verdict}"
     assert verdict.counts["applied"] == verdict.counts["effects"] == messages - dead
     for harm in HARMS:
         assert stage.times(harm), f"no {harm}"

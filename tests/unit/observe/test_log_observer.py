@@ -82,12 +82,12 @@ def test_the_same_error_is_shown_in_full_once_a_minute(log):
 
 
 def test_repeated_failures_are_one_line_with_a_count(observer, log):
-    """The first failed try shows its traceback, those after it how often it has been so, and the dead letter as well."""
+    """The first failed try shows its traceback, those after it how often that error was seen, in whatever message."""
     error = raised(KeyError("user"))
     for _ in range(2):
         observer.retried("award", delivery(), next_in=timedelta(seconds=1), error=error)
     observer.dead_lettered("award", delivery(), code="attempts-exhausted", error=error)
-    assert [("exc_info" in call.kwargs, call.kwargs.get("times")) for call in log.calls] == [
+    assert [("exc_info" in call.kwargs, call.kwargs.get("same_error")) for call in log.calls] == [
         (True, None),
         (False, 2),
         (False, 3),
