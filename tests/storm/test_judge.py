@@ -141,7 +141,9 @@ def test_each_copy_that_a_fault_left_has_its_own_attempts() -> None:
     tries = tuple(Seen(7, "b1", attempt) for attempt in (1, 2, 2, 3, 3))
     assert judge(evidence(letters=DEAD * 2, tried=tries), promise) == []
     more = (*tries, *tries[:2])
-    assert [found.kind for found in judge(evidence(letters=DEAD * 2, tried=more), promise)] == [kinds.ATTEMPTS]
+    assert [found.kind for found in judge(evidence(letters=DEAD * 2, tried=more), promise)] == [
+        kinds.ATTEMPTS
+    ]
 
 
 def test_tries_beyond_the_attempts_of_what_was_sent_are_found() -> None:
