@@ -18,7 +18,7 @@ from oncemq_adapters.rabbitmq.connection.pika_connection import Connection
 from support.brokers.rabbitmq import adapter_on
 from unit.adapters.rabbitmq.connection.test_pika_connection import Reading, delivery
 
-PARTS = ("RECEIVING_PART", "CUTTING_PART", "BLOCKING_PART")
+PARTS = ("RECEIVING_PART", "CUTTING_PART", "BLOCKING_PART", "SOCKET_PART")
 
 
 @pytest.fixture(params=[True, False], ids=["with", "without"])
@@ -103,3 +103,10 @@ def test_a_channel_without_them_is_left_to_pika() -> None:
     reading = Reading(Connection)
     reading.connection._channels[1] = object()
     assert reading.connection._deliver_whole(delivery(b"x")) == 0
+
+
+def test_descriptors_are_those_of_the_socket(parts: bool, link: tuple[Link, Noting]) -> None:
+    """Forked processes are cut off from them; where pika does not show its socket, they are not."""
+    connected, listener = link
+    assert listener.told.get(timeout=10) == "connected"
+    assert len(connected._descriptors()) == (1 if parts else 0)

@@ -2,13 +2,14 @@
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from threading import Event, Lock, Thread
 from typing import Any, Protocol
 
 from pika.adapters.select_connection import IOLoop
 
+from oncemq.common.forked import withhold
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rabbitmq.connection import errors as faults
 from oncemq_adapters.rabbitmq.connection.address import Address, Host
@@ -60,6 +61,7 @@ class Link:
         self._was_open = False
         self._failures = 0
         self._draw = random.SystemRandom()
+        withhold(self, Link._descriptors)
 
     def start(self) -> None:
         """Start connecting; does nothing the second time."""
@@ -167,6 +169,10 @@ class Link:
                 self._loop = None
             loop.close()
         return ended[0] if ended else BrokerUnavailable(f"the connection to RabbitMQ at {host} was given up")
+
+    def _descriptors(self) -> Sequence[int]:
+        connection = self._connection
+        return () if connection is None else connection.descriptors()
 
     def _close(self) -> None:
         connection = self._connection

@@ -40,6 +40,8 @@ RECEIVING_PART = "_MAX_RECV_BYTES"
 """Of pika's transport: how much it asks for at once."""
 CUTTING_PART = "_terminate_stream"
 """Of pika's connection: ends it without the peer."""
+SOCKET_PART = "_sock"
+"""Of pika's transport."""
 BLOCKING_PART = "_impl_class"
 """The argument of pika's `BlockingConnection` for the connection that it uses inside."""
 
@@ -203,6 +205,11 @@ class Connection(TolerantConnection):
             return False
         end(StreamLostError(why))
         return True
+
+    def descriptors(self) -> Sequence[int]:
+        """Return the descriptor of the socket; none while there is no connection, or where pika does not show it."""
+        found = getattr(getattr(self, "_transport", None), SOCKET_PART, None)
+        return () if found is None else (found.fileno(),)
 
     def _has_pending_callbacks(self, value: Any) -> Any:
         """Skip the search for callbacks that wait for a delivery: there can be none, and the search costs 2 µs."""

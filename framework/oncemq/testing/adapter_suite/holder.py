@@ -1,6 +1,7 @@
 """Separate process that receives deliveries, settles none, and waits to be killed."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,9 +20,18 @@ _HOLDING = "holding"
 
 
 class Holder:
-    """Starts the process and ends it; a context manager, so that none is left over."""
+    """Starts the process and ends it; a context manager, so that none is left over.
 
-    def __init__(self, harness: AdapterHarness, subscription: Subscription, count: int) -> None:
+    Args:
+        harness: of the adapter.
+        subscription: of the process.
+        count: how many deliveries it must hold.
+        forks: it has a forked child then, which lives on when the process is killed, until the context ends.
+    """
+
+    def __init__(
+        self, harness: AdapterHarness, subscription: Subscription, count: int, *, forks: bool = False
+    ) -> None:
         adapter = harness.adapter_class
         order = {
             "module": adapter.__module__,
@@ -30,6 +40,7 @@ class Holder:
             "options": dict(harness.options),
             "subscription": {**asdict(subscription), "options": dict(subscription.options)},
             "count": count,
+            "forks": forks,
         }
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -74,6 +85,9 @@ def hold(order: Mapping[str, Any]) -> None:
     sink = RecordingSink()
     adapter.open([Subscription(**order["subscription"])], sink)
     sink.wait_for(order["count"])
+    if order["forks"] and os.fork() == 0:
+        sys.stdin.read()  # until the suite closes the pipe
+        os._exit(0)
     sys.stdout.write(f"{_HOLDING}\n")
     sys.stdout.flush()
     Event().wait()

@@ -22,6 +22,17 @@ DEFECTS = (
         ["tests/suites/rabbitmq/test_metadata.py::test_a_retry_and_a_replay_keep_exchange_and_routing_key"],
     ),
     Defect(
+        "forked-child-keeps-connections",
+        "A process that a handler forked has no connection of its parent, so servers notice the parent's death.",
+        [Edit("framework/oncemq/common/forked.py", "    os.register_at_fork(", "    (lambda **_: None)(")],
+        [
+            "tests/suites/test_forked_child.py::TestRabbitMQ::test_what_a_killed_process_held_goes_to_another_member",
+            "tests/suites/test_forked_child.py::TestRocketMQ::test_what_a_killed_process_held_goes_to_another_member",
+            "tests/suites/test_forked_child.py::test_rows_that_a_killed_process_had_locked_are_free[postgresql]",
+            "tests/suites/test_forked_child.py::test_rows_that_a_killed_process_had_locked_are_free[mariadb]",
+        ],
+    ),
+    Defect(
         "stale-tag-acknowledged",
         "A delivery of a lost channel is void: its tag means another message on the next one.",
         [

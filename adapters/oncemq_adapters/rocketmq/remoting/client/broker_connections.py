@@ -1,9 +1,10 @@
 """Connections to brokers for one purpose: opened when needed, registered with the broker, reopened when lost."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock
 
+from oncemq.common.forked import withhold
 from oncemq.errors import BrokerError, BrokerUnavailable
 from oncemq_adapters.rocketmq.address import Address
 from oncemq_adapters.rocketmq.remoting.client.routes import Patience, Routes
@@ -43,6 +44,7 @@ class Brokers:
         self._connections: dict[str, Connection] = {}
         self._away: dict[str, BrokerError] = {}
         self._closed = False
+        withhold(self, Brokers._descriptors)
 
     def away(self, name: str, error: BrokerError | None) -> None:
         """Note that another thread tries to reach a broker, and why it could not so far; None when it is back."""
@@ -105,6 +107,9 @@ class Brokers:
         self._closed = True
         for connection in list(self._connections.values()):
             connection.close()
+
+    def _descriptors(self) -> Sequence[int]:
+        return [connection.fileno() for connection in self._connections.values()]
 
     def _connect(self, name: str) -> Connection:
         told = self._routes.masters.get(name)

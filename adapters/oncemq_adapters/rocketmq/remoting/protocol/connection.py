@@ -58,6 +58,10 @@ class Stream(Protocol):
         """Give the socket back to the system; for the thread that receives, when it does so no more."""
         ...
 
+    def fileno(self) -> int:
+        """Return the socket's descriptor; -1 when it is released."""
+        ...
+
 
 def connect(address: str, tls: ssl.SSLContext | None, timeout: float) -> Stream:
     """Return a stream to `host:port`.
@@ -105,6 +109,10 @@ class PlainStream:
         """Give the socket back to the system."""
         self._socket.close()
 
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._socket.fileno()
+
 
 class TlsStream:
     """TLS: the library has one state for both directions, so no thread waits while it holds it."""
@@ -150,6 +158,10 @@ class TlsStream:
     def release(self) -> None:
         """Give the socket back to the system."""
         self._socket.close()
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._socket.fileno()
 
     def _wait(self, *, writing: bool) -> None:
         if not (self._writable if writing else self._readable).poll(_WAIT):
@@ -216,6 +228,10 @@ class Connection:
     def alive(self) -> bool:
         """Whether it can be used."""
         return self.error is None
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor; -1 when it is released."""
+        return self._stream.fileno()
 
     def submit(self, code: int, fields: Fields, body: bytes = b"", done: Done | None = None) -> None:
         """Send one request; without `done` no answer is wanted."""
