@@ -30,6 +30,12 @@ DEFECTS = (
         [f"{EXPIRIES}::test_the_history_has_it"],
     ),
     Defect(
+        "death-is-no-try",
+        "A message that ran when its process was killed is not settled as stale when another has taken its place.",
+        [Edit("framework/oncemq/engine/base/overtaken.py", " or delivery.crashes > 0", "")],
+        [f"{OVERTAKEN}::test_a_death_in_its_handler_is_a_try[1-True]"],
+    ),
+    Defect(
         "immediate-try-forgotten",
         "A message that failed a moment ago, and is tried again at once, is not settled as stale.",
         [

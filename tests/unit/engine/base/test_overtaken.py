@@ -284,3 +284,11 @@ def test_an_immediate_try_is_a_try() -> None:
     assert not was_tried(delivery)
     delivery.immediate = 1
     assert was_tried(delivery)
+
+
+@pytest.mark.parametrize(("crashes", "tried"), [(1, True), (0, False)])
+def test_a_death_in_its_handler_is_a_try(crashes: int, tried: bool) -> None:
+    """What ran when its process died is not settled as late in silence; what only was in the same unit was never tried."""
+    delivery = Delivery(Message(topic="orders", body=b"{}"))
+    delivery.suspect, delivery.crashes = True, crashes
+    assert was_tried(delivery) is tried
