@@ -1,0 +1,49 @@
+"""Names the test that made a connection to PostgreSQL which is garbage-collected while open.
+
+The warning is an error, and fails whichever test runs when the collector does.
+"""
+
+import os
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from warnings import warn
+
+import pytest
+
+_OWN_FRAMES = 8
+"""Of the stack that made a connection: the pool, the engine, and what asked it."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have connections remember where they were made, where the driver is installed."""
+    with suppress(ModuleNotFoundError):
+        from psycopg import BaseConnection  # noqa: PLC0415
+
+        config.add_cleanup(remember_makers(BaseConnection))
+
+
+def remember_makers(kind: Any) -> Callable[[], None]:
+    """Have connections of this class say in their warning which test made them; returns what ends that."""
+    made, deleted = kind.__init__, kind.__del__
+
+    def make(self: Any, *arguments: Any, **options: Any) -> None:
+        made(self, *arguments, **options)
+        self.made_by = os.environ.get("PYTEST_CURRENT_TEST", "no test"), traceback.extract_stack()
+
+    def delete(self: Any) -> None:
+        deleted(self, lambda text, category: warn(f"{text} {_maker(self)}", category, stacklevel=2))
+
+    kind.__init__, kind.__del__ = make, delete
+
+    def end() -> None:
+        kind.__init__, kind.__del__ = made, deleted
+
+    return end
+
+
+def _maker(connection: Any) -> str:
+    test, stack = getattr(connection, "made_by", ("unknown", ()))
+    frames = [frame for frame in stack if "site-packages" not in frame.filename][-_OWN_FRAMES:]
+    return f"It was made in {test}:\n{''.join(traceback.format_list(frames))}"
