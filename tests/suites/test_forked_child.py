@@ -16,8 +16,8 @@ from oncemq.ledger.database.open_connections import OpenConnections
 from oncemq.testing.adapter_suite.base import SuitePart
 from oncemq.testing.adapter_suite.bench import Bench, bodies, numbered
 from oncemq.testing.adapter_suite.holder import Holder
-from support.rabbitmq import ProxiedRabbitMQ
-from support.rocketmq import ProxiedRocketMQ
+from support.brokers.rabbitmq import ProxiedRabbitMQ
+from support.brokers.rocketmq import ProxiedRocketMQ
 
 pytestmark = pytest.mark.server
 LOCK_WITHIN = 3
